@@ -1,0 +1,47 @@
+# Every target works from a fresh clone; `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+BROKER ?= embedded
+PYTEST ?= $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint format conformance clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+setup: $(VENV)/.stamp ## virtual environment with everything the tests need
+
+$(VENV)/.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "The venv module is missing: install the package python3-venv (Debian, Ubuntu) and run make again."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,postgres,mysql]' --group dev
+	@touch $@
+
+demo: setup ## lost messages found and repaired, everything embedded
+	$(BIN)/reconciler demo
+
+test: setup ## everything; a missing service is skipped on a laptop and fails with CI=true
+	$(PYTEST) -n 2 --dist loadgroup
+
+test-fast: setup ## unit and contract tests in memory, under 30 s
+	$(PYTEST) -n 2 tests/unit tests/contract -m "not slow and not redis and not sql and not broker"
+
+lint: setup ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## ruff's formatter and fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+conformance: setup ## the client's suite against BROKER=embedded|3.2.6|4.2.0|4.4.0|4.9.7|5.1.4|5.3.3|5.4.0|all
+	BROKER=$(BROKER) $(PYTEST) tests/conformance
+
+clean: ## removes the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The service that finds, proves and repairs lost transactional messages. Imports nothing on its own."""

@@ -1,0 +1,89 @@
+"""The one place that reads time. Everything else takes a Clock, so a test or the simulator can step it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for stamps, monotonic time for intervals, and waiting."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970-01-01 UTC. May jump."""
+        ...
+
+    def monotonic_seconds(self) -> float:
+        """Seconds that never go back; only differences mean anything."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Waits; zero or less returns at once."""
+        ...
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        """Waits until the event is set or the time has passed; True if it is set."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Wall clock in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_seconds(self) -> float:
+        """The machine's monotonic clock."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Blocks the calling thread."""
+        if seconds > 0:
+            time.sleep(seconds)
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        """Blocks the calling thread on the event."""
+        return event.wait(max(0.0, timeout_seconds))
+
+
+class ManualClock:
+    """A clock for tests: stands still until it is advanced; sleeping advances it. Confined by a lock."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic_seconds = 0.0
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        """The wall time that was set."""
+        with self._lock:
+            return self._now_ms
+
+    def monotonic_seconds(self) -> float:
+        """Seconds advanced so far."""
+        with self._lock:
+            return self._monotonic_seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Advances the clock instead of waiting."""
+        self.advance(max(0.0, seconds))
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        """Advances the clock unless the event is already set."""
+        if event.is_set():
+            return True
+        self.advance(max(0.0, timeout_seconds))
+        return event.is_set()
+
+    def advance(self, seconds: float) -> None:
+        """Moves wall and monotonic time together."""
+        with self._lock:
+            self._now_ms += round(seconds * 1000)
+            self._monotonic_seconds += seconds
+
+    def step_wall(self, seconds: float) -> None:
+        """Moves the wall clock only, also backwards, as an NTP step does."""
+        with self._lock:
+            self._now_ms += round(seconds * 1000)

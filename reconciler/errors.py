@@ -1,0 +1,118 @@
+"""Every error of the project, grouped by what the caller does next.
+
+ReconcilerError
+├── ConfigurationError        fix the settings and start again (exit 2)
+│   ├── InvalidValue              one field: name, value, remedy
+│   └── MissingDependency         an extra or a native library is not installed
+├── UsageError                the calling code is wrong: NotRecorded, NotCommitted, ... (exit 2)
+├── TransientError            nothing is lost: try again later, the id stays pending (exit 3)
+│   ├── DependencyAway            Redis, a database or a broker does not answer
+│   │   ├── RedisAway
+│   │   ├── DatabaseAway
+│   │   ├── BrokerUnavailable         connection refused, reset or closed
+│   │   └── RequestTimeout            no answer in time: the request may have been executed
+│   └── BrokerBusy                the broker refused for now (SYSTEM_BUSY, FLOW_CONTROL)
+├── PermanentError            settle or quarantine, never try again as it is
+│   ├── MalformedInput            an announcement, key, frame or record that breaks its format
+│   │   └── ProtocolViolation         a peer sent bytes that are no RocketMQ frame or record
+│   ├── BrokerRefused             the broker answered with an error code
+│   └── Collision                 one unique key, two contents
+└── InvariantViolation        a bug: stop this step, alarm (exit 70)
+
+Driver errors are translated at the edge with ``raise ... from error``; policy never sees a driver's class.
+"""
+
+from __future__ import annotations
+
+
+class ReconcilerError(Exception):
+    """Something the reconciler knows how to name went wrong."""
+
+    exit_code = 70
+
+
+class ConfigurationError(ReconcilerError):
+    """The configuration cannot work; fix it and start again."""
+
+    exit_code = 2
+
+
+class InvalidValue(ConfigurationError):
+    """One setting or argument has a value that cannot work."""
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        super().__init__(f"{field} = {value!r}: {remedy}")
+
+
+class MissingDependency(ConfigurationError):
+    """An optional package or a native library is not installed; the message says what to install."""
+
+
+class UsageError(ReconcilerError):
+    """The calling code used an object in a way that cannot be safe."""
+
+    exit_code = 2
+
+
+class TransientError(ReconcilerError):
+    """It did not work now and nothing is lost; the same step may be tried again later."""
+
+    exit_code = 3
+
+
+class DependencyAway(TransientError):
+    """Something outside the process does not answer."""
+
+
+class RedisAway(DependencyAway):
+    """Redis is away, read-only, out of memory or refuses the login."""
+
+
+class DatabaseAway(DependencyAway):
+    """A database is away, locked or refuses the login."""
+
+
+class BrokerUnavailable(DependencyAway):
+    """A broker or name server refused, reset or closed the connection."""
+
+
+class RequestTimeout(DependencyAway):
+    """No answer in time; the request may or may not have been executed."""
+
+
+class BrokerBusy(TransientError):
+    """The broker refused for now: SYSTEM_BUSY, FLOW_CONTROL or a full thread pool."""
+
+
+class PermanentError(ReconcilerError):
+    """It will never work as it is: settle by verdict or quarantine."""
+
+    exit_code = 1
+
+
+class MalformedInput(PermanentError):
+    """A value from outside breaks its format."""
+
+
+class ProtocolViolation(MalformedInput):
+    """A peer sent bytes that are no RocketMQ frame or record."""
+
+
+class BrokerRefused(PermanentError):
+    """The broker answered with an error code (org.apache.rocketmq.remoting.protocol.ResponseCode)."""
+
+    def __init__(self, code: int, remark: str | None, *, request: str = "request") -> None:
+        self.code = code
+        self.remark = remark
+        super().__init__(f"{request} refused with code {code}: {remark or 'no remark'}")
+
+
+class Collision(PermanentError):
+    """One unique key stands for two different contents."""
+
+
+class InvariantViolation(ReconcilerError):
+    """A promise of the code itself does not hold: a bug; stop this step and alarm."""
