@@ -1,0 +1,47 @@
+"""What every test shares: a clean environment, and services that are named when they are missing.
+
+A mark says which service a test needs. Where it is missing the test is skipped with the one line that says
+how to get it; with CI=true that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.services import requirements
+
+pytest_plugins = ["tests.services.fixtures"]
+
+# The developer's own settings must not steer the tests.
+for _name in [name for name in os.environ if name.upper().startswith("RECONCILER_")]:
+    del os.environ[_name]
+
+_DESELECTED = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests for a library that no registry carries are deselected and listed, not skipped."""
+    if requirements.librocketmq2_present():
+        return
+    without = [item for item in items if item.get_closest_marker("librocketmq2")]
+    if without:
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if not item.get_closest_marker("librocketmq2")]
+    config.stash[_DESELECTED] = len(without)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips (CI: fails) before any fixture starts what is not there."""
+    for mark in requirements.BY_MARK:
+        found = item.get_closest_marker(mark)
+        if found is not None:
+            requirements.require(requirements.BY_MARK[mark](*found.args))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Names the deselected tests' library."""
+    count = config.stash.get(_DESELECTED, 0)
+    if count:
+        terminalreporter.write_line(f"DESELECTED [{count}] {requirements.LIBROCKETMQ2_REMEDY}")

@@ -1,0 +1,3 @@
+"""Fixtures for the services; loaded by tests/conftest.py."""
+
+from __future__ import annotations

@@ -1,0 +1,150 @@
+"""Which service is missing on this machine, and the one line that says how to get it."""
+
+from __future__ import annotations
+
+import ctypes.util
+import functools
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+LIBROCKETMQ2_REMEDY = (
+    "librocketmq 2.x is missing: install the package of Apache RocketMQ's C++ client 2.x "
+    "so that `ctypes.util.find_library('rocketmq')` finds it"
+)
+
+
+def in_ci() -> bool:
+    """True where a missing service is a failure."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def require(remedy: str | None) -> None:
+    """Skips the running test with the remedy, fails it in CI; None means nothing is missing."""
+    if remedy is None:
+        return
+    if in_ci():
+        pytest.fail(f"CI needs every service: {remedy}", pytrace=False)
+    pytest.skip(remedy)
+
+
+def redis_missing() -> str | None:
+    """None, or how to get redis-server."""
+    if shutil.which("redis-server"):
+        return None
+    return "redis-server is missing: apt-get install redis-server (Debian, Ubuntu) or brew install redis"
+
+
+def sentinel_missing() -> str | None:
+    """None, or how to get redis-sentinel."""
+    if shutil.which("redis-sentinel"):
+        return None
+    return "redis-sentinel is missing: apt-get install redis-sentinel (Debian, Ubuntu) or brew install redis"
+
+
+@functools.cache
+def postgres_programs() -> Path | None:
+    """The folder with initdb and pg_ctl: Debian keeps it out of PATH."""
+    beside_path = shutil.which("initdb")
+    if beside_path and (Path(beside_path).parent / "pg_ctl").exists():
+        return Path(beside_path).parent
+
+    def version(folder: Path) -> float:
+        try:
+            return float(folder.parent.name)
+        except ValueError:
+            return 0.0
+
+    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=version, reverse=True)
+    return next((folder for folder in candidates if (folder / "initdb").exists()), None)
+
+
+def postgres_missing() -> str | None:
+    """None, or how to get PostgreSQL's server programs."""
+    if postgres_programs() is None:
+        return "PostgreSQL is missing: apt-get install postgresql (Debian, Ubuntu) or brew install postgresql"
+    if os.geteuid() == 0 and _unprivileged_user("postgres") is None:
+        return "PostgreSQL refuses to run as root and there is no user `postgres`: run the tests as a user"
+    return None
+
+
+def mariadb_server() -> str | None:
+    """The server program, wherever the distribution puts it."""
+    for name in ("mariadbd", "mysqld"):
+        found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/libexec")
+        if found:
+            return found
+    return None
+
+
+def mariadb_missing() -> str | None:
+    """None, or how to get MariaDB's server programs."""
+    if mariadb_server() and shutil.which("mariadb-install-db"):
+        return None
+    return "MariaDB is missing: apt-get install mariadb-server (Debian, Ubuntu) or brew install mariadb"
+
+
+def sql_missing(kind: str | None = None) -> str | None:
+    """None, or what is missing: of `postgres`, of `mariadb`, or (without a kind) only if both are."""
+    if kind == "postgres":
+        return postgres_missing()
+    if kind == "mariadb":
+        return mariadb_missing()
+    if kind is not None:
+        raise ValueError(f"mark sql knows postgres and mariadb, not {kind!r}")
+    first, second = postgres_missing(), mariadb_missing()
+    return f"{first}; {second}" if first and second else None
+
+
+def java_missing() -> str | None:
+    """None, or how to get Java and Maven."""
+    absent = [
+        package
+        for program, package in (("java", "openjdk-17-jdk-headless"), ("javac", "openjdk-17-jdk-headless"))
+        if not shutil.which(program)
+    ][:1]
+    if not shutil.which("mvn"):
+        absent.append("maven")
+    if not absent:
+        return None
+    return f"Java or Maven is missing: apt-get install {' '.join(absent)} (Debian, Ubuntu)"
+
+
+def wheel_missing() -> str | None:
+    """None, or why the wheel rocketmq 0.4.4 cannot be installed here."""
+    if platform.system() == "Linux" and platform.machine() == "x86_64":
+        return None
+    return "the wheel rocketmq 0.4.4 exists for Linux on x86_64 only: run these tests there"
+
+
+@functools.cache
+def librocketmq2_present() -> bool:
+    """Whether a librocketmq is installed that has transactions (2.x)."""
+    name = ctypes.util.find_library("rocketmq")
+    if name is None:
+        return False
+    try:
+        return hasattr(ctypes.CDLL(name), "CreateTransactionProducer")
+    except OSError:
+        return False
+
+
+def _unprivileged_user(name: str) -> str | None:
+    import pwd
+
+    try:
+        return pwd.getpwnam(name).pw_name
+    except KeyError:
+        return None
+
+
+BY_MARK: dict[str, Callable[..., str | None]] = {
+    "redis": redis_missing,
+    "sql": sql_missing,
+    "broker": java_missing,
+    "native": wheel_missing,
+}
