@@ -1,0 +1,162 @@
+"""The announcement: the ordinary message that tells which unique keys have been committed.
+
+Version 1 is UTF-8 JSON, at most 64 KiB and 500 keys, all of one shard, sent to that shard's queue:
+
+    {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
+     "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
+
+Version 0 is one bare key, the original design's form, for unique-key topics configured so. An optional message
+property RECONCILER_SIGNATURE holds the hexadecimal HMAC-SHA256 of the body bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.contract.unique_key import require_unique_key, shard_of
+from reconciler.errors import MalformedInput
+
+VERSION = 1
+BODY_BYTES_MAX = 64 * 1024
+KEYS_MAX = 500
+SIGNATURE_PROPERTY = "RECONCILER_SIGNATURE"
+#: Topic of the announcements unless a business topic has its own.
+UNIQUE_KEY_TOPIC_DEFAULT = "RECONCILER_UNIQUE_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncedKey:
+    """One committed unique key."""
+
+    unique_key: str
+    #: The message's tag, so that a group that filters is not waited for; None: no tag.
+    tag: str | None
+    #: The outbox row's created_at: database time of the producer, milliseconds UTC.
+    committed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """Keys of one producer group and topic; all of one shard when it travels."""
+
+    environment: str
+    topic: str
+    producer_group: str
+    keys: tuple[AnnouncedKey, ...]
+
+
+def encode_announcement(announcement: Announcement) -> bytes:
+    """Version 1 body; raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard)."""
+    if not 0 < len(announcement.keys) <= KEYS_MAX:
+        raise MalformedInput(f"an announcement carries 1 to {KEYS_MAX} keys, not {len(announcement.keys)}")
+    document = {
+        "v": VERSION,
+        "env": announcement.environment,
+        "topic": announcement.topic,
+        "group": announcement.producer_group,
+        "keys": [{"key": k.unique_key, "tag": k.tag, "committed_at_ms": k.committed_at_ms} for k in announcement.keys],
+    }
+    body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(body) > BODY_BYTES_MAX:
+        raise MalformedInput(f"an announcement has at most {BODY_BYTES_MAX} bytes, not {len(body)}")
+    return body
+
+
+def split_by_shard(announcement: Announcement, shards: int) -> Iterator[tuple[int, Announcement]]:
+    """Cuts an announcement into (shard, announcement) parts that each fit into one message."""
+    by_shard: dict[int, list[AnnouncedKey]] = {}
+    for key in announcement.keys:
+        by_shard.setdefault(shard_of(key.unique_key, shards), []).append(key)
+    for shard in sorted(by_shard):
+        for keys in _chunks(by_shard[shard]):
+            yield (
+                shard,
+                Announcement(
+                    environment=announcement.environment,
+                    topic=announcement.topic,
+                    producer_group=announcement.producer_group,
+                    keys=tuple(keys),
+                ),
+            )
+
+
+def _chunks(keys: Sequence[AnnouncedKey]) -> Iterator[list[AnnouncedKey]]:
+    chunk: list[AnnouncedKey] = []
+    size = 0
+    for key in keys:
+        # 128 bytes: the key, its names and its time; a tag may take six bytes a character when escaped.
+        cost = 128 + 6 * len(key.tag or "")
+        if chunk and (len(chunk) == KEYS_MAX or size + cost > BODY_BYTES_MAX // 2):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(key)
+        size += cost
+    if chunk:
+        yield chunk
+
+
+def decode_announcement(body: bytes) -> Announcement:
+    """A version 1 body; raises MalformedInput, naming the field, for anything else. Unknown fields are ignored."""
+    if len(body) > BODY_BYTES_MAX:
+        raise MalformedInput(f"announcement of {len(body)} bytes: at most {BODY_BYTES_MAX} are accepted")
+    try:
+        document: Any = json.loads(body.decode("utf-8"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise MalformedInput(f"announcement is no UTF-8 JSON: {str(error)[:120]}") from error
+    if not isinstance(document, dict):
+        raise MalformedInput("announcement is no JSON object")
+    version = document.get("v")
+    if type(version) is not int or version != VERSION:
+        raise MalformedInput(f"announcement version {version!r} is unknown: this release reads v = {VERSION}")
+    keys = document.get("keys")
+    if not isinstance(keys, list) or not 0 < len(keys) <= KEYS_MAX:
+        raise MalformedInput(f"announcement field keys must be a list of 1 to {KEYS_MAX} entries")
+    return Announcement(
+        environment=_text(document, "env"),
+        topic=_text(document, "topic"),
+        producer_group=_text(document, "group"),
+        keys=tuple(_decode_keys(keys)),
+    )
+
+
+def decode_bare_key(body: bytes) -> str:
+    """A version 0 body: one unique key; raises MalformedInput otherwise."""
+    try:
+        return require_unique_key(body.decode("ascii").strip())
+    except UnicodeDecodeError as error:
+        raise MalformedInput("version 0 announcement is no ASCII text") from error
+
+
+def _decode_keys(entries: Iterable[Any]) -> Iterator[AnnouncedKey]:
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise MalformedInput(f"announcement field keys[{number}] is no object")
+        tag = entry.get("tag")
+        if tag is not None and not isinstance(tag, str):
+            raise MalformedInput(f"announcement field keys[{number}].tag is neither text nor null")
+        at = entry.get("committed_at_ms")
+        if type(at) is not int or not 0 <= at < 1 << 53:
+            raise MalformedInput(f"announcement field keys[{number}].committed_at_ms is no time in milliseconds")
+        yield AnnouncedKey(unique_key=require_unique_key(entry.get("key")), tag=tag or None, committed_at_ms=at)
+
+
+def _text(document: dict[str, Any], field: str) -> str:
+    value = document.get(field)
+    if not isinstance(value, str) or not 0 < len(value) <= 255:
+        raise MalformedInput(f"announcement field {field} must be text of 1 to 255 characters")
+    return value
+
+
+def sign(body: bytes, secret: bytes) -> str:
+    """The value of the property RECONCILER_SIGNATURE."""
+    return hmac.new(secret, body, hashlib.sha256).hexdigest()
+
+
+def is_signed(body: bytes, signature: str | None, secret: bytes) -> bool:
+    """True if the signature belongs to the body; compares in constant time."""
+    return signature is not None and hmac.compare_digest(sign(body, secret).encode(), signature.encode())

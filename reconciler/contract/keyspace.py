@@ -1,0 +1,107 @@
+"""Every Redis key, built in one place.
+
+``K = reconciler:v1:{<environment>:<topic>:<group>:<shard>}``; the braces are the Cluster hash tag, so all keys
+of a shard live in one slot and one MULTI may touch them.
+
+| key | type | holds | written by | read by |
+|---|---|---|---|---|
+| K:half | SET | announced keys that no round has taken yet | announcement consumer | round |
+| K:commit | SET | consumed keys since the last round | recorder of the consumer, outage scan | round |
+| K:commit:1..h | SET | consumed keys of the last h rounds | round | round |
+| K:new | SET | scratch inside the round's MULTI, never seen outside | round | round |
+| K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status |
+| K:generation | STRING | number of rounds that ran: the fence | round | round |
+| K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
+| K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |
+| K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
+| K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
+| reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards, environment, version | reconciler run | recorder, all |
+
+No key has a time to live but the leases. Members are the bytes of the unique key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.contract.subscription import Shard, Subscription
+
+PREFIX = "reconciler:v1:"
+
+#: Consumed keys are kept for this many further rounds, so that a late announcement still finds its match.
+COMMIT_GENERATIONS_DEFAULT = 2
+
+#: Queues of the unique-key topic on every master, and so shards of every subscription on it.
+SHARDS_DEFAULT = 16
+SHARDS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKeys:
+    """The keys of one shard; all in one Cluster slot."""
+
+    shard: Shard
+
+    @property
+    def root(self) -> str:
+        """What all keys of the shard begin with."""
+        s = self.shard.subscription
+        return f"{PREFIX}{{{s.environment}:{s.topic}:{s.group}:{self.shard.number}}}"
+
+    @property
+    def half(self) -> str:
+        """Announced keys."""
+        return f"{self.root}:half"
+
+    @property
+    def commit(self) -> str:
+        """Consumed keys."""
+        return f"{self.root}:commit"
+
+    def commit_generation(self, number: int) -> str:
+        """Consumed keys of an earlier round; 1 is the youngest."""
+        return f"{self.root}:commit:{number}"
+
+    @property
+    def new(self) -> str:
+        """Scratch of the round."""
+        return f"{self.root}:new"
+
+    @property
+    def pending(self) -> str:
+        """Unmatched keys with the time they were first seen."""
+        return f"{self.root}:pending"
+
+    @property
+    def generation(self) -> str:
+        """The fence."""
+        return f"{self.root}:generation"
+
+    @property
+    def offsets(self) -> str:
+        """Positions of the announcement consumer."""
+        return f"{self.root}:offsets"
+
+    @property
+    def epoch(self) -> str:
+        """Marker of Redis' memory."""
+        return f"{self.root}:epoch"
+
+    @property
+    def round_lease(self) -> str:
+        """Right to run the rounds; saves work, proves nothing."""
+        return f"{self.root}:round_lease"
+
+    def announcement_lease(self, broker: str) -> str:
+        """Right to consume the shard's queue on one broker; saves work, proves nothing."""
+        return f"{self.root}:announcement_lease:{broker}"
+
+
+def meta_key(subscription: Subscription) -> str:
+    """The hash that says how many shards a subscription has."""
+    return f"{PREFIX}{{{subscription.environment}:{subscription.topic}:{subscription.group}}}:meta"
+
+
+def offsets_field(broker: str, queue_id: int) -> str:
+    """Field of K:offsets for one queue of the unique-key topic."""
+    return f"{broker}/{queue_id}"

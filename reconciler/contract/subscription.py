@@ -1,0 +1,31 @@
+"""The unit that is reconciled: a topic, as one consumer group sees it, cut into shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Subscription:
+    """A consumer group's view of a topic, in one environment."""
+
+    #: Name of the deployment (production, staging ...); keeps shared Redis servers and databases apart.
+    environment: str
+    #: The business topic.
+    topic: str
+    #: The consumer group.
+    group: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.group}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Shard:
+    """A slice of a subscription's keys; its number is the queue number in the unique-key topic."""
+
+    subscription: Subscription
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.subscription}#{self.number}"

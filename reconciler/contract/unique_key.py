@@ -1,0 +1,54 @@
+"""The unique key of a message: property UNIQ_KEY, the same on the half and on the committed copy.
+
+Shapes that exist (all upper-case hexadecimal):
+
+- 32 digits: Java, C++ and this project's clients (MessageClientIDSetter, 4.0.0)
+- 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec)
+- 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
+
+A unique key is an opaque name. It is never decoded into an address and nobody connects to what it spells.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from reconciler.errors import MalformedInput
+
+#: Digits of the shortest and of the longest key that is accepted.
+UNIQUE_KEY_DIGITS_MIN = 32
+UNIQUE_KEY_DIGITS_MAX = 64
+
+#: The property that carries the key (MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX).
+UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
+
+_SHAPE = re.compile(r"(?:[0-9A-F]{2}){16,32}", re.ASCII)
+
+
+def is_unique_key(text: object) -> bool:
+    """True for an even number of 32 to 64 upper-case hexadecimal digits."""
+    return isinstance(text, str) and _SHAPE.fullmatch(text) is not None
+
+
+def require_unique_key(text: object) -> str:
+    """The key itself; raises MalformedInput for anything that has not the shape of one."""
+    if isinstance(text, str) and _SHAPE.fullmatch(text):
+        return text
+    shown = repr(text)[:80]
+    raise MalformedInput(f"{shown} is no unique key: expected 32 to 64 upper-case hexadecimal digits")
+
+
+def member_of(unique_key: str) -> bytes:
+    """The bytes that stand for the key in Redis sets and in history columns: half the size of the text."""
+    return bytes.fromhex(unique_key)
+
+
+def key_of(member: bytes) -> str:
+    """The key that a Redis member stands for; the inverse of member_of."""
+    return member.hex().upper()
+
+
+def shard_of(unique_key: str, shards: int) -> int:
+    """The shard of a key, which is also its queue in the unique-key topic: CRC-32 of the ASCII text."""
+    return zlib.crc32(unique_key.encode("ascii")) % shards

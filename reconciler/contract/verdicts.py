@@ -1,0 +1,57 @@
+"""The closed list of verdicts: what the evidence says about one announced key in one subscription."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What became of a key. `MEANINGS` explains each for people; docs are generated from it."""
+
+    CONSUMED = "CONSUMED"
+    DELIVERED_NOT_APPLIED = "DELIVERED_NOT_APPLIED"
+    LAGGING = "LAGGING"
+    RETRYING = "RETRYING"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    FILTERED = "FILTERED"
+    COLLISION = "COLLISION"
+    LOST_CONFIRM = "LOST_CONFIRM"
+    PARKED = "PARKED"
+    ROLLED_BACK_WRONGLY = "ROLLED_BACK_WRONGLY"
+    EXPIRED = "EXPIRED"
+    REJECTED = "REJECTED"
+    QUARANTINED = "QUARANTINED"
+    UNKNOWN = "UNKNOWN"
+
+
+#: One sentence a verdict: what was seen, and what happens next.
+MEANINGS: dict[Verdict, str] = {
+    Verdict.CONSUMED: "The group's inbox holds the key: the message took effect; the key is settled.",
+    Verdict.DELIVERED_NOT_APPLIED: "The committed copy lies before the group's offset, yet the inbox has no row: "
+    "the handler acknowledged without an effect, or the offset was moved by hand; shown, never repaired.",
+    Verdict.LAGGING: "The committed copy is on the broker and the group has not reached it: wait.",
+    Verdict.RETRYING: "The group failed the message and the broker will deliver it again: wait.",
+    Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never repaired.",
+    Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
+    Verdict.COLLISION: "The inbox holds the key with another content: quarantined.",
+    Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; repaired.",
+    Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: repaired.",
+    Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker was told to roll back: republished.",
+    Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: sent again from the "
+    "outbox body, or quarantined where none was kept.",
+    Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair.",
+    Verdict.QUARANTINED: "Given up after the maximum of attempts, or not repairable: a person must look.",
+    Verdict.UNKNOWN: "A witness did not answer: the key stays pending.",
+}
+
+#: A candidate with one of these needs a repair.
+LOSSES = frozenset({Verdict.LOST_CONFIRM, Verdict.PARKED, Verdict.ROLLED_BACK_WRONGLY, Verdict.EXPIRED})
+
+#: A candidate with one of these leaves pending without a repair.
+SETTLING = frozenset({Verdict.CONSUMED, Verdict.FILTERED, Verdict.REJECTED})
+
+#: A candidate with one of these leaves pending for the quarantine; a person must look.
+QUARANTINING = frozenset({Verdict.COLLISION, Verdict.QUARANTINED, Verdict.DEAD_LETTERED, Verdict.DELIVERED_NOT_APPLIED})
+
+#: A candidate with one of these stays pending.
+WAITING = frozenset({Verdict.LAGGING, Verdict.RETRYING, Verdict.UNKNOWN})

@@ -1,0 +1,223 @@
+"""Values that witnesses answer with: policy decides on these and on nothing else.
+
+"Don't know" is a value (UNKNOWN), never an exception and never a False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from reconciler.contract.content_digest import digest_of_message
+from reconciler.contract.tables import OutboxState
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Presence(StrEnum):
+    """Answer of a look-up."""
+
+    FOUND = "FOUND"
+    ABSENT = "ABSENT"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessAnswer:
+    """What one broker or database said, kept as evidence."""
+
+    witness: str
+    presence: Presence
+    #: Code and remark, number of hits, or why the answer does not count.
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup(Generic[T]):
+    """Answer of all witnesses together: one FOUND is FOUND; else one UNKNOWN is UNKNOWN; else ABSENT."""
+
+    presence: Presence
+    #: What was found, oldest first; empty unless FOUND.
+    records: tuple[T, ...] = ()
+    answers: tuple[WitnessAnswer, ...] = ()
+
+    @property
+    def is_found(self) -> bool:
+        """At least one witness has it."""
+        return self.presence is Presence.FOUND
+
+    @property
+    def is_absent(self) -> bool:
+        """Every witness answered, and none has it."""
+        return self.presence is Presence.ABSENT
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nobody has it, and somebody did not answer."""
+        return self.presence is Presence.UNKNOWN
+
+    @property
+    def reason(self) -> str:
+        """The answers in one line."""
+        return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)
+
+    def map(self, convert: Callable[[T], S]) -> Lookup[S]:
+        """The same answer with other records."""
+        return Lookup(presence=self.presence, records=tuple(map(convert, self.records)), answers=self.answers)
+
+    @classmethod
+    def unknown(cls, witness: str, detail: str) -> Lookup[T]:
+        """One witness that did not answer."""
+        return cls(
+            presence=Presence.UNKNOWN,
+            answers=(WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail),),
+        )
+
+
+class TransactionState(StrEnum):
+    """Transaction bits of a stored record (MessageSysFlag)."""
+
+    NONE = "none"
+    PREPARED = "prepared"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """A message as a broker has it: half copy, committed copy or parked copy."""
+
+    unique_key: str
+    #: Topic of the record: the half topic for a half of 4.3 and newer.
+    topic: str
+    #: Topic that consumers see.
+    real_topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    transaction_state: TransactionState
+    #: For a committed copy: commit-log offset of the half it was made from; else 0.
+    prepared_transaction_offset: int
+    #: PGROUP, empty where the record has none.
+    producer_group: str
+    #: TRANSACTION_CHECK_TIMES of a put-back copy; None on the first copy.
+    check_times: int | None
+    reconsume_times: int
+    properties: Mapping[str, str]
+    #: Uncompressed.
+    body: bytes
+    flag: int = 0
+
+    @property
+    def tag(self) -> str | None:
+        """Property TAGS."""
+        return self.properties.get("TAGS") or None
+
+    @property
+    def content_digest(self) -> bytes:
+        """Digest of what a consumer sees (contract/content_digest.py)."""
+        return digest_of_message(
+            topic=self.real_topic, unique_key=self.unique_key, properties=self.properties, body=self.body
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    """A visible row of a producer's outbox."""
+
+    unique_key: str
+    topic: str
+    producer_group: str
+    tag: str | None
+    message_keys: str | None
+    business_id: str | None
+    half_broker: str | None
+    half_commit_log_offset: int | None
+    half_queue_offset: int | None
+    properties: Mapping[str, str] | None
+    body: bytes | None
+    content_digest: bytes | None
+    state: OutboxState
+    created_at_ms: int
+    announced_at_ms: int | None
+    settled_at_ms: int | None
+
+    @property
+    def is_committed(self) -> bool:
+        """Visible and no tombstone."""
+        return self.state is not OutboxState.ROLLED_BACK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow:
+    """A visible row of a consumer group's inbox."""
+
+    group: str
+    unique_key: str
+    topic: str
+    content_digest: bytes | None
+    source: str
+    applied_at_ms: int
+    duplicate_of: str | None = None
+
+
+class WatermarkState(StrEnum):
+    """Whether the group's position could be told."""
+
+    KNOWN = "KNOWN"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """Everything stored before this broker time has been consumed by the group."""
+
+    state: WatermarkState
+    #: Milliseconds of broker store time; 0 when UNKNOWN.
+    at_ms: int
+    #: Queue that holds the watermark back, or why it is unknown.
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePosition:
+    """Where a group stands in one queue of its topic or of its retry topic."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    consumer_offset: int | None
+    min_offset: int
+    max_offset: int
+
+
+class EndOutcome(StrEnum):
+    """What a two-way END_TRANSACTION (or a republish) answered, grouped by what follows."""
+
+    #: Code 0: executed.
+    DONE = "DONE"
+    #: Certainly not executed, worth another try: 2, 11, 14, 215, 604.
+    REFUSED_FOR_NOW = "REFUSED_FOR_NOW"
+    #: The record at the offset is another one: look again.
+    MISMATCH = "MISMATCH"
+    #: "find prepared transaction message failed": the half is gone.
+    HALF_GONE = "HALF_GONE"
+    #: No answer: it may have been executed.
+    NO_ANSWER = "NO_ANSWER"
+    #: A guard of ours refused to send.
+    NOT_SENT = "NOT_SENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAnswer:
+    """Answer to a repair that was sent."""
+
+    outcome: EndOutcome
+    code: int | None = None
+    detail: str = ""

@@ -1,0 +1,1 @@
+"""SQL ground shared by outbox, inbox and ledger: tables from contract/, engines, database time."""

@@ -1,0 +1,94 @@
+"""SQLAlchemy tables made from the plain data of contract/tables.py, for our queries and for users' migrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from reconciler.contract import tables as contract
+
+_ASCII = {"charset": "ascii", "collation": "ascii_bin"}
+
+
+def _key(length: int) -> sa.types.TypeEngine[Any]:
+    # Keys compare byte by byte: MySQL's default collation folds case and trailing spaces.
+    return sa.String(length).with_variant(mysql.VARCHAR(length, **_ASCII), "mysql", "mariadb")
+
+
+def _name(length: int) -> sa.types.TypeEngine[Any]:
+    return sa.String(length).with_variant(
+        mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+    )
+
+
+def _text() -> sa.types.TypeEngine[Any]:
+    return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
+
+
+def _bytes() -> sa.types.TypeEngine[Any]:
+    return sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+
+
+def column_type(kind: contract.ColumnKind) -> sa.types.TypeEngine[Any]:
+    """The SQL type of a kind; names stay short enough for MySQL's 3072-byte index limit."""
+    match kind:
+        case "key":
+            return _key(64)
+        case "name":
+            return _name(160)
+        case "short":
+            return _key(32)
+        case "text" | "json":
+            return _text()
+        case "bytes":
+            return _bytes()
+        case "digest":
+            return sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
+        case "integer":
+            return sa.Integer()
+        case "bigint":
+            return sa.BigInteger()
+
+
+def build_table(table: contract.Table, metadata: sa.MetaData) -> sa.Table:
+    """One SQLAlchemy table in the given metadata, with its indexes and unique constraints."""
+    columns = [
+        sa.Column(
+            c.name,
+            column_type(c.kind),
+            primary_key=c.name in table.primary_key,
+            nullable=c.nullable,
+            autoincrement=False,
+            comment=c.doc,
+        )
+        for c in table.columns
+    ]
+    short = table.name.removeprefix("reconciler_")
+    built = sa.Table(table.name, metadata, *columns, comment=table.doc)
+    for names in table.indexes:
+        sa.Index(f"ix_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}", *(built.c[n] for n in names))
+    for names in table.unique:
+        sa.Index(
+            f"uq_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}",
+            *(built.c[n] for n in names),
+            unique=True,
+        )
+    return built
+
+
+outbox_metadata = sa.MetaData()
+inbox_metadata = sa.MetaData()
+ledger_metadata = sa.MetaData()
+
+outbox = build_table(contract.OUTBOX, outbox_metadata)
+outbox_identity = build_table(contract.OUTBOX_IDENTITY, outbox_metadata)
+inbox = build_table(contract.INBOX, inbox_metadata)
+candidate = build_table(contract.CANDIDATE, ledger_metadata)
+repair = build_table(contract.REPAIR, ledger_metadata)
+round_row = build_table(contract.ROUND, ledger_metadata)
+floor = build_table(contract.FLOOR, ledger_metadata)
+outage = build_table(contract.OUTAGE, ledger_metadata)
+hold = build_table(contract.HOLD, ledger_metadata)
+quarantine = build_table(contract.QUARANTINE, ledger_metadata)
