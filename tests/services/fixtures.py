@@ -1,3 +1,82 @@
-"""Fixtures for the services; loaded by tests/conftest.py."""
+"""Fixtures for the services; loaded by tests/conftest.py.
+
+Servers that start slowly are shared by the tests of one pytest worker and hand out fresh databases; the ones
+that tests stop or fill are started for each test.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services import mariadb, postgres, redis_server
+from tests.services.requirements import require
+
+RedisFactory = Callable[..., redis_server.RedisServer]
+
+
+@pytest.fixture
+def new_redis_server(tmp_path: Path) -> Iterator[RedisFactory]:
+    """Makes started redis-servers of the test's own: `new_redis_server(options={...}, unix_socket=False)`."""
+    require(redis_server.missing())
+    with contextlib.ExitStack() as stack:
+        count = 0
+
+        def start(*, options: dict[str, str] | None = None, unix_socket: bool = False) -> redis_server.RedisServer:
+            nonlocal count
+            count += 1
+            folder = tmp_path / f"redis-{count}"
+            if unix_socket:  # a socket's path has at most 107 bytes, pytest's folders are longer
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-redis-")))
+            server = redis_server.RedisServer(folder, options=options, unix_socket=unix_socket)
+            return stack.enter_context(server)
+
+        yield start
+
+
+@pytest.fixture(name="redis_server")
+def _redis_server(new_redis_server: RedisFactory) -> redis_server.RedisServer:
+    """One redis-server of the test's own: append-only, noeviction."""
+    return new_redis_server()
+
+
+@pytest.fixture(scope="session")
+def shared_redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis_server.RedisServer]:
+    """One redis-server of the worker, without persistence; use an environment name of your own in it."""
+    require(redis_server.missing())
+    with redis_server.RedisServer(
+        tmp_path_factory.mktemp("redis"), options={"appendonly": "no", "databases": "64"}
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.PostgresServer]:
+    """One PostgreSQL server of the worker: call `create_database()` for a database of your own."""
+    require(postgres.missing())
+    with postgres.PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[mariadb.MariaDBServer]:
+    """One MariaDB server of the worker: call `create_database()` for a database of your own."""
+    require(mariadb.missing())
+    with mariadb.MariaDBServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.PostgresServer) -> str:
+    """SQLAlchemy URL of a fresh PostgreSQL database."""
+    return postgres_server.create_database()
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: mariadb.MariaDBServer) -> str:
+    """SQLAlchemy URL of a fresh MariaDB database."""
+    return mariadb_server.create_database()

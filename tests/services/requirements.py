@@ -48,10 +48,10 @@ def sentinel_missing() -> str | None:
 
 @functools.cache
 def postgres_programs() -> Path | None:
-    """The folder with initdb and pg_ctl: Debian keeps it out of PATH."""
-    beside_path = shutil.which("initdb")
-    if beside_path and (Path(beside_path).parent / "pg_ctl").exists():
-        return Path(beside_path).parent
+    """The folder with initdb and postgres: Debian keeps it out of PATH."""
+    in_path = shutil.which("initdb")
+    if in_path and (Path(in_path).parent / "postgres").exists():
+        return Path(in_path).parent
 
     def version(folder: Path) -> float:
         try:

@@ -1,0 +1,162 @@
+"""A private MariaDB server in a folder of the test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pymysql
+
+from tests.services import requirements
+from tests.services.ports import free_port
+from tests.services.processes import Child, ServiceFailed
+from tests.services.requirements import mariadb_missing as missing
+
+__all__ = ["MariaDBServer", "missing"]
+
+START_SECONDS = 60.0
+USER = "reconciler"
+PASSWORD = "private"  # loopback, one test run
+
+
+class MariaDBServer:
+    """mariadb-install-db and mariadbd on a private socket and a free loopback port.
+
+    ``create_database`` makes a fresh database; ``url`` is SQLAlchemy's, over PyMySQL.
+    """
+
+    def __init__(self, *, options: dict[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="reconciler-my-"))
+        self.port = free_port()
+        self.options = dict(options or {})
+        self._child: Child | None = None
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self.folder / "mariadb.log"
+
+    @property
+    def unix_socket(self) -> Path:
+        """The private unix socket, where root needs no password."""
+        return self.folder / "mariadb.sock"
+
+    def url(self, database: str = "mysql") -> str:
+        """For SQLAlchemy with PyMySQL."""
+        return f"mysql+pymysql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
+
+    def start(self) -> Self:
+        """Creates the data folder the first time, starts the server, returns when it accepts logins."""
+        program = requirements.mariadb_server()
+        if program is None:
+            raise ServiceFailed(missing() or "no MariaDB")
+        data = self.folder / "data"
+        fresh = not data.exists()
+        # As root it insists on being told that root is meant; its files stay in a private folder.
+        user = ["--user=root"] if os.geteuid() == 0 else []
+        if fresh:
+            self._install(data, user)
+        settings = {
+            "datadir": str(data),
+            "socket": str(self.unix_socket),
+            "port": str(self.port),
+            "bind-address": "127.0.0.1",
+            "pid-file": str(self.folder / "mariadb.pid"),
+            "innodb-flush-log-at-trx-commit": "0",
+            "innodb-buffer-pool-size": "32M",
+            "innodb-flush-method": "fsync",
+            "skip-log-bin": "",
+            "performance-schema": "OFF",
+            **self.options,
+        }
+        arguments = [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]
+        self._child = Child([program, "--no-defaults", *user, *arguments], log=self.log, cwd=self.folder)
+        self._child.until(self._ready, within_seconds=START_SECONDS, what="mariadbd")
+        if fresh:
+            self._execute(
+                f"CREATE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'",
+                f"CREATE USER '{USER}'@'localhost' IDENTIFIED BY '{PASSWORD}'",
+                f"GRANT ALL ON *.* TO '{USER}'@'127.0.0.1' WITH GRANT OPTION",
+                f"GRANT ALL ON *.* TO '{USER}'@'localhost' WITH GRANT OPTION",
+            )
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM: an orderly shutdown."""
+        if self._child is not None:
+            self._child.stop(within_seconds=30)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._child is not None:
+            self._child.kill()
+
+    def create_database(self, prefix: str = "test") -> str:
+        """A fresh database in utf8mb4; returns its SQLAlchemy URL."""
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
+            raise ValueError(f"database prefix {prefix!r}")
+        with self._lock:
+            name = f"{prefix}_{os.getpid()}_{next(self._numbers)}"
+        self._execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+        return self.url(name)
+
+    def _install(self, data: Path, user: list[str]) -> None:
+        done = subprocess.run(
+            [
+                "mariadb-install-db",
+                "--no-defaults",
+                f"--datadir={data}",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                *user,
+            ],
+            capture_output=True,
+            check=False,
+            timeout=120,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise ServiceFailed(f"mariadb-install-db ended with {done.returncode}\n{done.stdout}{done.stderr}")
+
+    def _execute(self, *statements: str) -> None:
+        connection = pymysql.connect(unix_socket=str(self.unix_socket), user="root", connect_timeout=5)
+        try:
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+        finally:
+            connection.close()
+
+    def _ready(self) -> bool:
+        # The server greets first; PyMySQL would leak its socket when the connection is refused.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(2)
+            try:
+                connection.connect(str(self.unix_socket))
+                return len(connection.recv(64)) > 5
+            except OSError:
+                return False
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)

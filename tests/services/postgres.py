@@ -1,0 +1,146 @@
+"""A private PostgreSQL server in a folder of the test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+
+from tests.services import requirements
+from tests.services.ports import free_port
+from tests.services.processes import Child, ServiceFailed, tail
+from tests.services.requirements import postgres_missing as missing
+
+__all__ = ["PostgresServer", "missing"]
+
+START_SECONDS = 60.0
+USER = "reconciler"
+
+
+class PostgresServer:
+    """initdb and postgres on a free loopback port, trust authentication, no fsync.
+
+    ``create_database`` makes a fresh database in milliseconds, so tests share one server and no tables.
+    As root it runs under the system's `postgres` user. ``url`` is SQLAlchemy's, over psycopg.
+    """
+
+    def __init__(self, *, options: dict[str, str] | None = None) -> None:
+        programs = requirements.postgres_programs()
+        if programs is None:
+            raise ServiceFailed(missing() or "no PostgreSQL")
+        self._programs = programs
+        # A folder of its own directly under /tmp: pytest's are closed to other users, and a unix socket's
+        # path is short.
+        self.folder = Path(tempfile.mkdtemp(prefix="reconciler-pg-"))
+        self.port = free_port()
+        self.options = dict(options or {})
+        self._child: Child | None = None
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._as_user = self._drop_root()
+
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self.folder / "postgres.log"
+
+    def url(self, database: str = "postgres") -> str:
+        """For SQLAlchemy with psycopg."""
+        return f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> Self:
+        """Creates the cluster the first time, starts it, returns when it accepts logins."""
+        data = self.folder / "data"
+        if not data.exists():
+            self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        settings = {
+            "port": str(self.port),
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.folder),
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "shared_buffers": "32MB",
+            "max_connections": "100",
+            **self.options,
+        }
+        arguments: list[str | Path] = [*self._as_user, self._programs / "postgres", "-D", data]
+        for name, value in settings.items():
+            arguments += ["-c", f"{name}={value}"]
+        self._child = Child(arguments, log=self.log, cwd=self.folder)
+        self._child.until(self._ready, within_seconds=START_SECONDS, what="postgres")
+        return self
+
+    def stop(self) -> None:
+        """Fast shutdown: clients are disconnected, work is rolled back."""
+        if self._child is not None:
+            self._child.stop(number=signal.SIGINT)
+
+    def kill(self) -> None:
+        """kill -9 of the whole server."""
+        if self._child is not None:
+            self._child.kill()
+            # Killed, it leaves its pid file, which makes the next start suspicious.
+            (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    def create_database(self, prefix: str = "test") -> str:
+        """A fresh database; returns its SQLAlchemy URL."""
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
+            raise ValueError(f"database prefix {prefix!r}")
+        with self._lock:
+            name = f"{prefix}_{os.getpid()}_{next(self._numbers)}"
+        with self._login() as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return self.url(name)
+
+    def _login(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user=USER, dbname="postgres", autocommit=True, connect_timeout=5
+        )
+
+    def _ready(self) -> bool:
+        try:
+            self._login().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        command = [*self._as_user, str(self._programs / program), *(str(part) for part in arguments)]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=120, cwd=self.folder, text=True)
+        if done.returncode != 0:
+            raise ServiceFailed(f"{program} ended with {done.returncode}\n{done.stderr}\n{tail(self.log)}")
+
+    def _drop_root(self) -> list[str]:
+        if os.geteuid() != 0:
+            return []
+        user = pwd.getpwnam("postgres")
+        os.chown(self.folder, user.pw_uid, user.pw_gid)
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            raise ServiceFailed("setpriv is missing: apt-get install util-linux, or run the tests as a user")
+        return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
