@@ -1,0 +1,252 @@
+"""Real RocketMQ clusters: a name server and brokers on free loopback ports, data in a temporary folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.brokers.jars import broker_jars
+from tests.services.ports import answers, free_port
+from tests.services.processes import Child, ServiceFailed
+from tests.services.remoting_probe import route_names
+from tests.services.requirements import java_missing as missing
+
+__all__ = ["VERSIONS", "RealBroker", "RocketMQCluster", "missing"]
+
+VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.1.4", "5.3.3", "5.4.0")
+START_SECONDS = 90.0
+CLUSTER_NAME = "C1"
+
+# Short enough that a test sees check-backs, give-up and retries within seconds.
+QUICK = {
+    "transactionCheckInterval": "2000",
+    "transactionTimeOut": "1000",
+    "transactionCheckMax": "3",
+    "transactionOpBatchInterval": "100",
+    "messageDelayLevel": " ".join(["1s"] * 18),
+}
+
+_JVM = (
+    "-Xms64m",
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    # Starts in half the time and with fewer threads; these brokers never live long enough for the optimiser.
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dfile.encoding=UTF-8",
+    # The developer's disk may be fuller than a broker likes.
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+
+
+class _JavaServer:
+    """One JVM: started, stopped and killed by its own id. Confined to the test that started it."""
+
+    def __init__(self, *, version: str, folder: Path, main_class: str, port: int, what: str) -> None:
+        self.version = version
+        self.folder = folder
+        self.port = port
+        self.what = what
+        self._main_class = main_class
+        self._child: Child | None = None
+        folder.mkdir(parents=True)
+        configuration = folder / "conf"
+        configuration.mkdir()
+        for name in ("logback_namesrv.xml", "logback_broker.xml"):  # up to 4.9 it must exist
+            (configuration / name).write_text("<configuration/>")
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """Output of the JVM."""
+        return self.folder / "output.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._child is not None and self._child.exit_code is None
+
+    def launch(self, properties: dict[str, str]) -> Child:
+        """Starts the JVM; does not wait."""
+        file = self.folder / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        command = [
+            "java",
+            *_JVM,
+            f"-Duser.home={self.folder}",
+            f"-Drocketmq.home.dir={self.folder}",
+            f"-Djava.io.tmpdir={self.folder}",
+            "-cp",
+            f"{broker_jars(self.version)}/*",
+            self._main_class,
+            "-c",
+            str(file),
+        ]
+        environment = {"ROCKETMQ_HOME": str(self.folder), "NAMESRV_ADDR": "", "JAVA_TOOL_OPTIONS": ""}
+        self._child = Child(command, log=self.log, cwd=self.folder, environment=environment)
+        return self._child
+
+    def stop(self) -> None:
+        """SIGTERM: it flushes, unregisters and leaves."""
+        if self._child is not None:
+            self._child.stop(within_seconds=40)
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._child is not None:
+            self._child.kill()
+
+
+class NameServer(_JavaServer):
+    """A name server."""
+
+    def __init__(self, *, version: str, folder: Path) -> None:
+        super().__init__(
+            version=version,
+            folder=folder,
+            main_class=f"{_package(version)}.namesrv.NamesrvStartup",
+            port=free_port(),
+            what=f"name server {version}",
+        )
+
+    def start(self) -> Self:
+        """Starts it (again on the same port) and returns when it accepts connections."""
+        child = self.launch({"listenPort": str(self.port), "bindAddress": "127.0.0.1"})
+        child.until(lambda: answers(self.port), within_seconds=START_SECONDS, what=self.what)
+        return self
+
+
+class RealBroker(_JavaServer):
+    """A broker, master unless the properties say otherwise; a restart keeps port and data."""
+
+    def __init__(self, *, version: str, folder: Path, name: str, name_servers: str, properties: dict[str, str]) -> None:
+        super().__init__(
+            version=version,
+            folder=folder,
+            main_class=f"{_package(version)}.broker.BrokerStartup",
+            port=free_port(neighbours=(-2, 1)),  # the VIP channel and the replication port
+            what=f"broker {name} {version}",
+        )
+        self.name = name
+        self.name_servers = name_servers
+        self.properties = dict(properties)
+
+    def start(self, *, properties: dict[str, str] | None = None) -> Self:
+        """Starts it and returns when the name server has its route; new properties stay."""
+        self.properties.update(properties or {})
+        child = self.launch(self._all_properties())
+        child.until(self.ready, within_seconds=START_SECONDS, what=self.what)
+        return self
+
+    def ready(self) -> bool:
+        """Whether it accepts connections and a name server routes to it."""
+        port = int(self.name_servers.split(";", maxsplit=1)[0].rpartition(":")[2])
+        return answers(self.port) and self.name in route_names(port, "TBW102")
+
+    def _all_properties(self) -> dict[str, str]:
+        store = self.folder / "store"
+        return {
+            "brokerClusterName": CLUSTER_NAME,
+            "brokerName": self.name,
+            "brokerId": "0",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "bindAddress": "127.0.0.1",
+            "namesrvAddr": self.name_servers,
+            "listenPort": str(self.port),
+            "haListenPort": str(self.port + 1),
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+            "mapedFileSizeCommitLog": "16777216",  # sic: spelled so up to 4.5.1
+            "mappedFileSizeCommitLog": "16777216",
+            "mapedFileSizeConsumeQueue": "600000",
+            "mappedFileSizeConsumeQueue": "600000",
+            "maxHashSlotNum": "50000",
+            "maxIndexNum": "200000",
+            "autoCreateTopicEnable": "true",
+            "autoCreateSubscriptionGroup": "true",
+            "diskMaxUsedSpaceRatio": "95",
+            # A loaded machine is slow, not busy.
+            "waitTimeMillsInSendQueue": "5000",
+            "osPageCacheBusyTimeOutMills": "10000",
+            "timerWheelEnable": "false",
+            "enableControllerMode": "false",
+            **self.properties,
+        }
+
+
+class RocketMQCluster:
+    """A name server and masters `broker-1`, `broker-2`, …; use it as a context manager.
+
+    ``properties`` are broker properties, over short intervals for check-back and retries (``QUICK``).
+    """
+
+    def __init__(self, version: str, *, brokers: int = 1, properties: dict[str, str] | None = None) -> None:
+        if version not in VERSIONS:
+            raise ValueError(f"RocketMQ {version}: known are {', '.join(VERSIONS)}")
+        self.version = version
+        self.folder = Path(tempfile.mkdtemp(prefix=f"reconciler-rocketmq-{version}-"))
+        self.name_server = NameServer(version=version, folder=self.folder / "name-server")
+        self.name_servers = self.name_server.address
+        self.brokers = {
+            name: RealBroker(
+                version=version,
+                folder=self.folder / name,
+                name=name,
+                name_servers=self.name_servers,
+                properties={**QUICK, **(properties or {})},
+            )
+            for name in (f"broker-{number}" for number in range(1, brokers + 1))
+        }
+
+    def broker(self, name: str = "broker-1") -> RealBroker:
+        """One of the brokers."""
+        return self.brokers[name]
+
+    def start(self) -> Self:
+        """Starts the name server, then all brokers side by side; returns when all are routed to."""
+        if missing() is not None:
+            raise ServiceFailed(missing() or "")
+        self.name_server.start()
+        children = {name: broker.launch(broker._all_properties()) for name, broker in self.brokers.items()}
+        for name, child in children.items():
+            broker = self.brokers[name]
+            child.until(broker.ready, within_seconds=START_SECONDS, what=broker.what)
+        return self
+
+    def close(self) -> None:
+        """Kills everything and deletes the data."""
+        for server in (*self.brokers.values(), self.name_server):
+            with contextlib.suppress(OSError):
+                server.kill()
+        if os.environ.get("CHECKBACK_KEEP_BROKERS"):
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _package(version: str) -> str:
+    return "com.alibaba.rocketmq" if version.startswith("3.") else "org.apache.rocketmq"
