@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import mariadb, postgres, redis_server
+from tests.services import mariadb, postgres, redis_server, rocketmq
 from tests.services.requirements import require
 
+ClusterFactory = Callable[..., rocketmq.RocketMQCluster]
 RedisFactory = Callable[..., redis_server.RedisServer]
 
 
@@ -80,3 +81,46 @@ def postgres_url(postgres_server: postgres.PostgresServer) -> str:
 def mariadb_url(mariadb_server: mariadb.MariaDBServer) -> str:
     """SQLAlchemy URL of a fresh MariaDB database."""
     return mariadb_server.create_database()
+
+
+class SharedClusters:
+    """One started cluster a version for all tests of a pytest worker; tests use topics of their own."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._running: dict[str, rocketmq.RocketMQCluster] = {}
+
+    def get(self, version: str) -> rocketmq.RocketMQCluster:
+        """The cluster of a version, started at the first call: one broker, quick check-backs and retries."""
+        require(rocketmq.missing())
+        if version not in self._running:
+            self._running[version] = self._stack.enter_context(rocketmq.RocketMQCluster(version))
+        return self._running[version]
+
+    def close(self) -> None:
+        """Stops them all."""
+        self._running.clear()
+        self._stack.close()
+
+
+@pytest.fixture(scope="session")
+def shared_clusters() -> Iterator[SharedClusters]:
+    """Brokers shared by the tests of a worker; give the test the marks of `rocketmq.marks(version)`."""
+    clusters = SharedClusters()
+    yield clusters
+    clusters.close()
+
+
+@pytest.fixture
+def new_rocketmq_cluster() -> Iterator[ClusterFactory]:
+    """Makes started clusters of the test's own: `new_rocketmq_cluster("5.3.3", brokers=2, properties={})`."""
+    require(rocketmq.missing())
+    with contextlib.ExitStack() as stack:
+
+        def start(
+            version: str, *, brokers: int = 1, properties: dict[str, str] | None = None
+        ) -> rocketmq.RocketMQCluster:
+            cluster = rocketmq.RocketMQCluster(version, brokers=brokers, properties=properties)
+            return stack.enter_context(cluster)
+
+        yield start

@@ -10,16 +10,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from tests.brokers.jars import broker_jars
 from tests.services.ports import answers, free_port
 from tests.services.processes import Child, ServiceFailed
-from tests.services.remoting_probe import route_names
+from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.requirements import java_missing as missing
 
-__all__ = ["VERSIONS", "RealBroker", "RocketMQCluster", "missing"]
+__all__ = ["VERSIONS", "RealBroker", "RocketMQCluster", "marks", "missing"]
 
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.1.4", "5.3.3", "5.4.0")
 START_SECONDS = 90.0
+UPDATE_BROKER_CONFIG = 25
 CLUSTER_NAME = "C1"
 
 # Short enough that a test sees check-backs, give-up and retries within seconds.
@@ -47,6 +50,11 @@ _JVM = (
 )
 
 
+def marks(version: str) -> list[pytest.MarkDecorator]:
+    """Marks of a test on a shared cluster: needs Java, and runs on the worker that has that version."""
+    return [pytest.mark.broker, pytest.mark.xdist_group(f"rocketmq-{version}")]
+
+
 class _JavaServer:
     """One JVM: started, stopped and killed by its own id. Confined to the test that started it."""
 
@@ -61,7 +69,7 @@ class _JavaServer:
         configuration = folder / "conf"
         configuration.mkdir()
         for name in ("logback_namesrv.xml", "logback_broker.xml"):  # up to 4.9 it must exist
-            (configuration / name).write_text("<configuration/>")
+            (configuration / name).write_text(_logging(version))
 
     @property
     def address(self) -> str:
@@ -88,13 +96,14 @@ class _JavaServer:
             f"-Duser.home={self.folder}",
             f"-Drocketmq.home.dir={self.folder}",
             f"-Djava.io.tmpdir={self.folder}",
+            f"-Drmq.logback.configurationFile={self.folder / 'conf' / 'logback_broker.xml'}",  # 5.x
             "-cp",
             f"{broker_jars(self.version)}/*",
             self._main_class,
             "-c",
             str(file),
         ]
-        environment = {"ROCKETMQ_HOME": str(self.folder), "NAMESRV_ADDR": "", "JAVA_TOOL_OPTIONS": ""}
+        environment = {"ROCKETMQ_HOME": str(self.folder), "NAMESRV_ADDR": ""}
         self._child = Child(command, log=self.log, cwd=self.folder, environment=environment)
         return self._child
 
@@ -152,8 +161,28 @@ class RealBroker(_JavaServer):
 
     def ready(self) -> bool:
         """Whether it accepts connections and a name server routes to it."""
+        if not answers(self.port):
+            return False
         port = int(self.name_servers.split(";", maxsplit=1)[0].rpartition(":")[2])
-        return answers(self.port) and self.name in route_names(port, "TBW102")
+        if self.name in route_names(port, "TBW102"):
+            return True
+        self._register()
+        return False
+
+    def update_config(self, **properties: str) -> None:
+        """Changes properties of the running broker; a restart forgets them."""
+        body = "".join(f"{name}={value}\n" for name, value in properties.items())
+        with RemotingProbe(self.port) as probe:
+            reply = probe.ask(UPDATE_BROKER_CONFIG, {}, body.encode())
+        if reply.code != 0:
+            raise ServiceFailed(f"{self.what} refused {properties}: {reply.code} {reply.remark}")
+
+    def _register(self) -> None:
+        # A 5.x broker mostly misses its first registration (its list of reachable name servers is still
+        # empty) and tries again only after 10 s. A changed brokerPermission makes it register at once.
+        if self.version.startswith("5."):
+            with contextlib.suppress(OSError, ServiceFailed):
+                self.update_config(brokerPermission="6")
 
     def _all_properties(self) -> dict[str, str]:
         store = self.folder / "store"
@@ -246,6 +275,16 @@ class RocketMQCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _logging(version: str) -> str:
+    """Warnings to the output, where a failing test shows them; 5.x carries logback under another name."""
+    prefix = "org.apache.rocketmq.logging." if version.startswith("5.") else ""
+    return (
+        f'<configuration><appender name="out" class="{prefix}ch.qos.logback.core.ConsoleAppender"><encoder>'
+        "<pattern>%d{HH:mm:ss.SSS} %-5level %logger %msg%n</pattern></encoder></appender>"
+        '<root level="WARN"><appender-ref ref="out"/></root></configuration>'
+    )
 
 
 def _package(version: str) -> str:
