@@ -1,0 +1,87 @@
+"""Threads for user code: consumers' listeners and producers' checkers never run on a thread that reads a socket."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from reconciler.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+Task = Callable[[], object]
+
+
+class WorkerPool:
+    """Threads that are started when there is work, at most `threads_max`, and wait for more until close().
+
+    Shared; confined by its own lock. `capacity` bounds the tasks that wait (None: the caller bounds them).
+    """
+
+    def __init__(
+        self, name: str, clock: Clock, *, threads_min: int, threads_max: int, capacity: int | None = None
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._threads_min = threads_min
+        self._threads_max = threads_max
+        self._capacity = capacity
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._is_closing = False
+        #: Tasks refused because `capacity` waited already.
+        self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that no thread has taken yet."""
+        return self._tasks.qsize()
+
+    @property
+    def threads(self) -> int:
+        """Threads started so far."""
+        return len(self._threads)
+
+    def submit(self, task: Task) -> bool:
+        """Hands the task to a thread; False if it was dropped (full or closing)."""
+        with self._lock:
+            if self._is_closing:
+                return False
+            if self._capacity is not None and self._tasks.qsize() >= self._capacity:
+                self.dropped += 1
+                return False
+            self._tasks.put(task)
+            started = len(self._threads)
+            if started < self._threads_min or (started < self._threads_max and self._tasks.qsize() > 1):
+                self._start_thread()
+        return True
+
+    def close(self, *, timeout_seconds: float) -> bool:
+        """Drops what no thread has taken and waits for running tasks; False if some still run after the time."""
+        with self._lock:
+            self._is_closing = True
+            threads = list(self._threads)
+            for _ in threads:
+                self._tasks.put(None)
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - self._clock.monotonic_seconds()))
+        return not any(thread.is_alive() for thread in threads if thread is not threading.current_thread())
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            if self._is_closing:
+                continue
+            try:
+                task()
+            except Exception:  # the thread has to live on for the next task
+                logger.exception("a task of %s failed", self._name)

@@ -1,0 +1,63 @@
+"""The pool for user code: bounded, and never ended by what user code does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.rocketmq.consumer_pool import WorkerPool
+from tests.polling import eventually
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def pool(*, threads: int = 2, capacity: int | None = None) -> WorkerPool:
+    return WorkerPool("pool", SystemClock(), threads_min=1, threads_max=threads, capacity=capacity)
+
+
+def test_tasks_above_the_capacity_are_dropped_and_counted(gate: threading.Event) -> None:
+    workers = pool(threads=1, capacity=2)
+    assert workers.submit(lambda: gate.wait(5))
+    eventually(lambda: workers.waiting == 0, within_seconds=5)
+    assert [workers.submit(lambda: None) for _ in range(5)] == [True, True, False, False, False]
+    assert workers.dropped == 3
+    gate.set()
+    assert workers.close(timeout_seconds=5)
+
+
+def test_threads_grow_with_the_backlog_up_to_the_maximum(gate: threading.Event) -> None:
+    workers = pool(threads=3)
+    for _ in range(20):
+        workers.submit(lambda: gate.wait(5))
+    assert workers.threads == 3
+    gate.set()
+    eventually(lambda: workers.waiting == 0, within_seconds=5)
+    assert workers.close(timeout_seconds=5)
+
+
+def test_a_task_that_raises_does_not_cost_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    workers = pool(threads=1)
+    ran = threading.Event()
+    workers.submit(lambda: 1 // 0)
+    workers.submit(ran.set)
+    assert ran.wait(5)
+    assert workers.close(timeout_seconds=5)
+    assert "a task of pool failed" in caplog.text
+
+
+def test_closing_says_so_when_a_task_outlives_the_bound(gate: threading.Event) -> None:
+    workers = pool(threads=1)
+    workers.submit(lambda: gate.wait(5))
+    eventually(lambda: workers.waiting == 0, within_seconds=5)
+    assert workers.close(timeout_seconds=0.01) is False
+    gate.set()
+    assert workers.close(timeout_seconds=5) is True
+    assert workers.submit(lambda: None) is False
