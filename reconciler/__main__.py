@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Runs the command line; without the extra `daemon` says what to install and exits with 2."""
     try:
-        from reconciler.cli.app import run  # noqa: PLC0415 - the plug-ins install this command without its libraries
+        from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in {"reconciler", "producers", "consumers"}:
             raise

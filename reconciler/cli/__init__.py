@@ -1,0 +1,1 @@
+"""The command line. Data goes to standard output, people's text and logs to standard error."""

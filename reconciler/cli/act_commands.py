@@ -1,0 +1,92 @@
+"""Commands that change something: repair, hold, resume, rebuild. Mass actions show what they would do first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from reconciler import bootstrap
+from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, YesOption, read_settings
+from reconciler.cli.output import Output, people, print_json, print_table
+from reconciler.contract.unique_key import require_unique_key
+from reconciler.errors import InvalidValue
+
+
+def repair(
+    keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
+    all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify and tell, change nothing.")] = False,
+    yes: YesOption = False,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Verify and repair keys now, through the same brakes as the service. --all asks first unless --yes."""
+    settings = read_settings(config)
+    if bool(keys) == all_open:
+        raise InvalidValue("KEYS", keys or [], "name unique keys, or give --all")
+    wanted = [require_unique_key(key.upper()) for key in keys or []]
+    if all_open and not dry_run and not yes:
+        preview = bootstrap.repair_now(settings, wanted, topic=topic, group=group, dry_run=True)
+        print_table("Would be repaired", preview.columns, preview.rows())
+        typer.confirm("Repair these?", abort=True, err=True)
+    report = bootstrap.repair_now(settings, wanted, topic=topic, group=group, dry_run=dry_run)
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows())
+    raise typer.Exit(report.exit_code)
+
+
+def hold(
+    topic: Annotated[str, typer.Argument(help="Business topic.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; shown in status.")] = "by hand",
+    config: ConfigOption = None,
+) -> None:
+    """Stop the repairs of a topic; verification goes on."""
+    placed = bootstrap.place_hold(read_settings(config), topic, reason=reason)
+    typer.echo(f"repairs of {topic} are on hold" + ("" if placed else " already"))
+
+
+def resume(
+    topic: Annotated[str, typer.Argument(help="Business topic.")],
+    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker, too.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Let the repairs of a topic go on."""
+    lifted = bootstrap.lift_hold(read_settings(config), topic, breaker=breaker)
+    typer.echo(f"repairs of {topic} go on" if lifted else f"repairs of {topic} were not on hold")
+
+
+def rebuild(
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            "--since", formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"], help="UTC; default: the open outage's start."
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
+    settings = read_settings(config)
+    since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
+    console = people()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("inbox rows", total=None)
+        scanned = bootstrap.rebuild(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
+    if output is Output.JSON:
+        print_json({"scanned": scanned})
+    else:
+        typer.echo(f"{scanned} inbox rows put back")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    for command in (repair, hold, resume, rebuild):
+        app.command(command.__name__)(command)

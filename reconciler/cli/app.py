@@ -1,0 +1,80 @@
+"""The command `reconciler`: registration of the commands and the one place that turns errors into exit codes.
+
+0 done and clean · 1 differences, violations or failed checks · 2 usage, configuration, missing evidence ·
+3 a dependency is away · 4 partly done · 70 a bug, with its traceback · 130 SIGINT or a second SIGTERM.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from typer.exceptions import Abort, TyperException
+from typer.main import get_command
+
+from reconciler.cli import act_commands, daemon_commands, demo_command, report_commands, setup_commands
+from reconciler.errors import ReconcilerError
+
+app = typer.Typer(
+    name="reconciler",
+    help="Finds RocketMQ messages that were committed locally but never delivered, proves it, repairs them once.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"reconciler {version('checkback-reconciler')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=lambda v: _print_version(wanted=v)
+        ),
+    ] = False,
+) -> None:
+    """Finds RocketMQ messages that were committed locally but never delivered, proves it, repairs them once."""
+
+
+daemon_commands.register(app)
+report_commands.register(app)
+act_commands.register(app)
+setup_commands.register(app)
+demo_command.register(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; never raises."""
+    try:
+        code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
+    except TyperException as error:
+        error.show()
+        return 2
+    except (Abort, KeyboardInterrupt):
+        sys.stderr.write("reconciler: interrupted\n")
+        return 130
+    except ReconcilerError as error:
+        if error.exit_code == 70:
+            traceback.print_exc()
+        sys.stderr.write(f"reconciler: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; not an error of ours.
+        sys.stderr.close()
+        return 0
+    except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
+        traceback.print_exc()
+        sys.stderr.write("reconciler: this is a bug; please report it with the lines above\n")
+        return 70
+    return code if isinstance(code, int) else 0

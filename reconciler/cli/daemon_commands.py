@@ -1,0 +1,87 @@
+"""Commands that run until they are stopped, and the single round: run, once, sweep, announcements, replay, broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reconciler import bootstrap
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings
+from reconciler.cli.output import Output, print_json, print_table
+from reconciler.daemon import StopSignals
+from reconciler.settings import Settings
+
+
+def _start(config: Path | None) -> tuple[Settings, StopSignals]:
+    settings = read_settings(config)
+    bootstrap.start_logging(settings)
+    stop = StopSignals()
+    stop.install()
+    return settings, stop
+
+
+def run(config: ConfigOption = None) -> None:
+    """Run the service: announcement consumers, rounds, verification, repair. SIGTERM drains and ends with 0."""
+    settings, stop = _start(config)
+    bootstrap.run_service(settings, stop.requested)
+    raise typer.Exit(stop.exit_code)
+
+
+def sweep(config: ConfigOption = None) -> None:
+    """Run the sweeper: announce what producers could not, settle outbox rows from the inboxes, answer checks."""
+    settings, stop = _start(config)
+    bootstrap.run_sweeper(settings, stop.requested)
+    raise typer.Exit(stop.exit_code)
+
+
+def announcements(config: ConfigOption = None) -> None:
+    """Run announcement consumers only (reconciler run has its own; several are harmless)."""
+    settings, stop = _start(config)
+    bootstrap.run_announcements(settings, stop.requested)
+    raise typer.Exit(stop.exit_code)
+
+
+def replay(
+    handler: Annotated[str, typer.Option("--handler", help="package.module:function of the business handler.")],
+    topic: Annotated[str, typer.Option("--topic", help="Business topic.")],
+    group: Annotated[str, typer.Option("--group", help="Consumer group.")],
+    config: ConfigOption = None,
+) -> None:
+    """Run a replay worker: hand messages over to a handler of one group, through its inbox."""
+    settings, stop = _start(config)
+    bootstrap.run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
+    raise typer.Exit(stop.exit_code)
+
+
+def once(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Read the announcements, run one round of every subscription, repair, verify, and tell what came out.
+
+    Exit code 0: all that was found is repaired and verified; 4: some repairs failed, are held or not yet due.
+    """
+    settings, stop = _start(config)
+    report = bootstrap.run_once(settings, stop.requested)
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_table("One round", ["topic", "group", *report.columns], report.rows())
+    raise typer.Exit(report.exit_code if not stop.requested.is_set() else stop.exit_code)
+
+
+def broker(
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT; port 0 picks a free one.")] = "127.0.0.1:0",
+    family: Annotated[str, typer.Option("--family", help="3.2.6, 4.2, 4.4, 4.9 or 5.x.")] = "5.x",
+    data: Annotated[Path | None, typer.Option("--data", help="Folder of an append-only log; else memory.")] = None,
+    knob: Annotated[
+        list[str] | None, typer.Option("--knob", help="NAME=VALUE, a fault or a setting of the broker; repeatable.")
+    ] = None,
+) -> None:
+    """Serve an embedded name server and broker on one port, for demos and tests, until SIGTERM."""
+    raise typer.Exit(bootstrap.serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    for command in (run, once, sweep, announcements, replay, broker):
+        app.command(command.__name__)(command)

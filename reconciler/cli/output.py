@@ -1,0 +1,64 @@
+"""Printing: a table for people, one JSON document for programs; the same data in both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+SCHEMA_VERSION = 1
+
+
+class Output(StrEnum):
+    """Form of what a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def people() -> Console:
+    """Where text for people goes that is not data."""
+    return Console(stderr=True, highlight=False)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON object on standard output, with its schema version."""
+    json.dump({"schema_version": SCHEMA_VERSION, **document}, sys.stdout, default=_jsonable, ensure_ascii=False)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on standard output; plain text where it is no terminal."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=160)
+    console.print(table)
+
+
+def time_text(milliseconds: int | None) -> str:
+    """RFC 3339 UTC with milliseconds, or nothing."""
+    if milliseconds is None:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)

@@ -1,0 +1,132 @@
+"""What every process of one demo run must know; travels as a JSON file in the demo's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from reconciler.demo.truth import DemoFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One demo run. Topics and groups carry the run's name: a real broker keeps them apart from earlier runs."""
+
+    run: str
+    folder: str
+    name_servers: str
+    redis_url: str
+    messages: int
+    lose: int
+    seed: int
+    shards: int
+    #: Rungs of the repair ladder; empty: repairs are off.
+    repair_order: tuple[str, ...]
+    accept_unverified_redis: bool
+
+    @property
+    def files(self) -> DemoFiles:
+        """Where the databases are."""
+        return DemoFiles(Path(self.folder))
+
+    @property
+    def topic(self) -> str:
+        """The business topic."""
+        return f"DEMO_{self.run}"
+
+    @property
+    def unique_key_topic(self) -> str:
+        """The topic of the announcements."""
+        return f"DEMO_{self.run}_UNIQUE_KEY"
+
+    @property
+    def probe_topic(self) -> str:
+        """The topic of the index probes."""
+        return f"DEMO_{self.run}_PROBE"
+
+    @property
+    def producer_group(self) -> str:
+        """The group that lives on until the load has ended."""
+        return f"demo-{self.run}-orders"
+
+    @property
+    def dead_producer_group(self) -> str:
+        """The group that is killed as a whole."""
+        return f"demo-{self.run}-doomed"
+
+    def consumer_group(self, name: str) -> str:
+        """The broker's name of a consumer group."""
+        return f"demo-{self.run}-{name}"
+
+    @property
+    def path(self) -> Path:
+        """Where the job is kept."""
+        return Path(self.folder) / "job.json"
+
+    def write(self) -> None:
+        """Keeps the job for the processes."""
+        self.path.write_text(json.dumps(asdict(self)))
+
+    @staticmethod
+    def read(path: Path) -> Job:
+        """The job that was kept."""
+        document = json.loads(path.read_text())
+        return Job(**{**document, "repair_order": tuple(document["repair_order"])})
+
+
+def settings_toml(job: Job, *, reference: str, lagging: str) -> str:
+    """The reconciler's settings for the run: short intervals, nothing else out of the ordinary."""
+    order = json.dumps(list(job.repair_order) or ["end"])
+    files = job.files
+
+    def subscription(name: str) -> str:
+        return f"""
+[[subscriptions]]
+topic = "{job.topic}"
+group = "{job.consumer_group(name)}"
+inbox_url = "sqlite:///{files.inbox(name)}"
+grace_period_seconds = 2.0
+repair_order = {order}
+"""
+
+    def producer(group: str) -> str:
+        return f"""
+[[producers]]
+group = "{group}"
+topics = ["{job.topic}"]
+outbox_url = "sqlite:///{files.outbox}"
+"""
+
+    return f"""environment = "demo-{job.run}"
+
+[rocketmq]
+name_servers = "{job.name_servers}"
+probe_topic = "{job.probe_topic}"
+
+[unique_key_topic]
+name = "{job.unique_key_topic}"
+queues = {job.shards}
+
+[redis]
+url = "{job.redis_url}"
+accept_unverified = {str(job.accept_unverified_redis).lower()}
+
+[ledger]
+url = "sqlite:///{files.ledger}"
+{producer(job.producer_group)}{producer(job.dead_producer_group)}{subscription(reference)}{subscription(lagging)}
+[rounds]
+interval_seconds = 1.0
+skew_margin_seconds = 0.5
+
+[repairs]
+enabled = {str(bool(job.repair_order)).lower()}
+
+[sweep]
+interval_seconds = 1.0
+sweep_after_seconds = 2.0
+settle_after_seconds = 5.0
+
+[logging]
+format = "json"
+"""

@@ -1,0 +1,84 @@
+"""What the demo's producers will do, message by message: a pure function of the numbers and the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.errors import InvalidValue
+
+#: Most messages of one demo.
+MESSAGES_MAX = 100_000
+#: Processes of the producer group that lives on.
+PRODUCERS = 2
+
+
+class Intent(StrEnum):
+    """What is to happen to one message."""
+
+    DELIVER = "deliver"
+    ROLL_BACK = "roll-back"
+    #: END_TRANSACTION is dropped on its way; the producer lives on and announces.
+    END_DROPPED = "end-dropped"
+    #: SIGKILL between the database commit and END_TRANSACTION.
+    KILLED_BEFORE_END = "killed-before-end"
+    #: END_TRANSACTION is dropped, then SIGKILL before the announcement.
+    KILLED_BEFORE_ANNOUNCING = "killed-before-announcing"
+    #: END_TRANSACTION is dropped and the whole producer group is killed after its last commit.
+    GROUP_DEAD = "group-dead"
+
+
+LOSSES = frozenset({Intent.END_DROPPED, Intent.KILLED_BEFORE_END, Intent.KILLED_BEFORE_ANNOUNCING, Intent.GROUP_DEAD})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMessage:
+    """One message and its fate."""
+
+    number: int
+    intent: Intent
+    #: Producer process that sends it; the dead group's process has the number PRODUCERS.
+    producer: int
+    tag: str
+
+
+def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
+    """M committed messages of which `lose` get lost, and max(1, M/20) rolled back ones on top, in sending order.
+
+    Raises InvalidValue unless 1 <= lose <= messages <= MESSAGES_MAX.
+    """
+    if not 1 <= messages <= MESSAGES_MAX:
+        raise InvalidValue("--messages", messages, f"choose 1 to {MESSAGES_MAX}")
+    if not 1 <= lose <= messages:
+        raise InvalidValue("--lose", lose, "choose at least 1 and at most --messages")
+    dice = random.Random(seed)
+    intents = list(_loss_intents(lose))
+    intents += [Intent.DELIVER] * (messages - lose)
+    intents += [Intent.ROLL_BACK] * max(1, messages // 20)
+    dice.shuffle(intents)
+    return [
+        PlannedMessage(
+            number=number,
+            intent=intent,
+            producer=PRODUCERS if intent is Intent.GROUP_DEAD else dice.randrange(PRODUCERS),
+            tag=dice.choice(("paid", "refunded")),
+        )
+        for number, intent in enumerate(intents)
+    ]
+
+
+def _loss_intents(lose: int) -> Iterator[Intent]:
+    kills = min(8, lose // 4)
+    yield from [Intent.KILLED_BEFORE_END] * kills
+    yield from [Intent.KILLED_BEFORE_ANNOUNCING] * kills
+    rest = lose - 2 * kills
+    yield from [Intent.GROUP_DEAD] * (rest // 2)
+    yield from [Intent.END_DROPPED] * (rest - rest // 2)
+
+
+def consumer_kills(messages: int, seed: int) -> frozenset[int]:
+    """Numbers of the messages whose first consumer is killed between effect and acknowledgement."""
+    dice = random.Random(seed + 1)
+    return frozenset(dice.sample(range(messages), k=min(3, messages // 20)))

@@ -1,0 +1,150 @@
+"""Child processes of the demo: started with their output in a file, watched, stopped by pid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reconciler.clock import Clock
+from reconciler.demo.truth import DemoFiles
+from reconciler.errors import DependencyAway, ReconcilerError
+
+#: How long a child may take to stop after SIGTERM before it is killed.
+STOP_SECONDS = 20.0
+
+
+class DemoFailed(ReconcilerError):
+    """A part of the demo did not do what it should; the message holds the end of its output."""
+
+    exit_code = 1
+
+
+@dataclass(slots=True)
+class Child:
+    """One running process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self.process.poll()
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its output."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no output)"
+
+
+@dataclass(slots=True)
+class Children:
+    """All child processes of a demo. Used by one thread; `stop_all` leaves nothing behind."""
+
+    files: DemoFiles
+    clock: Clock
+    _children: list[Child] = field(default_factory=list)
+
+    def start(self, name: str, command: Sequence[str | Path]) -> Child:
+        """Starts a process whose output goes to <name>.log."""
+        log = self.files.log(name)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")}
+        with log.open("ab") as output:
+            process = subprocess.Popen(  # noqa: S603 - our own commands
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                cwd=self.files.folder,
+            )
+        child = Child(name=name, process=process, log=log)
+        self._children.append(child)
+        return child
+
+    def start_module(self, name: str, module: str, *arguments: str | Path) -> Child:
+        """Starts `python -m module` with this interpreter."""
+        return self.start(name, [sys.executable, "-P", "-m", module, *arguments])
+
+    def stop(self, child: Child, *, expected: Sequence[int] = (0,)) -> None:
+        """SIGTERM, then SIGKILL after STOP_SECONDS; DemoFailed if it ended in another way than expected."""
+        if child.exit_code is None:
+            child.process.send_signal(signal.SIGTERM)
+            try:
+                child.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+        if child in self._children:
+            self._children.remove(child)
+        if child.exit_code not in expected:
+            raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+
+    def forget(self, child: Child) -> None:
+        """A child that has ended and was dealt with."""
+        self._children.remove(child)
+
+    def require_alive(self) -> None:
+        """DemoFailed if a process that should run has ended."""
+        for child in self._children:
+            if child.exit_code is not None and not child.name.startswith(("producer", "consumer")):
+                raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+
+    def stop_all(self) -> None:
+        """Ends everything, youngest first; never raises."""
+        for child in reversed(self._children):
+            if child.exit_code is None:
+                child.process.terminate()
+        deadline = self.clock.monotonic_seconds() + STOP_SECONDS
+        for child in reversed(self._children):
+            try:
+                child.process.wait(max(0.1, deadline - self.clock.monotonic_seconds()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+        self._children.clear()
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_redis(children: Children) -> tuple[Child, str, bool]:
+    """A private redis-server from PATH, else fakeredis' TCP server: (child, URL, True if it is the real one)."""
+    port = free_port()
+    server = shutil.which("redis-server")
+    if server is None:
+        child = children.start_module("redis", "reconciler.demo.fake_redis", str(port))
+    else:
+        options = {"port": port, "bind": "127.0.0.1", "save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
+        child = children.start("redis", [server, *(part for k, v in options.items() for part in (f"--{k}", str(v)))])
+    wait_for_port(child, port, children.clock)
+    return child, f"redis://127.0.0.1:{port}/0", server is not None
+
+
+def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float = 30.0) -> None:
+    """Until the child's port answers; DemoFailed if it ends first, DependencyAway if it takes too long."""
+    deadline = clock.monotonic_seconds() + within_seconds
+    while True:
+        if child.exit_code is not None:
+            raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if clock.monotonic_seconds() > deadline:
+            raise DependencyAway(f"{child.name} does not answer on port {port} after {within_seconds:g} s")
+        clock.sleep(0.05)

@@ -1,0 +1,56 @@
+"""Logs on standard error: one JSON object a line, or text on a terminal. Never a body, never a secret."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Literal
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+#: Fields that could carry a body or a secret are dropped wherever they come from.
+_NEVER = frozenset({"body", "password", "secret", "token", "signature"})
+
+
+def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> None:
+    """Sends all records of the process (ours, APScheduler's, redis') through one formatter."""
+    console = style == "console" or (style == "auto" and sys.stderr.isatty())
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _extra_fields,
+        _without_secrets,
+    ]
+    renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(default=str)
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("apscheduler").setLevel(max(logging.WARNING, root.level))
+
+
+def _extra_fields(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord):
+        for name, value in vars(record).items():
+            if name not in _STANDARD and not name.startswith("_"):
+                event.setdefault(name, value)
+    return event
+
+
+def _without_secrets(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    for name in _NEVER & event.keys():
+        event[name] = "(hidden)"
+    return event
