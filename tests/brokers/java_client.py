@@ -1,0 +1,63 @@
+"""Runs the programs of tests/brokers/java with the stock Java client of a version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.brokers.jars import cache_folder, client_jars, locked
+
+SOURCE = Path(__file__).parent / "java" / "StockClient.java"
+RUN_SECONDS = 240
+
+Event = dict[str, Any]
+
+
+def compiled(version: str) -> Path:
+    """Folder with the classes, compiled once against the client's jars."""
+    jars = client_jars(version)
+    stamp = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
+    folder = cache_folder() / "classes" / f"{version}-{stamp}"
+    with locked(f"javac-{version}"):
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+            subprocess.run(
+                ["javac", "-nowarn", "-Xlint:-options", "-cp", f"{jars}/*", "-d", str(partial), str(SOURCE)],
+                check=True,
+                timeout=180,
+            )
+            partial.rename(folder)
+    return folder
+
+
+def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: Path) -> list[Event]:
+    """Runs a scenario to its end and returns the events it printed; fails with its output otherwise."""
+    command = [
+        "java",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Duser.home={folder}",  # logs and offsets of the client go there
+        "-Drocketmq.client.rebalance.waitInterval=1000",
+        "-cp",
+        os.pathsep.join([str(compiled(version)), f"{client_jars(version)}/*"]),
+        "StockClient",
+        scenario,
+        name_servers,
+        topic,
+    ]
+    output, errors = folder / f"{scenario}.out", folder / f"{scenario}.err"
+    with output.open("wb") as out, errors.open("wb") as err:
+        done = subprocess.run(command, stdout=out, stderr=err, check=False, timeout=RUN_SECONDS, cwd=folder)
+    lines = output.read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines if line.startswith('{"event"')]
+    if done.returncode != 0 or not events or events[-1]["event"] != "end":
+        said = "\n".join([*lines[-30:], *errors.read_text(encoding="utf-8").splitlines()[-30:]])
+        raise AssertionError(f"{scenario} with client {version} ended with {done.returncode}:\n{said}")
+    return events
