@@ -106,7 +106,8 @@ class AnnouncementLedger(Protocol):
         ...
 
     def has_open_outage(self, environment: str) -> bool:
-        """True while an outage row is open: announcement consumers stay suspended."""
+        """True while an outage row is open that is not yet scanned (Outage.is_scanned): announcement consumers
+        stay suspended. They resume before the rounds do, which close the row."""
         ...
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
@@ -269,8 +270,11 @@ class BrokerEvidence(Protocol):
         """How long to leave a half to the broker's own check-back (decisions.md); 0 if nobody could answer it."""
         ...
 
-    def decides_rollbacks(self) -> bool:
-        """True from 4.3 on: a rolled-back half can be told from an open one by its lack of put-back copies."""
+    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
+        """Age at which an open half would have a put-back copy: time-out + 2 check intervals, at least its immunity.
+
+        None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
+        """
         ...
 
 
@@ -368,6 +372,13 @@ class Candidates(Protocol):
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
         """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first."""
+        ...
+
+    def open_due(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
+
+        Also those that have left pending by a match since: their rows end by the inbox.
+        """
         ...
 
 
@@ -499,9 +510,15 @@ class Outage:
     environment: str
     started_at_ms: int
     reason: str
+    #: JSON: progress of the scan; {"complete": true, ...} once it has ended.
     scan_position: Mapping[str, object] | None
     scanned: int
     closed_at_ms: int | None
+
+    @property
+    def is_scanned(self) -> bool:
+        """The inbox scan has ended: announcements resume, and the next round closes the row."""
+        return bool(self.scan_position and self.scan_position.get("complete") is True)
 
 
 class Outages(Protocol):
