@@ -1,0 +1,160 @@
+"""The column `message` of a hand-over row: what a group's own handler needs to run a message once more.
+
+The daemon writes it when it inserts the row, the replay worker of the group reads it, DONE empties it. JSON text:
+
+    {"v":1,"unique_key":…,"topic":…,"real_topic":…,"properties":{…},"body":<base64 of the uncompressed body>,
+     "flag":0,"broker":…,"queue_id":…,"queue_offset":…,"commit_log_offset":…,"born_timestamp_ms":…,
+     "store_timestamp_ms":…,"prepared_transaction_offset":…,"producer_group":…,"check_times":…,"reconsume_times":…}
+
+`StoredMessage` of reconciler/evidence.py has these fields, so encode_hand_over(message) takes one, and
+``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction
+bits do not travel: what is handed over is no record of a broker any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol, TypedDict
+
+from reconciler.contract.unique_key import require_unique_key
+from reconciler.errors import MalformedInput
+
+VERSION = 1
+
+
+class HandOverSource(Protocol):
+    """What encode_hand_over reads; StoredMessage is one."""
+
+    @property
+    def unique_key(self) -> str: ...  # noqa: D102 - the fields are explained in evidence.py
+    @property
+    def topic(self) -> str: ...  # noqa: D102
+    @property
+    def real_topic(self) -> str: ...  # noqa: D102
+    @property
+    def broker(self) -> str: ...  # noqa: D102
+    @property
+    def queue_id(self) -> int: ...  # noqa: D102
+    @property
+    def queue_offset(self) -> int: ...  # noqa: D102
+    @property
+    def commit_log_offset(self) -> int: ...  # noqa: D102
+    @property
+    def born_timestamp_ms(self) -> int: ...  # noqa: D102
+    @property
+    def store_timestamp_ms(self) -> int: ...  # noqa: D102
+    @property
+    def prepared_transaction_offset(self) -> int: ...  # noqa: D102
+    @property
+    def producer_group(self) -> str: ...  # noqa: D102
+    @property
+    def check_times(self) -> int | None: ...  # noqa: D102
+    @property
+    def reconsume_times(self) -> int: ...  # noqa: D102
+    @property
+    def properties(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def body(self) -> bytes: ...  # noqa: D102
+    @property
+    def flag(self) -> int: ...  # noqa: D102
+
+
+class HandOverFields(TypedDict):
+    """The arguments of StoredMessage but transaction_state."""
+
+    unique_key: str
+    topic: str
+    real_topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    prepared_transaction_offset: int
+    producer_group: str
+    check_times: int | None
+    reconsume_times: int
+    properties: dict[str, str]
+    body: bytes
+    flag: int
+
+
+def encode_hand_over(message: HandOverSource) -> str:
+    """The JSON text of a message; its size is 4/3 of the body and the properties."""
+    document = {
+        "v": VERSION,
+        "unique_key": message.unique_key,
+        "topic": message.topic,
+        "real_topic": message.real_topic,
+        "broker": message.broker,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "commit_log_offset": message.commit_log_offset,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "producer_group": message.producer_group,
+        "check_times": message.check_times,
+        "reconsume_times": message.reconsume_times,
+        "flag": message.flag,
+        "properties": dict(message.properties),
+        "body": base64.b64encode(message.body).decode("ascii"),
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode_hand_over(text: str) -> HandOverFields:
+    """The fields of an encoded message; raises MalformedInput, naming the field, for anything else."""
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedInput(f"hand-over message is no JSON: {str(error)[:120]}") from error
+    if not isinstance(document, dict) or document.get("v") != VERSION:
+        raise MalformedInput("hand-over message has an unknown version")
+    properties = document.get("properties")
+    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
+        raise MalformedInput("hand-over field properties must be an object of texts")
+    check_times = document.get("check_times")
+    return HandOverFields(
+        unique_key=require_unique_key(document.get("unique_key")),
+        topic=_text(document, "topic"),
+        real_topic=_text(document, "real_topic"),
+        broker=_text(document, "broker"),
+        queue_id=_number(document, "queue_id"),
+        queue_offset=_number(document, "queue_offset"),
+        commit_log_offset=_number(document, "commit_log_offset"),
+        born_timestamp_ms=_number(document, "born_timestamp_ms"),
+        store_timestamp_ms=_number(document, "store_timestamp_ms"),
+        prepared_transaction_offset=_number(document, "prepared_transaction_offset"),
+        producer_group=_text(document, "producer_group"),
+        check_times=None if check_times is None else _number(document, "check_times"),
+        reconsume_times=_number(document, "reconsume_times"),
+        properties=properties,
+        body=_bytes(document, "body"),
+        flag=_number(document, "flag"),
+    )
+
+
+def _text(document: dict[str, Any], field: str) -> str:
+    value = document.get(field)
+    if not isinstance(value, str):
+        raise MalformedInput(f"hand-over field {field} must be text")
+    return value
+
+
+def _number(document: dict[str, Any], field: str) -> int:
+    value = document.get(field)
+    if type(value) is not int:
+        raise MalformedInput(f"hand-over field {field} must be an integer")
+    return value
+
+
+def _bytes(document: dict[str, Any], field: str) -> bytes:
+    try:
+        return base64.b64decode(_text(document, field), validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise MalformedInput(f"hand-over field {field} is no base64") from error
