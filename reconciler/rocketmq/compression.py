@@ -1,0 +1,95 @@
+"""Bodies as producers compress them; brokers store them as they come (org.apache.rocketmq.common.compression).
+
+zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard`
+and `lz4`, which are loaded when a body needs them.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from reconciler.errors import MissingDependency, ProtocolViolation
+from reconciler.rocketmq.codes import SystemFlag
+
+#: Bound of an uncompressed body: 16 times the largest message a broker takes by default (maxMessageSize, 4 MiB).
+MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
+
+#: Refuse to blow a body up more than this; text of one repeated byte reaches about 1 030 with zlib.
+MAXIMUM_RATIO = 1_100
+#: Below this size the ratio proves nothing.
+_RATIO_FREE_BYTES = 1024 * 1024
+
+#: Level of Java producers up to 4.9.3 and the default since (zipCompressLevel).
+ZLIB_LEVEL = 5
+
+
+def compress_zlib(body: bytes) -> bytes:
+    """A zlib stream that every broker and client version understands with SystemFlag.COMPRESSED alone."""
+    return zlib.compress(body, ZLIB_LEVEL)
+
+
+def decompress(data: bytes, system_flag: int, maximum_bytes: int = MAXIMUM_BODY_BYTES) -> bytes:
+    """The plain body, never more than `maximum_bytes`.
+
+    Raises ProtocolViolation for damaged data, a body over the bound or a decompression bomb, MissingDependency where
+    the package for zstd or lz4 is not installed.
+    """
+    bound = min(maximum_bytes, max(_RATIO_FREE_BYTES, len(data) * MAXIMUM_RATIO))
+    kind = system_flag & SystemFlag.COMPRESSION_MASK
+    if kind in (0, SystemFlag.COMPRESSION_ZLIB):
+        return _unzlib(data, bound)
+    if kind == SystemFlag.COMPRESSION_ZSTD:
+        return _unzstd(data, bound)
+    if kind == SystemFlag.COMPRESSION_LZ4:
+        return _unlz4(data, bound)
+    raise ProtocolViolation(f"unknown compression type {kind >> 8}")
+
+
+def _unzlib(data: bytes, bound: int) -> bytes:
+    decompressor = zlib.decompressobj()
+    try:
+        plain = decompressor.decompress(data, bound + 1)
+    except zlib.error as error:
+        raise ProtocolViolation(f"damaged zlib body: {error}") from error
+    return _complete(plain, bound, is_whole=decompressor.eof)
+
+
+def _unzstd(data: bytes, bound: int) -> bytes:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingDependency("a message body is compressed with zstd: pip install zstandard") from error
+    # No window above what the bound needs: a frame header may ask for gigabytes.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=128 * 1024 * 1024)
+    try:
+        with decompressor.stream_reader(data) as reader:
+            plain = reader.read(bound + 1)
+            while 0 < len(plain) <= bound:
+                more = reader.read(bound + 1 - len(plain))
+                if not more:
+                    break
+                plain += more
+    except zstandard.ZstdError as error:
+        raise ProtocolViolation(f"damaged zstd body: {error}") from error
+    return _complete(plain, bound, is_whole=True)
+
+
+def _unlz4(data: bytes, bound: int) -> bytes:
+    try:
+        import lz4.frame
+    except ImportError as error:
+        raise MissingDependency("a message body is compressed with lz4: pip install lz4") from error
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    try:
+        plain: bytes = decompressor.decompress(data, max_length=bound + 1)
+    except RuntimeError as error:
+        raise ProtocolViolation(f"damaged lz4 body: {error}") from error
+    return _complete(plain, bound, is_whole=bool(decompressor.eof))
+
+
+def _complete(plain: bytes, bound: int, *, is_whole: bool) -> bytes:
+    if len(plain) > bound:
+        raise ProtocolViolation(f"body grows beyond {bound} bytes when it is decompressed")
+    if not is_whole:
+        raise ProtocolViolation("compressed body ends too early")
+    return plain

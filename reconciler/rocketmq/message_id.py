@@ -1,0 +1,53 @@
+"""Offset message ids: store host and commit-log offset as hex (MessageDecoder.createMessageId, decodeMessageId).
+
+32 digits for IPv4, 56 for IPv6. A unique key may look the same; never decode one to find out where to connect.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+from reconciler.errors import MalformedInput
+
+_V4 = struct.Struct(">4siq")
+_V6 = struct.Struct(">16siq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetMessageId:
+    """Where a record is stored. `host` is the broker's brokerIP1, which the client may be unable to reach."""
+
+    host: str
+    port: int
+    commit_log_offset: int
+
+
+def encode_offset_message_id(host: str, port: int, commit_log_offset: int) -> str:
+    """Upper-case hex. Raises MalformedInput for a host that is no IP address."""
+    try:
+        if ":" in host:
+            return _V6.pack(socket.inet_pton(socket.AF_INET6, host), port, commit_log_offset).hex().upper()
+        return _V4.pack(socket.inet_pton(socket.AF_INET, host), port, commit_log_offset).hex().upper()
+    except (OSError, struct.error) as error:
+        raise MalformedInput(f"no offset message id for {host!r}:{port} at {commit_log_offset}") from error
+
+
+def decode_offset_message_id(text: str) -> OffsetMessageId:
+    """The parts of an id. Raises MalformedInput for anything else, also for a port or an offset that cannot be."""
+    try:
+        data = bytes.fromhex(text)
+    except ValueError as error:
+        raise MalformedInput(f"{text[:80]!r} is no offset message id") from error
+    if len(data) == _V4.size and len(text) == 2 * _V4.size:
+        packed, port, offset = _V4.unpack(data)
+        host = socket.inet_ntop(socket.AF_INET, packed)
+    elif len(data) == _V6.size and len(text) == 2 * _V6.size:
+        packed, port, offset = _V6.unpack(data)
+        host = socket.inet_ntop(socket.AF_INET6, packed)
+    else:
+        raise MalformedInput(f"{text[:80]!r} is no offset message id: expected 32 or 56 hexadecimal digits")
+    if not 0 < port <= 65_535 or offset < 0:
+        raise MalformedInput(f"{text!r} is no offset message id: port {port}, offset {offset}")
+    return OffsetMessageId(host=host, port=port, commit_log_offset=offset)

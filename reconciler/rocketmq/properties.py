@@ -1,0 +1,65 @@
+"""The property text of a message: name \\x01 value \\x02, repeated (MessageDecoder.messageProperties2String)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from reconciler.errors import MalformedInput
+
+NAME_END = "\x01"
+VALUE_END = "\x02"
+
+#: The length is stored as a signed 16-bit number.
+MAXIMUM_PROPERTIES_BYTES = 32_767
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The property text. Raises MalformedInput where a name or value would corrupt it."""
+    parts: list[str] = []
+    for name, value in properties.items():
+        if not name or NAME_END in name or VALUE_END in name or NAME_END in value or VALUE_END in value:
+            raise MalformedInput(f"property {name[:80]!r}: empty name, or a separator (\\x01, \\x02) in name or value")
+        parts += (name, NAME_END, value, VALUE_END)
+    return "".join(parts)
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Names and values; like the Java parser it drops entries without name or value, the last of a name wins."""
+    properties: dict[str, str] = {}
+    for entry in text.split(VALUE_END):
+        name, separator, value = entry.partition(NAME_END)
+        if separator and name and value:
+            properties[name] = value
+    return properties
+
+
+class StoredProperties(Mapping[str, str]):
+    """Properties of a stored record, read when they are first asked for; `raw` are the bytes as stored.
+
+    Bytes that are no UTF-8 (3.2.6 writes the platform's character set) are shown as U+FFFD. Immutable, so it may be
+    shared; two threads that read it first at once only read it twice.
+    """
+
+    __slots__ = ("_parsed", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._parsed: dict[str, str] | None = None
+
+    def _read(self) -> dict[str, str]:
+        parsed = self._parsed
+        if parsed is None:
+            parsed = self._parsed = decode_properties(self.raw.decode("utf-8", "replace"))
+        return parsed
+
+    def __getitem__(self, name: str) -> str:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
