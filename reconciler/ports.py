@@ -177,11 +177,12 @@ class ShardMemory(Protocol):
         """Writes a new epoch marker unless there is one; returns the marker that stands."""
         ...
 
-    def take_round(self, shard: Shard, *, epoch: str) -> RoundDone | None:
+    def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
         """Runs the atomic step once (reference: WATCH generation, epoch, pending; one MULTI).
 
         None: it did not run, or nobody can tell whether it ran (another owner was quicker, the reply was lost, the
         epoch is another one). Either way pending holds every unmatched key and the next round is right.
+        `not_before_ms`: at_ms of the last stored round + 1, so that ages never run backwards after a fail-over.
         """
         ...
 
@@ -367,7 +368,11 @@ class Candidates(Protocol):
         ...
 
     def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
-        """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns."""
+        """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
+
+        OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
+        that fell back). first_seen_ms keeps the earliest.
+        """
         ...
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
@@ -379,6 +384,10 @@ class Candidates(Protocol):
 
         Also those that have left pending by a match since: their rows end by the inbox.
         """
+        ...
+
+    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+        """An operator's wish: a row that is not OPEN is OPEN again and due now. False if there is none."""
         ...
 
 
@@ -412,10 +421,13 @@ class RepairChange:
     rung: Rung
     #: True: attempts grow by one and sent_at_ms is now; written and committed before a byte leaves.
     counts_as_attempt: bool = False
+    #: None keeps what is written.
     target: Mapping[str, object] | None = None
+    #: None keeps what is written.
     answer: str | None = None
+    #: Not claimable again before, from database time.
     wait_seconds: float = 0.0
-    #: True: token and lease are given up with this change.
+    #: True: token and lease are given up with this change; DONE and FAILED give them up always.
     releases: bool = False
 
 
@@ -440,6 +452,10 @@ class Repairs(Protocol):
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
         """Writes under the token. None: the token is no longer the owner; stop at once."""
+        ...
+
+    def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Extends the lease from now, for handlers that take long. None: the token is no longer the owner."""
         ...
 
 
@@ -482,8 +498,14 @@ class Rounds(Protocol):
         """The newest round that is not void."""
         ...
 
-    def raise_floor(self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None) -> None:
-        """floor = max(floor, offsets of the newest non-void round of the epoch older than every pending key)."""
+    def raise_floor(
+        self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None, up_to_generation: int | None = None
+    ) -> None:
+        """floor = max(floor, offsets of the newest non-void round of the epoch older than every pending key).
+
+        `oldest_pending_ms` is read after round `up_to_generation` was stored: later rounds, by another owner, are
+        left out, because their keys were not asked for.
+        """
         ...
 
 
@@ -538,4 +560,151 @@ class Outages(Protocol):
 
     def close(self, outage: Outage) -> None:
         """Closes the row."""
+        ...
+
+
+# --------------------------------------------------------------------------- what commands show
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerFilter:
+    """Rows to be shown; None leaves a field open. Fields that a table lacks are ignored."""
+
+    topic: str | None = None
+    group: str | None = None
+    candidate_state: CandidateState | None = None
+    verdict: Verdict | None = None
+    #: True: only rows with a loss_verdict, False: only rows without.
+    is_loss: bool | None = None
+    repair_state: RepairState | None = None
+    rung: Rung | None = None
+    #: EVERY_GROUP, or the group of a hand-over.
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictCount:
+    """Candidates of a subscription with the same state and verdicts."""
+
+    subscription: Subscription
+    state: CandidateState
+    verdict: Verdict
+    loss_verdict: Verdict | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairCount:
+    """Repairs of a topic with the same scope, state and rung."""
+
+    topic: str
+    scope: str
+    state: RepairState
+    rung: Rung
+    #: Rows of which at least one send was started.
+    attempted: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRound:
+    """A row of reconciler_round."""
+
+    done: RoundDone
+    #: Redis fell back behind it: it never happened.
+    is_void: bool
+    stored_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedAnnouncement:
+    """A row of reconciler_quarantine."""
+
+    environment: str
+    refused: RefusedAnnouncement
+    seen_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTopic:
+    """A row of reconciler_hold."""
+
+    topic: str
+    kind: HoldKind
+    since_ms: int
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """A row of reconciler_floor."""
+
+    subscription: Subscription
+    broker: str
+    queue_id: int
+    queue_offset: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerLife:
+    """Everything the ledger knows of one key."""
+
+    candidates: Sequence[Candidate]
+    repairs: Sequence[Repair]
+    #: For each candidate the round that saw the key first, where it is still kept.
+    rounds: Sequence[StoredRound]
+
+
+class LedgerReports(Protocol):
+    """What commands and pages show of the ledger: reads only, every list bounded. Raises DatabaseAway.
+
+    Lists page by key: `after` is the identity of the last row of the page before.
+    """
+
+    def candidates(
+        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
+    ) -> Sequence[Candidate]:
+        """Ordered by (topic, group, unique key), which is what `after` holds."""
+        ...
+
+    def repairs(
+        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
+    ) -> Sequence[Repair]:
+        """Ordered by (topic, scope, unique key), which is what `after` holds."""
+        ...
+
+    def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
+        """Candidates by subscription, state and verdicts."""
+        ...
+
+    def repair_counts(self, environment: str) -> Sequence[RepairCount]:
+        """Repairs by topic, scope, state and rung."""
+        ...
+
+    def life(self, environment: str, unique_key: str) -> LedgerLife:
+        """All rows of one key."""
+        ...
+
+    def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
+        """The newest round of every shard that is not void, by shard."""
+        ...
+
+    def quarantined(
+        self, environment: str, *, limit: int, after: AnnouncementQueue | None = None, after_offset: int = -1
+    ) -> Sequence[QuarantinedAnnouncement]:
+        """Refused announcements by (topic, broker, queue, offset)."""
+        ...
+
+    def holds(self, environment: str) -> Sequence[HeldTopic]:
+        """Stopped topics."""
+        ...
+
+    def floors(self, subscription: Subscription) -> Sequence[Floor]:
+        """Where announcements would start if Redis lost everything."""
+        ...
+
+    def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
+        """The newest outages first."""
         ...
