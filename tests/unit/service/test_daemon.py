@@ -1,0 +1,136 @@
+"""The daemon: a dependency that is away costs a turn, a stop finishes the turn in hand, nothing runs twice at once."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.clock import SystemClock
+from reconciler.daemon import Daemon, Tick
+from reconciler.errors import ConfigurationError, RedisAway
+from tests.polling import eventually
+
+
+def started(daemon: Daemon) -> tuple[threading.Thread, list[BaseException]]:
+    raised: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            daemon.run()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    return thread, raised
+
+
+def run_until(turn: Callable[[], object], reached: Callable[[], bool], interval_seconds: float = 0.05) -> Daemon:
+    stop = threading.Event()
+    daemon = Daemon(
+        [Tick(name="job", interval_seconds=interval_seconds, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=5
+    )
+    thread, raised = started(daemon)
+    try:
+        eventually(reached, within_seconds=20)
+    finally:
+        stop.set()
+        thread.join(20)
+    assert not raised
+    return daemon
+
+
+def test_dependency_that_is_away_costs_one_turn_only() -> None:
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) < 3:
+            raise RedisAway("gone")
+
+    daemon = run_until(turn, lambda: len(turns) >= 4)
+    assert daemon.skipped["job", "away"] == 2
+
+
+def test_bug_in_one_turn_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
+    turns: list[int] = []
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) == 1:
+            raise ZeroDivisionError
+
+    daemon = run_until(turn, lambda: len(turns) >= 3)
+    assert daemon.skipped["job", "ZeroDivisionError"] == 1
+    assert "turn_failed" in caplog.text
+
+
+def test_configuration_error_ends_the_service_with_its_reason() -> None:
+    stop = threading.Event()
+
+    def turn() -> None:
+        raise ConfigurationError("maxmemory-policy is allkeys-lru")
+
+    thread, raised = started(
+        Daemon([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
+    )
+    thread.join(20)
+    assert [type(error) for error in raised] == [ConfigurationError]
+    assert stop.is_set()
+
+
+def test_turn_longer_than_its_interval_never_runs_twice_at_once() -> None:
+    running = threading.Semaphore(1)
+    overlaps: list[int] = []
+    turns: list[int] = []
+    gate = threading.Event()
+
+    def turn() -> None:
+        if not running.acquire(blocking=False):
+            overlaps.append(1)
+        gate.wait(0.3)
+        turns.append(1)
+        running.release()
+
+    daemon = run_until(turn, lambda: len(turns) >= 3)
+    assert not overlaps
+    assert daemon.skipped["job", "still running"] > 0
+
+
+def test_stop_waits_for_the_turn_in_hand() -> None:
+    begun, finish = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def turn() -> None:
+        begun.set()
+        finish.wait(10)
+        done.append(1)
+
+    stop = threading.Event()
+    daemon = Daemon([Tick(name="job", interval_seconds=60, run=turn)], stop=stop, clock=SystemClock())
+    thread, _ = started(daemon)
+    assert begun.wait(10)
+    stop.set()
+    assert thread.is_alive()
+    finish.set()
+    thread.join(20)
+    assert done == [1]
+
+
+def test_drain_is_bounded() -> None:
+    begun, finish = threading.Event(), threading.Event()
+
+    def turn() -> None:
+        begun.set()
+        finish.wait(30)
+
+    stop = threading.Event()
+    daemon = Daemon(
+        [Tick(name="job", interval_seconds=60, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=0.2
+    )
+    thread, _ = started(daemon)
+    assert begun.wait(10)
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    finish.set()

@@ -1,0 +1,150 @@
+"""Settings: every problem at once, nothing unknown is ignored, the commented file and the model never drift apart."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from reconciler.errors import ConfigurationError
+from reconciler.settings import Settings, load_settings, settings_path
+
+EXAMPLE = Path("config/reconciler.toml")
+
+
+def test_commented_example_is_accepted_as_it_is() -> None:
+    assert load_settings(EXAMPLE, {}).environment == "production"
+
+
+def _leaves(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        args = [a for a in getattr(inner, "__args__", ()) if isinstance(a, type) and issubclass(a, BaseModel)]
+        section = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else (args[0] if args else None)
+        if section is not None:
+            found |= _leaves(section, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = (
+                info.get_default(call_default_factory=True)
+                if info.default_factory or info.default is not PydanticUndefined
+                else PydanticUndefined
+            )
+    return found
+
+
+def _documented() -> dict[str, object]:
+    """Settings of the example, also those in comments (`# name = value`)."""
+    text = re.sub(r"^# (\w+ = .+)$", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
+    flat: dict[str, object] = {}
+    for name, value in tomllib.loads(text).items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{k}": v for k, v in value.items()}
+        elif isinstance(value, list):
+            flat |= {f"{name}.{k}": v for k, v in value[0].items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def test_every_setting_is_documented_and_every_documented_one_exists() -> None:
+    assert set(_documented()) == set(_leaves(Settings))
+
+
+def test_documented_defaults_are_the_defaults() -> None:
+    documented = _documented()
+    wrong = {
+        name: (documented[name], default)
+        for name, default in _leaves(Settings).items()
+        if default is not PydanticUndefined and default is not None and documented[name] != default
+    }
+    assert not wrong
+
+
+def problems_of(environ: dict[str, str]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(EXAMPLE, environ)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
+    text = problems_of(
+        {
+            "RECONCILER_REDIS__URLX": "a",
+            "RECONCILER_ROCKETMQ__NAME_SERVERS": "nowhere",
+            "RECONCILER_REDIS__URL": "ftp://x",
+            "RECONCILER_ROUNDS__INTERVAL_SECONDS": "soon",
+            "RECONCILER_TYPO": "1",
+            "RECONCILER_LEDGER__URL": "sqlite://",
+        }
+    )
+    for part in (
+        "redis.urlx: unknown",
+        "'nowhere'",
+        "redis+cluster://",
+        "interval_seconds = 'soon'",
+        "typo",
+        "absolute",
+    ):
+        assert part in text
+    assert "6 problem(s)" in text
+
+
+@pytest.mark.parametrize(
+    ("environ", "part"),
+    [
+        ({"RECONCILER_SUBSCRIPTIONS__0__TOPIC": "OTHER"}, "no producer sends it"),
+        ({"RECONCILER_SUBSCRIPTIONS__0__GRACE_PERIOD_SECONDS": "1"}, "shorter than rounds.interval_seconds"),
+        ({"RECONCILER_SUBSCRIPTIONS__0__LATE_AFTER_SECONDS": "3"}, "late_after_seconds"),
+        ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["end","end"]'}, "stands twice"),
+        ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["pray"]'}, "repair_order"),
+        ({"RECONCILER_ROUNDS__RETENTION_HOURS": "0.01"}, "retention_hours"),
+        ({"RECONCILER_UNIQUE_KEY_TOPIC__QUEUES": "1025"}, "queues = '1025'"),
+        ({"RECONCILER_ENVIRONMENT": "a b"}, "environment"),
+        ({"RECONCILER_PRODUCERS__3__GROUP": "x"}, "no entry 3"),
+        ({"RECONCILER_LEDGER__URL": "postgresql://h:99999/x"}, "port"),
+        ({"RECONCILER_LEDGER__URL": "oracle://h/x"}, "sqlite, postgresql"),
+        ({"RECONCILER_LEDGER__URL": "postgresql://h"}, "names no database"),
+        ({"RECONCILER_ROCKETMQ__NAME_SERVERS": "h:0"}, "no host:port"),
+        ({"RECONCILER_REDIS__URL_FILE": "/no/such/file"}, "cannot be read"),
+    ],
+)
+def test_value_that_cannot_work_is_refused(environ: dict[str, str], part: str) -> None:
+    assert part in problems_of(environ)
+
+
+def test_check_answerer_without_evidence_is_refused(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text().replace("answer_checks = false", "answer_checks = true")
+    text = re.sub(r"^outbox_url.*$", "", text, flags=re.MULTILINE)
+    path = tmp_path / "reconciler.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match="answer without evidence"):
+        load_settings(path, {})
+
+
+def test_secret_from_a_file_is_read_and_never_shown(tmp_path: Path) -> None:
+    secret = tmp_path / "redis_url"
+    secret.write_text("redis://:hunter2@127.0.0.1:6379/0\n")
+    settings = load_settings(EXAMPLE, {"RECONCILER_REDIS__URL_FILE": str(secret)})
+    assert settings.redis.url.get_secret_value().endswith("@127.0.0.1:6379/0")
+    assert "hunter2" not in repr(settings) + settings.model_dump_json()
+
+
+def test_missing_or_broken_file_is_a_configuration_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        load_settings(tmp_path / "absent.toml", {})
+    broken = tmp_path / "broken.toml"
+    broken.write_text("environment = ")
+    with pytest.raises(ConfigurationError, match="no valid TOML"):
+        load_settings(broken, {})
+
+
+def test_flag_beats_environment_beats_unit_folder(tmp_path: Path) -> None:
+    (tmp_path / "reconciler.toml").write_text("")
+    unit = {"CONFIGURATION_DIRECTORY": str(tmp_path)}
+    assert settings_path(None, unit) == tmp_path / "reconciler.toml"
+    assert settings_path(None, {**unit, "RECONCILER_CONFIG": "a.toml"}) == Path("a.toml")
+    assert settings_path(Path("b.toml"), {**unit, "RECONCILER_CONFIG": "a.toml"}) == Path("b.toml")

@@ -1,0 +1,101 @@
+"""The shape of the tree, tested: sizes, names, one map of Redis, and an ARCHITECTURE.md that tells the truth."""
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = [p for top in ("reconciler", "producers", "consumers") for p in sorted((ROOT / top).rglob("*.py"))]
+#: Alembic fixes the layout of its revisions.
+GENERATED = "migrations"
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+BANNED = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "managers", "tools"}
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
+
+
+def test_no_product_file_grows_past_what_one_reads_in_one_go() -> None:
+    long = {str(p.relative_to(ROOT)): n for p in PRODUCT if (n := len(p.read_text().splitlines())) > FILE_LINES_MAX}
+    assert not long
+
+
+def test_median_file_holds_one_idea() -> None:
+    sizes = [
+        len(text.splitlines())
+        for p in PRODUCT
+        if p.name != "__init__.py" and GENERATED not in p.parts and (text := p.read_text()).strip()
+    ]
+    assert 80 <= statistics.median(sizes) <= 170
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    assert not {name: lines for p in PRODUCT for name, lines in functions(p) if lines > FUNCTION_LINES_MAX}
+
+
+def test_no_file_is_named_for_everything() -> None:
+    assert not [str(p) for p in PRODUCT if p.stem in BANNED or p.parent.name in BANNED]
+
+
+def test_redis_keys_are_built_in_one_place() -> None:
+    keyspace = ROOT / "reconciler/contract/keyspace.py"
+    offenders = [
+        str(p.relative_to(ROOT))
+        for p in PRODUCT
+        if p != keyspace
+        and re.search(r"[\"']reconciler:v1|f[\"'][^\"']*:(half|commit|pending|generation|epoch)[\"']", p.read_text())
+    ]
+    assert not offenders
+
+
+def test_no_port_is_wider_than_one_can_hold_in_mind() -> None:
+    tree = ast.parse((ROOT / "reconciler/ports.py").read_text())
+    wide = {
+        node.name: width
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in node.bases)
+        and (width := sum(isinstance(n, ast.FunctionDef) for n in node.body)) > 9
+    }
+    assert not wide
+
+
+@pytest.mark.parametrize("package", ["producers", "consumers", "reconciler.rocketmq", "reconciler.embedded"])
+def test_exported_names_exist(package: str) -> None:
+    module = import_module(package)
+    assert all(hasattr(module, name) for name in getattr(module, "__all__", []))
+
+
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+
+
+def way_of_one_message() -> str:
+    text = ARCHITECTURE.read_text()
+    return text.split("## The way of one message", 1)[1].split("\n## ", 1)[0]
+
+
+def test_architecture_leads_through_at_most_twelve_files_that_exist() -> None:
+    links = set(re.findall(r"\]\(([^)#]+\.py)\)", way_of_one_message()))
+    assert 1 <= len(links) <= 12
+    assert all((ROOT / link).is_file() for link in links)
+
+
+def test_architecture_names_one_existing_function_a_step() -> None:
+    steps = re.findall(r"\[`([\w.]+)`\]\(([^)#]+\.py)\)", way_of_one_message())
+    assert len(steps) >= 10
+    for dotted, link in steps:
+        names = {
+            n.name
+            for n in ast.walk(ast.parse((ROOT / link).read_text()))
+            if isinstance(n, ast.FunctionDef | ast.ClassDef)
+        }
+        assert set(dotted.split(".")) <= names, (dotted, link)
