@@ -27,6 +27,6 @@ def read_settings(config: Path | None) -> Settings:
     path = settings_path(config)
     if path is None and not any(name.startswith("RECONCILER_") for name in os.environ):
         raise ConfigurationError(
-            "no settings: name a file with --config or RECONCILER_CONFIG (config/reconciler.toml is a commented example)"
+            "no settings: name a file with --config or RECONCILER_CONFIG (config/reconciler.toml shows one)"
         )
     return load_settings(path, os.environ)

@@ -1,0 +1,177 @@
+"""The life of one message in time order, from all witnesses: what `reconciler explain` tells. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
+from reconciler.contract.verdicts import MEANINGS, Verdict
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.ports import LedgerLife
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeEvent:
+    """One thing that happened to the message."""
+
+    #: Milliseconds UTC by the clock of the witness; clocks of different witnesses may differ by the skew margin.
+    at_ms: int
+    #: outbox, broker, inbox, ledger.
+    witness: str
+    what: str
+    #: Numbers and names behind it, JSON-ready.
+    evidence: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeStory:
+    """What is known of one unique key."""
+
+    unique_key: str
+    events: tuple[LifeEvent, ...]
+    #: Witnesses that did not answer: the story may be incomplete.
+    silent: tuple[str, ...]
+    #: One sentence a subscription: where the message stands and what comes next.
+    outlook: tuple[str, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """At least one witness has heard of the key."""
+        return bool(self.events)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "unique_key": self.unique_key,
+            "known": self.is_known,
+            "events": [asdict(event) for event in self.events],
+            "silent": list(self.silent),
+            "outlook": list(self.outlook),
+        }
+
+
+def tell(
+    unique_key: str,
+    *,
+    outbox: Lookup[OutboxRow],
+    copies: Mapping[str, Lookup[StoredMessage]],
+    inboxes: Mapping[Subscription, Lookup[InboxRow]],
+    ledger: LedgerLife,
+) -> LifeStory:
+    """Puts the answers of all witnesses in order. `copies`: "half", "committed", "parked" and so on, by name."""
+    events = [
+        *_outbox_events(outbox.records),
+        *(event for name, lookup in copies.items() for event in _copy_events(name, lookup.records)),
+        *(event for lookup in inboxes.values() for event in _inbox_events(lookup.records)),
+        *_ledger_events(ledger),
+    ]
+    silent = [f"outbox: {outbox.reason}"] if outbox.is_unknown else []
+    silent += [f"broker, {name}: {lookup.reason}" for name, lookup in copies.items() if lookup.is_unknown]
+    silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if lookup.is_unknown]
+    return LifeStory(
+        unique_key=unique_key,
+        events=tuple(sorted(events, key=lambda event: event.at_ms)),
+        silent=tuple(silent),
+        outlook=tuple(_outlook(inboxes, ledger)),
+    )
+
+
+def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
+    for row in rows:
+        about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag, "state": row.state.value}
+        if row.state is OutboxState.ROLLED_BACK:
+            yield _event(
+                row.created_at_ms, "outbox", "a tombstone was written: the transaction counts as rolled back", about
+            )
+            continue
+        half = {"broker": row.half_broker, "commit_log_offset": row.half_commit_log_offset}
+        about |= {"business_id": row.business_id, "half": half}
+        yield _event(row.created_at_ms, "outbox", "recorded in the local transaction, which has committed", about)
+        if row.announced_at_ms is not None:
+            yield _event(row.announced_at_ms, "outbox", "announced on the unique-key topic", {})
+        if row.settled_at_ms is not None:
+            yield _event(row.settled_at_ms, "outbox", "settled: every inbox has it", {})
+
+
+def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEvent]:
+    words = {
+        "half": "half message stored",
+        "committed": "visible to consumers",
+        "parked": "parked: the broker gave up asking",
+        "retry": "put into the retry topic",
+        "dead-letter": "put into the dead-letter topic",
+    }
+    for copy in copies:
+        what = words.get(name, name)
+        if name == "half" and copy.check_times:
+            what = f"half put back before check-back number {copy.check_times}"
+        evidence = {
+            "topic": copy.topic,
+            "broker": copy.broker,
+            "queue": copy.queue_id,
+            "queue_offset": copy.queue_offset,
+            "commit_log_offset": copy.commit_log_offset,
+        }
+        if name == "committed" and copy.prepared_transaction_offset:
+            evidence["from_half_at"] = copy.prepared_transaction_offset
+        yield _event(copy.store_timestamp_ms, "broker", what, evidence)
+
+
+def _inbox_events(rows: Iterable[InboxRow]) -> Iterator[LifeEvent]:
+    for row in rows:
+        evidence: dict[str, object] = {"group": row.group, "source": row.source}
+        what = f"took effect in {row.group}"
+        if row.duplicate_of is not None:
+            what = f"stood for by another message of the same business id in {row.group}"
+            evidence["duplicate_of"] = row.duplicate_of
+        yield _event(row.applied_at_ms, "inbox", what, evidence)
+
+
+def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
+    for stored in ledger.rounds:
+        done = stored.done
+        yield _event(
+            done.at_ms,
+            "ledger",
+            f"first seen unmatched for {done.shard.subscription} in round {done.generation}",
+            {"shard": done.shard.number, "epoch": done.epoch, "void": stored.is_void},
+        )
+    for candidate in ledger.candidates:
+        evidence = dict(candidate.evidence) | {"attempts": candidate.attempts, "state": candidate.state.value}
+        if candidate.loss_verdict is not None:
+            evidence["loss_verdict"] = candidate.loss_verdict.value
+        yield _event(
+            candidate.updated_at_ms, "ledger", f"verdict for {candidate.subscription}: {candidate.verdict}", evidence
+        )
+    for repair in ledger.repairs:
+        reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
+        about = {"rung": repair.rung.value, "state": repair.state.value, "attempts": repair.attempts}
+        yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", about)
+        if repair.sent_at_ms is not None:
+            sent = {**about, "target": repair.target, "answer": repair.answer}
+            yield _event(repair.sent_at_ms, "ledger", f"repair sent by {repair.rung} for {reach}", sent)
+        if repair.done_at_ms is not None:
+            yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", {"answer": repair.answer})
+
+
+def _outlook(inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife) -> Iterator[str]:
+    candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
+    failed = [repair for repair in ledger.repairs if repair.state is RepairState.FAILED]
+    for subscription, lookup in inboxes.items():
+        candidate = candidates.get(subscription)
+        if lookup.is_found:
+            yield f"{subscription}: done, the message took effect"
+        elif candidate is None:
+            yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
+        elif candidate.state is CandidateState.QUARANTINED or failed:
+            yield f"{subscription}: {candidate.verdict}, a person must look: {MEANINGS[Verdict(candidate.verdict)]}"
+        elif candidate.state is CandidateState.SETTLED:
+            yield f"{subscription}: settled as {candidate.verdict}"
+        else:
+            yield f"{subscription}: {candidate.verdict}, the next rounds go on: {MEANINGS[Verdict(candidate.verdict)]}"
+
+
+def _event(at_ms: int, witness: str, what: str, evidence: Mapping[str, object]) -> LifeEvent:
+    return LifeEvent(at_ms=at_ms, witness=witness, what=what, evidence=evidence)
