@@ -1,0 +1,44 @@
+"""Brokers that tests of foreign clients run against: the embedded one, and a real one that judges the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.fixtures import SharedClusters
+from tests.services.rocketmq import marks
+from tests.services.topics import create_topic, topic_name
+
+REAL = "5.3.3"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    """Where a client connects."""
+
+    name: str
+    name_servers: str
+    broker_port: int
+
+    def new_topic(self, prefix: str) -> str:
+        """A fresh topic of four queues, routed."""
+        name_server_port = int(self.name_servers.rpartition(":")[2])
+        return create_topic(self.broker_port, topic_name(prefix), name_server_port=name_server_port)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["embedded", pytest.param(REAL, marks=marks(REAL))],
+    name="address",
+)
+def address_fixture(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Address]:
+    """The embedded broker, then the real one: what fails on both is the test's own fault."""
+    if request.param == "embedded":
+        with EmbeddedBroker() as embedded:
+            yield Address(name="embedded", name_servers=embedded.name_servers, broker_port=embedded.port)
+        return
+    cluster = shared_clusters.get(request.param)
+    yield Address(name=request.param, name_servers=cluster.name_servers, broker_port=cluster.broker().port)
