@@ -458,6 +458,10 @@ class Repairs(Protocol):
         """Extends the lease from now, for handlers that take long. None: the token is no longer the owner."""
         ...
 
+    def reopen(self, repair: Repair, *, rung: Rung) -> bool:
+        """An operator's wish: a FAILED row is OPEN again on the rung, with no attempts. False if it is not FAILED."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
@@ -707,4 +711,48 @@ class LedgerReports(Protocol):
 
     def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
         """The newest outages first."""
+        ...
+
+
+class Ledger(Protocol):
+    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory_ledger.py put them together."""
+
+    @property
+    def candidates(self) -> Candidates:
+        """Verdicts."""
+        ...
+
+    @property
+    def repairs(self) -> Repairs:
+        """Repairs and claims."""
+        ...
+
+    @property
+    def hand_overs(self) -> HandOvers:
+        """Messages for groups' own handlers."""
+        ...
+
+    @property
+    def rounds(self) -> Rounds:
+        """Rounds and floors."""
+        ...
+
+    @property
+    def holds(self) -> Holds:
+        """Stopped topics."""
+        ...
+
+    @property
+    def outages(self) -> Outages:
+        """Times without Redis."""
+        ...
+
+    @property
+    def announcements(self) -> AnnouncementLedger:
+        """The announcement consumer's durable side."""
+        ...
+
+    @property
+    def reports(self) -> LedgerReports:
+        """Reads for commands and pages."""
         ...
