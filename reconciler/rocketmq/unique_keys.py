@@ -34,7 +34,7 @@ class UniqueKeyGenerator:
         self._clock = clock
         self._address = _own_address()
         self._salt = 0
-        self._month_ms = self._next_month_ms = 0
+        self._last_ms = self._month_ms = self._next_month_ms = 0
         self._counter = self._used = 0
         self._begin_again()
         _generators.add(self)
@@ -62,7 +62,7 @@ class UniqueKeyGenerator:
         self._lock = threading.Lock()
         self._process = os.getpid() & 0xFFFF
         self._counter = secrets.randbelow(_COUNTS_PER_MS)
-        self._last_ms: int = self._clock.now_ms()
+        self._last_ms = self._clock.now_ms()
         self._used = 0
         self._enter_month(self._last_ms)
 

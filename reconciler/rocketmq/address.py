@@ -1,0 +1,32 @@
+"""Addresses as they are written in settings and routes: "host:port", "[v6]:port", lists "a;b"."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from reconciler.errors import InvalidValue
+
+_REMEDY = "host:port or [IPv6 address]:port"
+
+
+@lru_cache(maxsize=4096)
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port. Raises InvalidValue for anything else."""
+    host, separator, port = address.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidValue("address", address, _REMEDY)
+    if not separator or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65_535:
+        raise InvalidValue("address", address, _REMEDY)
+    return host, int(port)
+
+
+def parse_addresses(addresses: str) -> tuple[str, ...]:
+    """The addresses of a list "a;b" (as Java's namesrvAddr). Raises InvalidValue if there is none or one is bad."""
+    found = tuple(part.strip() for part in addresses.split(";") if part.strip())
+    if not found:
+        raise InvalidValue("name servers", addresses, 'at least one address: "host:port;host:port"')
+    for address in found:
+        parse_address(address)
+    return found
