@@ -715,7 +715,7 @@ class LedgerReports(Protocol):
 
 
 class Ledger(Protocol):
-    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory_ledger.py put them together."""
+    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory.py put them together."""
 
     @property
     def candidates(self) -> Candidates:

@@ -1,0 +1,238 @@
+"""The Redis half in memory: half sets, commit sets, rounds and leases with the semantics of shard_memory.py.
+
+For policy tests and the simulator. Shared by threads; every call takes one lock, as Redis runs one command at a time.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.clock import Clock
+from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, offsets_field
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import shard_of
+from reconciler.errors import InvariantViolation
+from reconciler.ports import (
+    Admission,
+    AnnouncementQueue,
+    PendingKey,
+    RoundCounts,
+    RoundDone,
+    ShardState,
+)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """One shard's keys."""
+
+    commit: list[set[str]]
+    half: set[str] = field(default_factory=set)
+    pending: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    epoch: str | None = None
+    #: Lease name -> (token, wall time of its end).
+    leases: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+class MemoryShards:
+    """ShardMemory, RoundLeases, HalfSets and CommitSets over dictionaries; `wipe` is a Redis that lost everything."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
+        new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._clock = clock
+        self._commit_generations = commit_generations
+        self._new_epoch = new_epoch
+        self._shards: dict[Shard, _Memory] = {}
+        self._last_ms: dict[Shard, int] = {}
+        self._lock = threading.RLock()
+
+    # ---- what a Redis may do to its memory
+
+    def wipe(self) -> None:
+        """Loses everything."""
+        with self._lock:
+            self._shards.clear()
+
+    def snapshot(self) -> object:
+        """What a save on disk would hold now."""
+        with self._lock:
+            return copy.deepcopy(self._shards)
+
+    def restore(self, snapshot: object) -> None:
+        """Falls back to a snapshot: the writes since are lost."""
+        if not isinstance(snapshot, dict):
+            raise TypeError("expected what snapshot() returned")
+        with self._lock:
+            self._shards = copy.deepcopy(snapshot)
+
+    # ---- HalfSets
+
+    def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
+        """The stored next offset."""
+        with self._lock:
+            return self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+    ) -> Admission:
+        """Compare, add, move on: one step."""
+        with self._lock:
+            memory, name = self._memory(shard), offsets_field(queue.broker, queue.queue_id)
+            stored = memory.offsets.get(name)
+            if stored != expected:
+                return Admission(admitted=False, offset=stored)
+            memory.half.update(unique_keys)
+            memory.offsets[name] = following
+            return Admission(admitted=True, offset=following)
+
+    def size(self, shard: Shard) -> int:
+        """Keys in the half set."""
+        with self._lock:
+            return len(self._memory(shard).half)
+
+    def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews the announcement lease of a queue."""
+        return self._take(shard, f"announcement/{queue.broker}", token, lease_seconds)
+
+    def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
+        """Gives it up."""
+        self._release(shard, f"announcement/{queue.broker}", token)
+
+    # ---- CommitSets
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds consumed keys to their shards."""
+        with self._lock:
+            for key in unique_keys:
+                number = shard_of(key, shards)
+                self._memory(Shard(subscription=subscription, number=number)).commit[0].add(key)
+
+    # ---- RoundLeases
+
+    def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews the round lease."""
+        return self._take(shard, "round", token, lease_seconds)
+
+    def release(self, shard: Shard, *, token: str) -> None:
+        """Gives it up."""
+        self._release(shard, "round", token)
+
+    # ---- ShardMemory
+
+    def state(self, shard: Shard) -> ShardState:
+        """Epoch and generation."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            return ShardState(epoch=memory.epoch, generation=memory.generation, now_ms=self._clock.now_ms())
+
+    def begin_epoch(self, shard: Shard) -> str:
+        """A new marker unless there is one."""
+        with self._lock:
+            memory = self._memory(shard)
+            if memory.epoch is None:
+                memory.epoch = f"{shard.subscription.environment}:{self._new_epoch()}"
+            self._require_own_epoch(shard, memory.epoch)
+            return memory.epoch
+
+    def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
+        """The round as one step."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            if memory.epoch != epoch:
+                return None
+            at_ms = max(self._clock.now_ms(), not_before_ms, self._last_ms.get(shard, 0) + 1)
+            consumed = set().union(*memory.commit)
+            announced, before = len(memory.half), len(memory.pending)
+            new = memory.half - consumed
+            for key in new:
+                memory.pending[key] = min(at_ms, memory.pending.get(key, at_ms))
+            united = len(memory.pending)
+            for key in consumed & memory.pending.keys():
+                del memory.pending[key]
+            memory.commit = [set(), *memory.commit[: self._commit_generations]]
+            memory.half = set()
+            memory.generation += 1
+            self._last_ms[shard] = at_ms
+            return RoundDone(
+                shard=shard,
+                epoch=epoch,
+                generation=memory.generation,
+                at_ms=at_ms,
+                offsets=dict(memory.offsets),
+                counts=RoundCounts(
+                    announced=announced,
+                    matched=announced - len(new),
+                    pending_before=before,
+                    pending_added=united - before,
+                    pending_matched=united - len(memory.pending),
+                    pending_after=len(memory.pending),
+                ),
+            )
+
+    def due(
+        self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
+    ) -> list[PendingKey]:
+        """A page of pending, oldest first."""
+        with self._lock:
+            ordered = sorted((at, key) for key, at in self._memory(shard).pending.items() if at <= first_seen_until_ms)
+        if after is not None:
+            ordered = [entry for entry in ordered if entry > (after.first_seen_ms, after.unique_key)]
+        return [PendingKey(unique_key=key, first_seen_ms=at) for at, key in ordered[:limit]]
+
+    def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
+        """Removes keys from pending."""
+        with self._lock:
+            pending = self._memory(shard).pending
+            return sum(pending.pop(key, None) is not None for key in unique_keys)
+
+    def pending_size(self, shard: Shard) -> tuple[int, int | None]:
+        """Size and lowest time of pending."""
+        with self._lock:
+            pending = self._memory(shard).pending
+            return len(pending), min(pending.values(), default=None)
+
+    # ---- inside
+
+    def _memory(self, shard: Shard) -> _Memory:
+        if shard not in self._shards:
+            self._shards[shard] = _Memory(commit=[set()])
+        return self._shards[shard]
+
+    def _require_own_epoch(self, shard: Shard, epoch: str | None) -> None:
+        environment = shard.subscription.environment
+        if epoch is not None and epoch.rpartition(":")[0] != environment:
+            raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
+
+    def _take(self, shard: Shard, name: str, token: str, lease_seconds: float) -> bool:
+        with self._lock:
+            leases, now_ms = self._memory(shard).leases, self._clock.now_ms()
+            holder, until_ms = leases.get(name, (token, 0))
+            if holder != token and until_ms > now_ms:
+                return False
+            leases[name] = (token, now_ms + round(lease_seconds * 1000))
+            return True
+
+    def _release(self, shard: Shard, name: str, token: str) -> None:
+        with self._lock:
+            leases = self._memory(shard).leases
+            if leases.get(name, ("", 0))[0] == token:
+                del leases[name]

@@ -1,0 +1,28 @@
+"""Rules about rows that the SQL adapters and the ones in memory must share."""
+
+from __future__ import annotations
+
+from reconciler.contract.tables import CandidateState, RepairState
+
+#: A verdict never moves a candidate to a lower state: what is settled stays settled when a slower owner writes.
+STATE_RANK = {CandidateState.OPEN: 0, CandidateState.QUARANTINED: 1, CandidateState.SETTLED: 2}
+
+#: Nobody claims these any more.
+FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
+
+#: Bytes of a refused announcement that are kept (contract/tables.py, reconciler_quarantine.body).
+QUARANTINE_BODY_BYTES = 4096
+
+#: Characters of an explanation that are kept.
+TEXT_CHARACTERS = 2_000
+NAME_CHARACTERS = 160
+
+
+def wait_ms(seconds: float) -> int:
+    """Whole milliseconds."""
+    return round(seconds * 1000)
+
+
+def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
+    """What every database can store: no NUL (PostgreSQL refuses it), no lone surrogate, not longer than that."""
+    return text[:characters].replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
