@@ -6,7 +6,7 @@ BROKER ?= embedded
 PYTEST ?= $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format conformance clean
+.PHONY: help setup demo test test-fast lint format conformance docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ format: setup ## ruff's formatter and fixes
 
 conformance: setup ## the client's suite against BROKER=embedded|3.2.6|4.2.0|4.4.0|4.9.7|5.1.4|5.3.3|5.4.0|all
 	BROKER=$(BROKER) $(PYTEST) tests/conformance
+
+docs: setup ## writes docs/reference from the code
+	$(BIN)/python docs/generate.py
 
 clean: ## removes the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

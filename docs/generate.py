@@ -1,0 +1,182 @@
+"""Writes docs/reference from the code: `make docs`. A test fails when a page is not what this script writes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from reconciler.contract import announcement, keyspace, tables, verdicts
+from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
+from reconciler.contract.unique_key import shard_of
+from reconciler.settings import Settings
+
+FOLDER = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"
+
+
+def settings_page() -> str:
+    """Every setting with type, default and meaning."""
+    lines = [
+        "# Settings",
+        "",
+        NOTE,
+        "Flag beats environment beats file beats default. `RECONCILER_REDIS__URL` overrides `redis.url`;",
+        "`RECONCILER_REDIS__URL_FILE` names a file that holds the value. Unknown settings and variables are errors,",
+        "all reported at once with exit code 2. [config/reconciler.toml](../../config/reconciler.toml) tells what breaks",
+        "when a value is too small or too large.",
+        "",
+        "| setting | default | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{name}` | {default} | {doc} |" for name, default, doc in _settings(Settings, "")]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, info in model.model_fields.items():
+        annotation: Any = info.annotation
+        is_list = getattr(annotation, "__origin__", None) is list
+        inner = annotation.__args__[0] if is_list else annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _settings(inner, f"{prefix}{name}{'[]' if is_list else ''}.")
+            continue
+        if info.default is PydanticUndefined and info.default_factory is None:
+            default = "required"
+        else:
+            value = info.get_default(call_default_factory=True)
+            default = "unset" if value is None else f"`{json.dumps(value, default=str)}`"
+        yield prefix + name, default, info.description or ""
+
+
+def verdicts_page() -> str:
+    """The closed list."""
+    groups = {
+        "loss": verdicts.LOSSES,
+        "settled": verdicts.SETTLING,
+        "quarantined": verdicts.QUARANTINING,
+        "waits": verdicts.WAITING,
+    }
+    lines = ["# Verdicts", "", NOTE, "| verdict | what follows | meaning |", "|---|---|---|"]
+    for verdict, meaning in verdicts.MEANINGS.items():
+        follows = next(name for name, members in groups.items() if verdict in members)
+        lines.append(f"| `{verdict}` | {follows} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def tables_page() -> str:
+    """All tables."""
+    lines = ["# Tables", "", NOTE, (inspect.getdoc(tables) or "").split("\n\n", 1)[1], ""]
+    for title, group in (
+        ("Outbox", tables.OUTBOX_TABLES),
+        ("Inbox", tables.INBOX_TABLES),
+        ("Ledger", tables.LEDGER_TABLES),
+    ):
+        lines += [f"## {title}", "", f"`reconciler db upgrade {title.lower()} --url URL`, or the DDL by"]
+        lines += [f"`reconciler db sql {title.lower()} --dialect sqlite|postgresql|mysql`.", ""]
+        for table in group:
+            lines += [f"### {table.name}", "", table.doc, "", "| column | kind | meaning |", "|---|---|---|"]
+            for column in table.columns:
+                kind = column.kind + (", nullable" if column.nullable else "")
+                kind += ", primary key" if column.name in table.primary_key else ""
+                lines.append(f"| `{column.name}` | {kind} | {column.doc} |")
+            lines += [""]
+            lines += [f"Index on ({', '.join(names)})." for names in table.indexes]
+            lines += [f"Unique: ({', '.join(names)})." for names in table.unique]
+            lines += [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def keys_page() -> str:
+    """The Redis key space."""
+    doc = inspect.getdoc(keyspace) or ""
+    return "\n".join(["# Redis keys", "", NOTE, doc.split("\n\n", 1)[1]]) + "\n"
+
+
+def announcement_page() -> str:
+    """The wire form, with a worked example."""
+    key = "7F00000100002A9F0000000000000090"
+    example = Announcement(
+        environment="production",
+        topic="ORDERS",
+        producer_group="order-service",
+        keys=(AnnouncedKey(unique_key=key, tag="paid", committed_at_ms=1_763_716_000_000),),
+    )
+    body = encode_announcement(example)
+    lines = [
+        "# Announcement format",
+        "",
+        NOTE,
+        (inspect.getdoc(announcement) or "").split("\n\n", 1)[1],
+        "",
+        "| field | type | meaning |",
+        "|---|---|---|",
+        "| `v` | integer | 1; any other version is quarantined |",
+        "| `env` | text, 1-255 | environment; another one is quarantined |",
+        "| `topic` | text, 1-255 | business topic, also the message's tag |",
+        "| `group` | text, 1-255 | producer group |",
+        f"| `keys` | list, 1-{announcement.KEYS_MAX} | keys of one shard |",
+        "| `keys[].key` | text | unique key: 32 to 64 upper-case hexadecimal digits |",
+        "| `keys[].tag` | text or null | tag of the business message |",
+        "| `keys[].committed_at_ms` | integer | created_at_ms of the outbox row, milliseconds UTC |",
+        "",
+        f"A body has at most {announcement.BODY_BYTES_MAX} bytes. Unknown fields are ignored.",
+        "",
+        "## Worked example",
+        "",
+        f"The key `{key}` has CRC-32 `{shard_of(key, 1 << 32)}`; with 16 queues it belongs to shard and queue",
+        f"`{shard_of(key, 16)}`. The message goes to topic `RECONCILER_UNIQUE_KEY`, that queue, tag `ORDERS`, with this body:",
+        "",
+        "```json",
+        body.decode(),
+        "```",
+        "",
+        "With the secret `secret` its property `RECONCILER_SIGNATURE` is",
+        f"`{sign(body, b'secret')}`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def exit_codes_page() -> str:
+    """The contract of the commands."""
+    rows = {
+        "0": "done and clean; `once` and `demo`: all that was found is repaired and verified; a clean SIGTERM",
+        "1": "differences, violations or failed checks: `status` that needs a person, `doctor` with a failed check, a "
+        "`demo` whose counts do not hold",
+        "2": "no answer: usage, configuration (all problems at once), a missing extra, evidence missing",
+        "3": "a dependency is away (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
+        "4": "partly done: some repairs failed, were held or are not due yet",
+        "70": "a bug, with its traceback",
+        "130": "SIGINT, or a second SIGTERM",
+    }
+    lines = ["# Exit codes", "", NOTE, "The same for every command.", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "verdicts.md": verdicts_page,
+    "tables.md": tables_page,
+    "redis-keys.md": keys_page,
+    "announcement.md": announcement_page,
+    "exit-codes.md": exit_codes_page,
+}
+
+
+def main() -> int:
+    """Writes every page."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
