@@ -1,0 +1,86 @@
+"""Runs a handler's effect at most once: inbox row and business writes in one transaction.
+
+The order is fixed: begin, inbox row, handler, check, commit. Nothing outside the database happens in here; the
+handler wrapper records and acknowledges afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, runtime_checkable
+
+import sqlalchemy as sa
+
+from consumers.inbox import Entered, InboxEntry, enter_inbox
+from consumers.sql_session import SqlSession
+from reconciler.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+#: Runs the business writes on the connection; raises to roll back.
+Effect = Callable[[Any], object]
+
+
+@runtime_checkable
+class Inbox(Protocol):
+    """A way to have an effect at most once."""
+
+    @property
+    def is_weaker(self) -> bool:
+        """True: a crash can double the effect, or lost memory can; every report says so."""
+        ...
+
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+        """Runs the effect unless the entry is a duplicate; when it returns, the outcome is durable."""
+        ...
+
+
+class SqlInbox:
+    """The inbox in the service's own database.
+
+    `database` is a SQLAlchemy Engine, a sessionmaker, or any callable that returns a Session, a Connection or a
+    DB-API connection for one message; each is closed afterwards. Shared by the consumer's threads: every call takes
+    a connection of its own. SQLite: use WAL and BEGIN IMMEDIATE (reconciler.sql.engines.open_engine does), or
+    concurrent handlers starve each other.
+    """
+
+    is_weaker = False
+
+    def __init__(self, database: sa.Engine | Callable[[], Any]) -> None:
+        self._database = database
+
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+        """One transaction. Any exception rolls it back and passes; so does a transaction that the handler ended."""
+        with self._transaction() as connection:
+            session = SqlSession(connection)
+            entered = enter_inbox(session, entry)
+            if entered is Entered.NEW:
+                effect(connection)
+                # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that
+                # swallowed a database error would be acknowledged without its effect.
+                if not session.is_intact():
+                    raise UsageError(
+                        "the handler ended the inbox's transaction (commit, rollback, or a database error that it "
+                        "swallowed): it must leave both to the wrapper; the message comes again"
+                    )
+            return entered
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        if isinstance(self._database, sa.Engine):
+            with self._database.connect() as connection, connection.begin():
+                yield connection
+            return
+        connection = self._database()
+        try:
+            yield connection
+            connection.commit()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to show; closing rolls back too
+                connection.rollback()
+            raise
+        finally:
+            with suppress(Exception):
+                connection.close()

@@ -1,0 +1,180 @@
+"""@transactional_handler: an existing handler, run at most once a message and recorded.
+
+    inbox row -> business effect -> database commit -> SADD to the commit set -> acknowledge
+
+A duplicate is recorded again and acknowledged: the first run may have died before its SADD. Whatever the recorder
+answers, the message is acknowledged: what it missed is found again by scanning the inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from consumers.effect import Inbox, SqlInbox
+from consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
+from consumers.message import ConsumedMessage, dedupe_identity, digest_of
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import Collision, InvalidValue, TransientError, UsageError
+from reconciler.rocketmq.consumer_listener import ConsumeStatus
+
+logger = logging.getLogger(__name__)
+
+#: The service's own code: handler(message, connection). It neither commits nor rolls back.
+BusinessHandler = Callable[[Any, Any], object]
+DedupeBy = Callable[[ConsumedMessage], str | None]
+
+
+class Recorder(Protocol):
+    """Where consumed keys are recorded; consumers/recorder.py has the batching one."""
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        """True if the key is in its commit set; never raises, returns within its own bound."""
+        ...
+
+
+class HandlerRefused(TransientError):
+    """The handler answered that the message should come again; its writes were rolled back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerCounts:
+    """What happened so far; written by the consumer's threads, so only roughly exact."""
+
+    applied: int = 0
+    duplicates: int = 0
+    failed: int = 0
+    collisions: int = 0
+    #: Acknowledged although the recorder could not confirm.
+    unrecorded: int = 0
+
+
+class TransactionalHandler:
+    """A handler behind its inbox; call it with a message.
+
+    The call answers CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out, which suits concurrent, orderly
+    and pull consumption and the native client. `apply` is the same with exceptions. Shared by threads: it keeps
+    nothing but counters.
+    """
+
+    def __init__(
+        self,
+        handler: BusinessHandler,
+        inbox: Inbox,
+        *,
+        group: str,
+        topics: Iterable[str] | None = None,
+        recorder: Recorder | None = None,
+        dedupe_by: DedupeBy | None = None,
+    ) -> None:
+        if not group:
+            raise InvalidValue("group", group, "name the consumer group")
+        self.group = group
+        self.topics = None if topics is None else frozenset(topics)
+        self.counts = HandlerCounts()
+        self.is_weaker = inbox.is_weaker
+        self._handler = handler
+        self._inbox = inbox
+        self._recorder = recorder
+        self._dedupe_by = dedupe_by
+
+    def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
+        """Runs the message; an exception means RECONSUME_LATER, after which the broker redelivers it."""
+        try:
+            self.apply(message)
+        except Collision as error:
+            # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
+            logger.error("COLLISION, not applied: %s", error)  # noqa: TRY400 - the trace says nothing
+            return ConsumeStatus.RECONSUME_LATER
+        except HandlerRefused as error:
+            logger.info("%s", error)
+            return ConsumeStatus.RECONSUME_LATER
+        except Exception:
+            logger.exception("%s of topic %s was not applied and comes again", message.unique_key, message.topic)
+            return ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus:
+        """The shape of a push consumer's listener: the first failure sends the batch back, the rest is idempotent."""
+        for message in messages:
+            if self(message) is not ConsumeStatus.CONSUME_SUCCESS:
+                return ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> Entered:
+        """Inbox, effect, commit, record; returns when the message may be acknowledged.
+
+        Raises what the handler raised, HandlerRefused, Collision, UsageError (the handler ended the transaction, or
+        a topic that is not its own), or the database's error; nothing was applied then, unless the commit itself
+        failed without an answer: the redelivery finds out.
+        """
+        try:
+            entered = self._apply(message, source)
+        except Exception as error:
+            self.counts.failed += 1
+            self.counts.collisions += isinstance(error, Collision)
+            raise
+        if entered is Entered.NEW:
+            self.counts.applied += 1
+        else:
+            self.counts.duplicates += 1
+            logger.info("%s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered)
+        self._record(message)
+        return entered
+
+    def _apply(self, message: ConsumedMessage, source: str) -> Entered:
+        if self.topics is not None and message.topic not in self.topics:
+            raise UsageError(f"handler of {self.group} got a message of topic {message.topic}, not {set(self.topics)}")
+        unique_key = dedupe_identity(message)
+        entry = InboxEntry(
+            group=self.group,
+            unique_key=unique_key,
+            topic=message.topic,
+            content_digest=digest_of(message, unique_key),
+            dedupe_key=self._dedupe_by(message) if self._dedupe_by else None,
+            source=source,
+        )
+        return self._inbox.apply_once(entry, lambda connection: self._run(message, connection))
+
+    def _run(self, message: ConsumedMessage, connection: Any) -> None:
+        answer = self._handler(message, connection)
+        # Also the enums of rocketmq-client-python (ConsumeStatus) and Java's orderly name.
+        name = getattr(answer, "name", answer)
+        if answer is False or name in {"RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT"}:
+            raise HandlerRefused(f"{message.unique_key} of topic {message.topic}: the handler answered {answer!r}")
+
+    def _record(self, message: ConsumedMessage) -> None:
+        if self._recorder is None or not is_unique_key(message.unique_key):
+            return
+        assert message.unique_key is not None  # noqa: S101 - for the type checker: it has the shape of a key
+        if not self._recorder.record(message.topic, message.unique_key):
+            self.counts.unrecorded += 1
+
+
+def transactional_handler(
+    database: sa.Engine | Inbox | Callable[[], Any],
+    *,
+    group: str,
+    topics: str | Iterable[str] | None = None,
+    recorder: Recorder | None = None,
+    dedupe_by: DedupeBy | None = None,
+) -> Callable[[BusinessHandler], TransactionalHandler]:
+    """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
+
+    `database`: an Engine, a sessionmaker or a function that returns a connection (see SqlInbox), or a RedisInbox
+    (weaker). The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor
+    rolls back; it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others.
+    `dedupe_by` takes a message to its business id (``consumers.message.business_id``): two keys with one business
+    id have one effect, the second is recorded and acknowledged.
+    """
+    inbox = database if isinstance(database, Inbox) else SqlInbox(database)
+    wanted = (topics,) if isinstance(topics, str) else topics
+
+    def decorate(handler: BusinessHandler) -> TransactionalHandler:
+        return TransactionalHandler(handler, inbox, group=group, topics=wanted, recorder=recorder, dedupe_by=dedupe_by)
+
+    return decorate

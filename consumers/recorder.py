@@ -1,0 +1,312 @@
+"""The batching recorder: consumed keys into the commit sets, without ever holding up the business.
+
+A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement waits for it and the batch before is
+done; it becomes one multi-member SADD a shard. The acknowledgement waits for its batch 50 ms at most. Redis away:
+keys are dropped and counted, one try each, memory bounded; the inbox has them all and is scanned after the outage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from consumers.redis_connection import open_redis
+from consumers.redis_sets import RedisCommitSets
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import InvalidValue, ReconcilerError, TransientError
+
+logger = logging.getLogger(__name__)
+
+BATCH_KEYS = 200
+BATCH_SECONDS = 0.02
+WAIT_SECONDS = 0.05
+#: Longest wait for a connection or an answer of Redis; no retry.
+REDIS_TIMEOUT_SECONDS = 0.05
+#: Keys that wait in memory, about 10 MiB; more are dropped and counted.
+WAITING_KEYS_MAX = 50_000
+#: While Redis is away it is tried again this often, first and longest.
+AWAY_SECONDS_MIN = 0.1
+AWAY_SECONDS_MAX = 1.0
+_CHECK_SHARDS_SECONDS = 60.0
+
+#: Told of keys that were not recorded: (topic, keys). Runs on the recorder's or the handler's thread; must be quick.
+OnMissed = Callable[[str, Sequence[str]], None]
+
+
+class CommitSink(Protocol):
+    """ports.CommitSets, and what the reconciler wrote down about shards."""
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds keys."""
+        ...
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        """The configured number of shards, if it can be told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderState:
+    """Counters since start."""
+
+    recorded: int
+    #: Not recorded: Redis away, memory bound reached, or another number of shards. The inbox has them.
+    missed: int
+    waiting: int
+    batches: int
+    is_away: bool
+
+
+class _Batch:
+    """Keys that travel together."""
+
+    def __init__(self, opened_at: float) -> None:
+        self.opened_at = opened_at
+        self.keys: dict[str, list[str]] = {}
+        self.count = 0
+        self.has_waiter = False
+        self.done = threading.Event()
+        self.missed_topics: set[str] = set()
+
+
+class CommitRecorder:
+    """Shared by the consumer's threads; confined by its lock, one daemon thread flushes.
+
+    Fork: a child starts with an empty recorder of its own at its first record(); what waited belongs to the parent.
+    """
+
+    def __init__(
+        self,
+        sink: CommitSink,
+        *,
+        environment: str,
+        group: str,
+        shards: int = SHARDS_DEFAULT,
+        clock: Clock | None = None,
+        batch_keys: int = BATCH_KEYS,
+        batch_seconds: float = BATCH_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        waiting_keys_max: int = WAITING_KEYS_MAX,
+        on_missed: OnMissed | None = None,
+    ) -> None:
+        if not 1 <= shards <= SHARDS_MAX:
+            raise InvalidValue("shards", shards, f"1 to {SHARDS_MAX}, equal to unique_key_topic.queues")
+        self._sink = sink
+        self._environment = environment
+        self._group = group
+        self._shards = shards
+        self._clock = clock or SystemClock()
+        self._batch_keys = batch_keys
+        self._batch_seconds = batch_seconds
+        self._wait_seconds = wait_seconds
+        self._waiting_keys_max = waiting_keys_max
+        self._on_missed = on_missed
+        self._recorded = self._missed = self._batches = 0
+        self._checked_at: dict[str, float] = {}
+        self._refused_topics: set[str] = set()
+        self._close_client: Callable[[], object] = lambda: None
+        self._begin()
+
+    @classmethod
+    def open(
+        cls,
+        redis_url: str,
+        *,
+        environment: str,
+        group: str,
+        topics: Iterable[str] = (),
+        shards: int = SHARDS_DEFAULT,
+        on_missed: OnMissed | None = None,
+        timeout_seconds: float = REDIS_TIMEOUT_SECONDS,
+    ) -> CommitRecorder:
+        """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
+        for one of the topics; a Redis that is away now is checked later and holds up nothing."""
+        client = open_redis(redis_url, timeout_seconds=timeout_seconds)
+        recorder = cls(
+            RedisCommitSets(client), environment=environment, group=group, shards=shards, on_missed=on_missed
+        )
+        recorder._close_client = client.close
+        try:
+            for topic in topics:
+                recorder.check_shards(topic)
+        except TransientError as error:
+            logger.warning("number of shards not checked yet: %s", error)
+        except BaseException:
+            client.close()
+            raise
+        return recorder
+
+    def check_shards(self, topic: str) -> None:
+        """Raises InvalidValue if the reconciler wrote down another number of shards, RedisAway if Redis is away."""
+        stored = self._sink.stored_shards(Subscription(environment=self._environment, topic=topic, group=self._group))
+        self._checked_at[topic] = self._clock.monotonic_seconds()
+        if stored is not None and stored != self._shards:
+            raise InvalidValue(
+                "shards", self._shards, f"the reconciler runs {topic}/{self._group} with {stored}: set shards={stored}"
+            )
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises."""
+        batch = self._add(topic, (unique_key,), waits=True)
+        if batch is None:
+            return False
+        return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
+
+    def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
+        """Adds keys in bulk; waits for their batch only if asked to. False: some were missed, or not done in time."""
+        batch = self._add(topic, unique_keys, waits=wait)
+        if batch is None:
+            return False
+        if not wait:
+            return True
+        return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
+
+    def flush(self, *, timeout_seconds: float = 1.0) -> bool:
+        """Waits until everything that was added before is recorded or missed; False if that took too long."""
+        with self._lock:
+            batches = [batch for batch in (self._flushing, self._batch) if batch is not None and batch.count]
+            self._batch.has_waiter = True
+            self._wake.notify()
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        return all(self._clock.wait(batch.done, deadline - self._clock.monotonic_seconds()) for batch in batches)
+
+    def state(self) -> RecorderState:
+        """Counters."""
+        with self._lock:
+            waiting = self._batch.count + (self._flushing.count if self._flushing else 0)
+            return RecorderState(
+                recorded=self._recorded,
+                missed=self._missed,
+                waiting=waiting,
+                batches=self._batches,
+                is_away=self._away_seconds > 0,
+            )
+
+    def close(self, *, timeout_seconds: float = 1.0) -> None:
+        """Flushes and ends the thread; keys that come later are missed."""
+        self.flush(timeout_seconds=timeout_seconds)
+        with self._lock:
+            self._is_closing = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_seconds)
+        self._close_client()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._batch = _Batch(0.0)
+        self._flushing: _Batch | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._away_seconds = self._away_until = 0.0
+
+    def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> _Batch | None:
+        if self._pid != os.getpid():
+            self._begin()
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            batch = self._batch
+            is_full = batch.count + len(unique_keys) > self._waiting_keys_max and batch.count > 0
+            if not (self._is_closing or is_full or now < self._away_until or topic in self._refused_topics):
+                if not batch.count:
+                    batch.opened_at = now
+                batch.keys.setdefault(topic, []).extend(unique_keys)
+                batch.count += len(unique_keys)
+                batch.has_waiter = batch.has_waiter or waits
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="commit-recorder", daemon=True)
+                    self._thread.start()
+                self._wake.notify()
+                return batch
+        self._miss(topic, unique_keys)
+        return None
+
+    def _run(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            for topic, keys in batch.keys.items():
+                try:
+                    is_recorded = self._flush_topic(topic, keys)
+                except Exception:  # nothing may end this thread: the business never waits for it
+                    logger.exception("recording %d keys of %s failed", len(keys), topic)
+                    is_recorded = False
+                if not is_recorded:
+                    batch.missed_topics.add(topic)
+                    self._miss(topic, keys)
+            with self._lock:
+                self._flushing = None
+                self._batches += 1
+            batch.done.set()
+
+    def _next_batch(self) -> _Batch | None:
+        with self._lock:
+            while not self._is_due():
+                if self._is_closing:
+                    return None
+                age = self._clock.monotonic_seconds() - self._batch.opened_at
+                self._wake.wait(max(0.001, self._batch_seconds - age) if self._batch.count else None)
+            batch, self._batch = self._batch, _Batch(0.0)
+            self._flushing = batch
+            return batch
+
+    def _is_due(self) -> bool:
+        batch = self._batch
+        if not batch.count:
+            return False
+        age = self._clock.monotonic_seconds() - batch.opened_at
+        return batch.has_waiter or self._is_closing or batch.count >= self._batch_keys or age >= self._batch_seconds
+
+    def _flush_topic(self, topic: str, keys: list[str]) -> bool:
+        if self._clock.monotonic_seconds() < self._away_until:
+            return False  # another topic of this batch found Redis away a moment ago
+        try:
+            last_check = self._checked_at.get(topic)
+            if last_check is None or self._clock.monotonic_seconds() - last_check > _CHECK_SHARDS_SECONDS:
+                self.check_shards(topic)
+            subscription = Subscription(environment=self._environment, topic=topic, group=self._group)
+            self._sink.record(subscription, keys, shards=self._shards)
+        except InvalidValue as error:
+            self._refused_topics.add(topic)
+            logger.error("nothing of %s is recorded any more: %s", topic, error)  # noqa: TRY400 - no trace needed
+            return False
+        except ReconcilerError as error:
+            self._note_away(error)
+            return False
+        if self._away_seconds:
+            logger.warning("Redis is back; %d keys were missed so far, the inbox scan finds them", self._missed)
+            self._away_seconds = 0.0
+        with self._lock:
+            self._recorded += len(keys)
+        return True
+
+    def _note_away(self, error: ReconcilerError) -> None:
+        if not self._away_seconds:
+            logger.warning("consumed keys are not recorded, business goes on: %s", error)
+        self._away_seconds = min(AWAY_SECONDS_MAX, max(AWAY_SECONDS_MIN, 2 * self._away_seconds))
+        self._away_until = self._clock.monotonic_seconds() + self._away_seconds
+
+    def _miss(self, topic: str, unique_keys: Sequence[str]) -> None:
+        with self._lock:
+            self._missed += len(unique_keys)
+        if self._on_missed is not None:
+            try:
+                self._on_missed(topic, unique_keys)
+            except Exception:
+                logger.exception("on_missed of the recorder failed")

@@ -1,0 +1,157 @@
+"""Half sets and commit sets in Redis: adapters of ports.HalfSets and ports.CommitSets.
+
+The offset of the announcement consumer lies beside the keys it brought and moves in the same atomic step, so a
+Redis that loses its last writes, or everything, loses both together and the consumer rewinds by itself.
+"""
+
+from __future__ import annotations
+
+from binascii import unhexlify
+from collections.abc import Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+from redis import exceptions
+
+from consumers.redis_connection import RedisLike, translated_redis_errors
+from consumers.redis_script import RedisScript
+from reconciler.contract.keyspace import ShardKeys, meta_key, offsets_field
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import member_of
+from reconciler.errors import MalformedInput
+from reconciler.ports import Admission, AnnouncementQueue
+
+#: Members of one SADD: bounds how long one command holds up Redis' other users (about 1 ms).
+MEMBERS_MAX = 2_000
+
+_NONE = b"none"
+
+# KEYS half, offsets. ARGV field, expected offset or 'none', next offset, member ...
+# Everything that can fail on a wrong type comes before the offset moves. unpack() is limited to some 8 000 values.
+_ADMIT = RedisScript("""
+-- reconciler admit
+local stored = redis.call('HGET', KEYS[2], ARGV[1]) or 'none'
+if stored ~= ARGV[2] then return {0, stored} end
+for first = 4, #ARGV, 1000 do
+  redis.call('SADD', KEYS[1], unpack(ARGV, first, math.min(first + 999, #ARGV)))
+end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+return {1, ARGV[3]}
+""")
+_TAKE_LEASE = RedisScript("""
+-- reconciler take lease
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+""")
+_RELEASE_LEASE = RedisScript("""
+-- reconciler release lease
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('UNLINK', KEYS[1]) end
+return 0
+""")
+
+
+class RedisHalfSets:
+    """Announced keys and offsets. Shared by threads: the client is, and nothing else is kept.
+
+    Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
+    """
+
+    def __init__(self, client: RedisLike) -> None:
+        self._client = client
+
+    def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
+        """The stored next offset."""
+        with translated_redis_errors():
+            stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
+        return _offset(stored)
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+    ) -> Admission:
+        """One script: compare the offset, add the keys, move the offset."""
+        keys = ShardKeys(shard)
+        arguments: list[str | int | bytes] = [
+            offsets_field(queue.broker, queue.queue_id),
+            _NONE if expected is None else expected,
+            following,
+            *map(member_of, unique_keys),
+        ]
+        with translated_redis_errors():
+            answer: Any = _ADMIT.run(self._client, [keys.half, keys.offsets], arguments)
+        return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
+
+    def size(self, shard: Shard) -> int:
+        """SCARD of the half set."""
+        with translated_redis_errors():
+            size: Any = self._client.scard(ShardKeys(shard).half)
+        return int(size)
+
+    def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews."""
+        key = ShardKeys(shard).announcement_lease(queue.broker)
+        with translated_redis_errors():
+            return bool(_TAKE_LEASE.run(self._client, [key], [token, int(lease_seconds * 1000)]))
+
+    def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
+        """Gives up if the token holds it."""
+        key = ShardKeys(shard).announcement_lease(queue.broker)
+        with translated_redis_errors():
+            _RELEASE_LEASE.run(self._client, [key], [token])
+
+
+class RedisCommitSets:
+    """Consumed keys. Shared by threads. Uses SADD only (never MULTI), and HGET on the meta hash where permitted."""
+
+    def __init__(self, client: RedisLike) -> None:
+        self._client = client
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """One SADD a shard and MEMBERS_MAX keys, sent together; the first refusal is raised after all were tried."""
+        commands = [
+            (ShardKeys(Shard(subscription=subscription, number=number)).commit, members)
+            for number, members in _members_by_shard(unique_keys, shards)
+        ]
+        with translated_redis_errors():
+            if len(commands) == 1 and len(commands[0][1]) <= MEMBERS_MAX:
+                self._client.sadd(commands[0][0], *commands[0][1])
+                return
+            pipeline: Any = self._client.pipeline(transaction=False)
+            with pipeline:
+                for key, members in commands:
+                    for first in range(0, len(members), MEMBERS_MAX):
+                        pipeline.sadd(key, *members[first : first + MEMBERS_MAX])
+                pipeline.execute()
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        """Number of shards that `reconciler run` wrote down; None: not written, or this login may not read it."""
+        with translated_redis_errors():
+            try:
+                stored: Any = self._client.hget(meta_key(subscription), "shards")
+            except exceptions.NoPermissionError:
+                return None
+        return _offset(stored)
+
+
+def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterable[tuple[int, list[bytes]]]:
+    # contract.unique_key.shard_of and member_of, inlined: this runs once for every consumed message.
+    buckets: list[list[bytes]] = [[] for _ in range(shards)]
+    for key in unique_keys:
+        buckets[crc32(key.encode("ascii")) % shards].append(unhexlify(key))
+    return [(number, members) for number, members in enumerate(buckets) if members]
+
+
+def _offset(stored: bytes | str | int | None) -> int | None:
+    if stored is None or stored in {_NONE, "none"}:
+        return None
+    try:
+        return int(stored)
+    except ValueError as error:
+        raise MalformedInput(f"{stored!r:.40} in Redis is no number") from error
