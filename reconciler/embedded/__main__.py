@@ -1,0 +1,47 @@
+"""``python -m reconciler.embedded``: the embedded broker with the standard library alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from reconciler.embedded.families import DEFAULT_FAMILY, FAMILIES
+from reconciler.embedded.serving import serve
+from reconciler.errors import ConfigurationError
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the command line and serves; 2 for arguments that cannot work."""
+    parser = argparse.ArgumentParser(prog="python -m reconciler.embedded", description=__doc__)
+    parser.add_argument("--listen", default="127.0.0.1:9876", help="HOST:PORT; port 0 picks a free one")
+    parser.add_argument("--family", default=DEFAULT_FAMILY, help="one of " + ", ".join(FAMILIES))
+    parser.add_argument("--data", type=Path, help="folder of the log that survives kill -9; else in memory")
+    parser.add_argument("--advertise", help="host that clients reach the broker under, if not that of --listen")
+    parser.add_argument("--namesrv", help="register with these name servers instead: HOST:PORT;HOST:PORT")
+    parser.add_argument("--set", type=_pair, action="append", default=[], help="broker property NAME=VALUE")
+    parser.add_argument("--fault", type=_pair, action="append", default=[], help="fault knob NAME=VALUE")
+    chosen = parser.parse_args(arguments)
+    try:
+        return serve(
+            chosen.listen,
+            family=chosen.family,
+            data=chosen.data,
+            faults=chosen.fault,
+            properties=chosen.set,
+            name_servers=chosen.namesrv,
+            advertise=chosen.advertise,
+        )
+    except ConfigurationError as error:
+        parser.exit(2, f"{error}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

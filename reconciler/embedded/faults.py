@@ -1,0 +1,244 @@
+"""Fault knobs: what an embedded broker does wrong on purpose.
+
+Set from any thread (Python API), from the command line (``apply``) or over the wire as UPDATE_BROKER_CONFIG
+properties named ``fault.<knob>``. Confined by a lock. Every knob is off at first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.errors import InvalidValue
+from reconciler.rocketmq.codes import RequestCode, ResponseCode
+
+FOREVER = -1
+SEND_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+
+
+class EndFate(Enum):
+    """What happens to one END_TRANSACTION."""
+
+    NORMAL = "normal"
+    DROP = "drop"  # neither executed nor answered, as if lost on the way
+    CLOSE = "close"  # the connection is closed instead
+    DELAY = "delay"  # executed and answered later
+
+
+@dataclass(slots=True)
+class _Countdown:
+    """How often a fault still strikes, and until when."""
+
+    remaining: int = 0
+    until_seconds: float | None = None
+
+    def strikes(self, now_seconds: float) -> bool:
+        if self.until_seconds is not None:
+            if now_seconds < self.until_seconds:
+                return True
+            self.until_seconds = None
+        if self.remaining == FOREVER:
+            return True
+        if self.remaining > 0:
+            self.remaining -= 1
+            return True
+        return False
+
+
+class Faults:
+    """The knobs of one broker. ``count`` is how often a fault strikes, FOREVER until it is cleared."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self.counts: Counter[str] = Counter()  # how often each fault struck, and "end" for every END seen
+        self._reset()
+
+    def _reset(self) -> None:
+        self._ends_seen = 0
+        self._dropped_numbers: set[int] = set()
+        self._dropped_keys: set[str] = set()
+        self._drop_ends = _Countdown()
+        self._close_ends = _Countdown()
+        self._delay_ends = _Countdown()
+        self._delay_seconds = 0.0
+        self._busy: dict[int, _Countdown] = {}
+        self._lost_replies: dict[int, _Countdown] = {}
+        self._silent = _Countdown()
+        self._disk_full = _Countdown()
+        self._flush = _Countdown()
+        self._flush_code = int(ResponseCode.SUCCESS)
+        self._checks = _Countdown()
+        self._index_lag_seconds = 0.0
+
+    def clear(self) -> None:
+        """Every knob off; the counters stay."""
+        with self._lock:
+            self._reset()
+
+    # -- END_TRANSACTION ---------------------------------------------------------------------------
+    def drop_nth_end(self, *numbers: int) -> None:
+        """Drops the n-th END from now on, 1 being the next one."""
+        with self._lock:
+            self._dropped_numbers |= {self._ends_seen + number for number in numbers}
+
+    def drop_ends(self, count: int = FOREVER) -> None:
+        """Drops the next END requests."""
+        with self._lock:
+            self._drop_ends.remaining = count
+
+    def drop_end_of(self, *keys: str) -> None:
+        """Drops every END of the messages with these unique keys or business keys (KEYS)."""
+        with self._lock:
+            self._dropped_keys |= set(keys)
+
+    def close_on_end(self, count: int = 1) -> None:
+        """Closes the connection on which an END arrives, without executing it."""
+        with self._lock:
+            self._close_ends.remaining = count
+
+    def delay_ends(self, seconds: float, count: int = FOREVER) -> None:
+        """Executes and answers END requests that much later."""
+        with self._lock:
+            self._delay_seconds = seconds
+            self._delay_ends.remaining = count if seconds > 0 else 0
+
+    def fate_of_end(self, keys: Callable[[], set[str]]) -> tuple[EndFate, float]:
+        """Asked by the broker for each END; ``keys`` finds the message's keys, only if they matter."""
+        with self._lock:
+            self._ends_seen += 1
+            self.counts["end"] += 1
+            now = self._clock.monotonic_seconds()
+            numbered = self._ends_seen in self._dropped_numbers
+            self._dropped_numbers.discard(self._ends_seen)
+            if numbered or (self._dropped_keys and self._dropped_keys & keys()) or self._drop_ends.strikes(now):
+                self.counts["drop_end"] += 1
+                return EndFate.DROP, 0.0
+            if self._close_ends.strikes(now):
+                self.counts["close_on_end"] += 1
+                return EndFate.CLOSE, 0.0
+            if self._delay_ends.strikes(now):
+                self.counts["delay_end"] += 1
+                return EndFate.DELAY, self._delay_seconds
+            return EndFate.NORMAL, 0.0
+
+    # -- any request -------------------------------------------------------------------------------
+    def busy(self, *codes: int, count: int = 0, seconds: float | None = None) -> None:
+        """Answers SYSTEM_BUSY to these request codes (all sends if none is given), so often or so long."""
+        with self._lock:
+            until = None if seconds is None else self._clock.monotonic_seconds() + seconds
+            for code in codes or SEND_CODES:
+                self._busy[code] = _Countdown(count, until)
+
+    def lose_replies(self, *codes: int, count: int = 1) -> None:
+        """Executes requests of these codes and never answers them."""
+        with self._lock:
+            for code in codes:
+                self._lost_replies[code] = _Countdown(count)
+
+    def stop_answering(self, seconds: float | None = None) -> None:
+        """A hung broker: connections stay open, requests are read and thrown away; until clear() if None."""
+        with self._lock:
+            if seconds is None:
+                self._silent = _Countdown(FOREVER)
+            else:
+                self._silent = _Countdown(0, self._clock.monotonic_seconds() + seconds)
+
+    def is_busy(self, code: int) -> bool:
+        """Asked by the broker for each request."""
+        return self._strikes(self._busy.get(code), "busy")
+
+    def loses_reply(self, code: int) -> bool:
+        """Asked by the broker before it answers."""
+        return self._strikes(self._lost_replies.get(code), "lose_reply")
+
+    def is_silent(self) -> bool:
+        """Asked by the broker for each request."""
+        return self._strikes(self._silent, "silent")
+
+    def _strikes(self, countdown: _Countdown | None, name: str) -> bool:
+        if countdown is None or (countdown.remaining == 0 and countdown.until_seconds is None):
+            return False
+        with self._lock:
+            if not countdown.strikes(self._clock.monotonic_seconds()):
+                return False
+            self.counts[name] += 1
+            return True
+
+    # -- storage -----------------------------------------------------------------------------------
+    def fill_disk(self, count: int = FOREVER) -> None:
+        """Refuses sends with SERVICE_NOT_AVAILABLE, as a broker whose disk is full; 0 ends it."""
+        with self._lock:
+            self._disk_full.remaining = count
+
+    def answer_flush(self, status: str, count: int = FOREVER) -> None:
+        """Stores sends but answers FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE."""
+        if status not in ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"):
+            remedy = "FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE"
+            raise InvalidValue("flush status", status, remedy)
+        with self._lock:
+            self._flush_code = int(ResponseCode[status])
+            self._flush.remaining = count
+
+    def lag_index(self, seconds: float) -> None:
+        """Messages stored from now on are found by QUERY_MESSAGE that much later."""
+        with self._lock:
+            self._index_lag_seconds = max(0.0, seconds)
+
+    def drop_checks(self, count: int = FOREVER) -> None:
+        """Puts halves back but does not send CHECK_TRANSACTION_STATE."""
+        with self._lock:
+            self._checks.remaining = count
+
+    def disk_is_full(self) -> bool:
+        """Asked by the broker for each send."""
+        return self._strikes(self._disk_full, "disk_full")
+
+    def flush_code(self) -> int:
+        """The response code of a stored message."""
+        return self._flush_code if self._strikes(self._flush, "flush") else int(ResponseCode.SUCCESS)
+
+    def drops_check(self) -> bool:
+        """Asked by the check service for each check."""
+        return self._strikes(self._checks, "drop_check")
+
+    @property
+    def index_lag_seconds(self) -> float:
+        """How late the index is."""
+        return self._index_lag_seconds
+
+    # -- by name -----------------------------------------------------------------------------------
+    def apply(self, knob: str, value: str) -> None:
+        """One knob by its name, as the command line and ``fault.<knob>`` properties give it.
+
+        Raises InvalidValue for an unknown knob or a value that cannot be read.
+        """
+        known: dict[str, Callable[[str], None]] = {
+            "drop_nth_end": lambda text: self.drop_nth_end(*map(int, text.split(","))),
+            "drop_ends": lambda text: self.drop_ends(int(text)),
+            "drop_end_of": lambda text: self.drop_end_of(*text.split(",")),
+            "close_on_end": lambda text: self.close_on_end(int(text)),
+            "delay_ends": lambda text: self.delay_ends(float(text)),
+            "busy": lambda text: self.busy(count=int(text)),
+            "busy_ends": lambda text: self.busy(RequestCode.END_TRANSACTION, count=int(text)),
+            "busy_seconds": lambda text: self.busy(seconds=float(text)),
+            "lose_end_replies": lambda text: self.lose_replies(RequestCode.END_TRANSACTION, count=int(text)),
+            "lose_send_replies": lambda text: self.lose_replies(*SEND_CODES, count=int(text)),
+            "stop_answering": lambda text: self.stop_answering(float(text)),
+            "fill_disk": lambda text: self.fill_disk(int(text)),
+            "answer_flush": self.answer_flush,
+            "lag_index": lambda text: self.lag_index(float(text)),
+            "drop_checks": lambda text: self.drop_checks(int(text)),
+            "clear": lambda _text: self.clear(),
+        }
+        action = known.get(knob)
+        if action is None:
+            raise InvalidValue("fault", knob, "one of " + ", ".join(known))
+        try:
+            action(value)
+        except ValueError as error:
+            raise InvalidValue(knob, value, "a number, or numbers separated by commas") from error

@@ -1,0 +1,103 @@
+"""Look-up by key as IndexService and IndexFile do it: by a 31-bit hash, with times cut to whole seconds.
+
+Confined to the broker's loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from reconciler.clock import Clock
+from reconciler.embedded.layout import Message, java_hash
+
+MAX_RESULTS = 64  # MessageStoreConfig.maxMsgsNumBatch
+_MIN_INT = -0x80000000
+
+
+def key_hash(topic: str, key: str) -> int:
+    """IndexFile.indexKeyHashMethod over "topic#key": abs of the Java hash, 0 for Integer.MIN_VALUE."""
+    value = java_hash(f"{topic}#{key}")
+    return 0 if value == _MIN_INT else abs(value)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """Log offsets in ascending order, and the newest indexed record (0, 0 if nothing was found)."""
+
+    offsets: tuple[int, ...]
+    last_timestamp_ms: int
+    last_physical_offset: int
+
+
+class KeyIndex:
+    """Hash -> log offsets. Entries become visible ``lag`` seconds after the message was stored."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[int, deque[tuple[int, int]]] = {}
+        self._pending: deque[tuple[float, list[int], int, int]] = deque()
+        self._began_ms: int | None = None
+        self._last = (0, 0)
+
+    def add(self, hashes: list[int], physical_offset: int, store_timestamp_ms: int, lag_seconds: float) -> None:
+        """Indexes one record under its hashes."""
+        if lag_seconds > 0 or self._pending:
+            visible_at = self._clock.monotonic_seconds() + lag_seconds
+            self._pending.append((visible_at, hashes, physical_offset, store_timestamp_ms))
+        else:
+            self._insert(hashes, physical_offset, store_timestamp_ms)
+
+    def _insert(self, hashes: list[int], physical_offset: int, store_timestamp_ms: int) -> None:
+        if self._began_ms is None:
+            self._began_ms = store_timestamp_ms
+        # IndexFile.putKey stores whole seconds since the file's begin.
+        seconds = max(0, store_timestamp_ms - self._began_ms) // 1000
+        found_ms = self._began_ms + seconds * 1000
+        for value in hashes:
+            entries = self._entries.get(value)
+            if entries is None:
+                entries = self._entries[value] = deque()
+            entries.append((physical_offset, found_ms))
+        self._last = (store_timestamp_ms, physical_offset)
+
+    def drain(self) -> None:
+        """Makes the entries visible whose lag is over, in the order of the log."""
+        now = self._clock.monotonic_seconds()
+        while self._pending and self._pending[0][0] <= now:
+            _, hashes, physical_offset, store_timestamp_ms = self._pending.popleft()
+            self._insert(hashes, physical_offset, store_timestamp_ms)
+
+    def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> Found:
+        """DefaultMessageStore.queryMessage: the newest hits, at most 64, oldest first; hash collisions too."""
+        self.drain()
+        hits: list[int] = []
+        for physical_offset, found_ms in reversed(self._entries.get(key_hash(topic, key), ())):
+            if len(hits) >= min(maximum, MAX_RESULTS):
+                break
+            if begin_ms <= found_ms <= end_ms:
+                hits.append(physical_offset)
+        if not hits:
+            return Found(offsets=(), last_timestamp_ms=0, last_physical_offset=0)
+        return Found(offsets=tuple(sorted(hits)), last_timestamp_ms=self._last[0], last_physical_offset=self._last[1])
+
+    def forget(self, hashes: list[int], physical_offset: int) -> None:
+        """Retention: the oldest record is gone."""
+        for value in hashes:
+            entries = self._entries.get(value)
+            while entries and entries[0][0] <= physical_offset:
+                entries.popleft()
+            if entries is not None and not entries:
+                del self._entries[value]
+
+
+def index_keys(message: Message, *, unique_key: bool) -> list[int]:
+    """The hashes under which IndexService.buildIndex files a message: UNIQ_KEY and each part of KEYS."""
+    properties = message.properties
+    hashes = []
+    if unique_key and properties.get("UNIQ_KEY"):
+        hashes.append(key_hash(message.topic, properties["UNIQ_KEY"]))
+    keys = properties.get("KEYS")
+    if keys:
+        hashes += [key_hash(message.topic, key) for key in keys.split(" ") if key]
+    return hashes

@@ -1,0 +1,231 @@
+"""Stored messages as bytes: the record of CommitLog's append callback, written and read on the hot path.
+
+The client's own decoder is reconciler/rocketmq/record.py; this one never touches bodies and reads only what a
+broker needs, so that two implementations check each other in the tests.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import zlib
+from functools import lru_cache
+
+from reconciler.rocketmq.properties import decode_properties, encode_properties
+
+MAGIC = 0xDAA320A7  # MessageVersion.MESSAGE_VERSION_V1
+BORN_HOST_V6 = 0x10
+STORE_HOST_V6 = 0x20
+TRANSACTION_MASK = 0xC
+TRANSACTION_PREPARED = 4
+TRANSACTION_COMMIT = 8
+TRANSACTION_ROLLBACK = 12
+MAX_TOPIC_BYTES = 127
+MAX_PROPERTIES_BYTES = 32767
+
+_HEAD = struct.Struct(">IIIiiqqiq")  # up to BORNTIMESTAMP
+_MIDDLE = struct.Struct(">q")  # STORETIMESTAMP
+_TAIL = struct.Struct(">iqi")  # RECONSUMETIMES, prepared transaction offset, body length
+_LENGTH = struct.Struct(">H")
+_PORT = struct.Struct(">i")
+
+
+class Message:
+    """A message on its way into or out of the log. Confined to the broker's loop."""
+
+    __slots__ = (
+        "_properties",
+        "body",
+        "born_host",
+        "born_timestamp_ms",
+        "delay_level",
+        "flag",
+        "physical_offset",
+        "prepared_offset",
+        "properties_text",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "size",
+        "store_host",
+        "store_timestamp_ms",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        properties_text: str = "",
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.body = body
+        self.born_timestamp_ms = born_timestamp_ms
+        self.born_host = born_host
+        self.properties_text = properties_text
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.reconsume_times = reconsume_times
+        self.prepared_offset = prepared_offset
+        self.queue_offset = 0
+        self.physical_offset = 0
+        self.store_timestamp_ms = 0
+        self.store_host = b""
+        self.size = 0
+        self.delay_level: int | None = None  # None: as the property DELAY says
+        self._properties: dict[str, str] | None = None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties as they are stored."""
+        if self._properties is None:
+            self._properties = dict(decode_properties(self.properties_text))
+        return self._properties
+
+    def put_properties(self, *, trimmed: bool, **changes: str | None) -> None:
+        """Sets (or with None removes) properties and writes the text anew."""
+        properties = dict(self.properties)
+        for name, value in changes.items():
+            if value is None:
+                properties.pop(name, None)
+            else:
+                properties[name] = value
+        self._properties = properties
+        self.properties_text = properties_text(properties, trimmed=trimmed)
+
+    def copied(self) -> Message:
+        """The same message without its place in the log."""
+        copy = Message(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            body=self.body,
+            born_timestamp_ms=self.born_timestamp_ms,
+            born_host=self.born_host,
+            properties_text=self.properties_text,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            reconsume_times=self.reconsume_times,
+            prepared_offset=self.prepared_offset,
+        )
+        copy.store_timestamp_ms = self.store_timestamp_ms
+        copy.store_host = self.store_host
+        return copy
+
+
+def properties_text(properties: dict[str, str], *, trimmed: bool) -> str:
+    """The stored form; ``trimmed`` leaves the last separator out, as MessageDecoder does from 4.9 on."""
+    text = encode_properties(properties)
+    return text.removesuffix("\x02") if trimmed else text
+
+
+def encode(message: Message) -> bytes:
+    """The record's bytes; offsets, store time and store host must have been set."""
+    body = message.body
+    topic = message.topic.encode()
+    properties = message.properties_text.encode()
+    born, stored = message.born_host, message.store_host
+    size = 75 + len(born) + len(stored) + len(body) + len(topic) + len(properties)
+    message.size = size
+    return b"".join(
+        (
+            _HEAD.pack(
+                size,
+                MAGIC,
+                zlib.crc32(body) & 0x7FFFFFFF,
+                message.queue_id,
+                message.flag,
+                message.queue_offset,
+                message.physical_offset,
+                message.sys_flag,
+                message.born_timestamp_ms,
+            ),
+            born,
+            _MIDDLE.pack(message.store_timestamp_ms),
+            stored,
+            _TAIL.pack(message.reconsume_times, message.prepared_offset, len(body)),
+            body,
+            len(topic).to_bytes(1, "big"),
+            topic,
+            _LENGTH.pack(len(properties)),
+            properties,
+        )
+    )
+
+
+def decode(record: bytes) -> Message:
+    """The message of a record that this module has encoded."""
+    size, _magic, _crc, queue_id, flag, queue_offset, physical, sys_flag, born_ms = _HEAD.unpack_from(record)
+    at = _HEAD.size
+    born_end = at + (20 if sys_flag & BORN_HOST_V6 else 8)
+    (store_ms,) = _MIDDLE.unpack_from(record, born_end)
+    store_end = born_end + 8 + (20 if sys_flag & STORE_HOST_V6 else 8)
+    reconsume, prepared, body_length = _TAIL.unpack_from(record, store_end)
+    body_end = store_end + _TAIL.size + body_length
+    topic_end = body_end + 1 + record[body_end]
+    message = Message(
+        topic=record[body_end + 1 : topic_end].decode(),
+        queue_id=queue_id,
+        body=record[store_end + _TAIL.size : body_end],
+        born_timestamp_ms=born_ms,
+        born_host=record[at:born_end],
+        properties_text=record[topic_end + 2 : size].decode(),
+        flag=flag,
+        sys_flag=sys_flag,
+        reconsume_times=reconsume,
+        prepared_offset=prepared,
+    )
+    message.queue_offset = queue_offset
+    message.physical_offset = physical
+    message.store_timestamp_ms = store_ms
+    message.store_host = record[born_end + 8 : store_end]
+    message.size = size
+    return message
+
+
+def store_timestamp_of(record: bytes) -> int:
+    """STORETIMESTAMP in milliseconds, without decoding the rest."""
+    (sys_flag,) = struct.unpack_from(">i", record, 36)
+    at = _HEAD.size + (20 if sys_flag & BORN_HOST_V6 else 8)
+    value: int = _MIDDLE.unpack_from(record, at)[0]
+    return value
+
+
+@lru_cache(maxsize=4096)
+def packed_host(host: str, port: int) -> bytes:
+    """BORNHOST and STOREHOST: 4 or 16 bytes of address and the port as int32."""
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.inet_pton(kind, host.partition("%")[0]) + _PORT.pack(port)
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """MessageDecoder.createMessageId: address, port and log offset in upper-case hex."""
+    return (store_host + _MIDDLE.pack(physical_offset)).hex().upper()
+
+
+def java_hash(text: str) -> int:
+    """java.lang.String.hashCode: signed 32 bit over UTF-16 code units."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (value * 31 + unit) & 0xFFFFFFFF
+    else:
+        encoded = text.encode("utf-16-be")
+        for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+            value = (value * 31 + (high << 8 | low)) & 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+@lru_cache(maxsize=4096)
+def tags_code(tags: str | None) -> int:
+    """MessageExtBrokerInner.tagsString2tagsCode: 0 without tags."""
+    return java_hash(tags) if tags else 0

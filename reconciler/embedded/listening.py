@@ -1,0 +1,90 @@
+"""Binding a broker's two ports: the one it is asked for, and two below it (VIP channel of clients up to 4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass, field
+
+from reconciler.embedded.broker import Broker
+from reconciler.embedded.connection import Connection
+from reconciler.embedded.registration import Registration
+from reconciler.errors import ConfigurationError, InvalidValue
+
+VIP_DISTANCE = 2  # BrokerController: fastListenPort = listenPort - 2
+_TRIES = 64
+
+
+def parse_address(text: str, *, field_name: str = "listen") -> tuple[str, int]:
+    """("127.0.0.1", 9876) from "127.0.0.1:9876" or "[::1]:9876"; InvalidValue if it is neither."""
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidValue(field_name, text, "HOST:PORT, for example 127.0.0.1:9876")
+    return host, int(port)
+
+
+def bind_ports(host: str, port: int, *, with_vip: bool) -> list[socket.socket]:
+    """The listening sockets; port 0 finds a free one whose VIP port is free too.
+
+    Raises ConfigurationError if the ports cannot be bound.
+    """
+    if with_vip and 0 < port <= VIP_DISTANCE:
+        raise InvalidValue("listen", port, "a port above 2, because the port two below is bound too")
+    last: OSError | None = None
+    for _ in range(_TRIES if port == 0 else 1):
+        first = None
+        try:
+            first = _bind(host, port)
+            if not with_vip:
+                return [first]
+            return [first, _bind(host, first.getsockname()[1] - VIP_DISTANCE)]
+        except (OSError, OverflowError) as error:
+            last = error if isinstance(error, OSError) else OSError(str(error))
+            if first is not None:
+                first.close()
+    raise ConfigurationError(f"cannot listen on {host}:{port} and two below it: {last}") from last
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(kind, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+@dataclass(slots=True)
+class Listening:
+    """A broker behind its bound ports; confined to one loop."""
+
+    broker: Broker
+    sockets: list[socket.socket]
+    advertise: str | None = None
+    name_servers: list[tuple[str, int]] = field(default_factory=list)
+    _servers: list[asyncio.Server] = field(default_factory=list)
+    _registration: Registration | None = None
+
+    async def start(self) -> None:
+        """Serves; returns when the broker is ready and, where asked for, registered."""
+        host, port = self.sockets[0].getsockname()[:2]
+        self.broker.start(self.advertise or host, port)
+        loop = asyncio.get_running_loop()
+        for listener in self.sockets:
+            self._servers.append(await loop.create_server(lambda: Connection(self.broker), sock=listener))
+        if self.name_servers:
+            self._registration = Registration(self.broker, self.name_servers)
+            await self._registration.start()
+
+    async def stop(self) -> None:
+        """Closes everything."""
+        if self._registration is not None:
+            await self._registration.stop()
+        for server in self._servers:
+            server.close()
+        await self.broker.stop()

@@ -1,0 +1,103 @@
+"""Registers a broker with a name server in another process or thread: REGISTER_BROKER over TCP.
+
+Confined to the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from reconciler.embedded.broker import Broker
+from reconciler.embedded.handlers_admin import topics_json
+from reconciler.rocketmq.codes import RequestCode
+from reconciler.rocketmq.frame import FLAG_ONEWAY, Command, encode_frame
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 10.0
+_POLL_SECONDS = 0.02  # how soon a new topic is announced
+_RETRY_SECONDS = 0.5
+
+
+class Registration:
+    """Keeps one broker registered with each of its name servers."""
+
+    def __init__(self, broker: Broker, name_servers: list[tuple[str, int]]) -> None:
+        self._broker = broker
+        self._name_servers = name_servers
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ready = asyncio.Event()
+
+    async def start(self) -> None:
+        """Returns once one name server knows the broker."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(host, port)) for host, port in self._name_servers]
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        """Closes the connections; the name servers then forget the broker."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keep(self, host: str, port: int) -> None:
+        while True:
+            try:
+                await self._stay_registered(host, port)
+            except (OSError, asyncio.IncompleteReadError) as error:
+                logger.info("name server %s:%d: %s", host, port, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _stay_registered(self, host: str, port: int) -> None:
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            sent_version, waited = -1, 0.0
+            while True:
+                version = self._broker.state.topics_version
+                if version != sent_version or waited >= _PERIOD_SECONDS:
+                    writer.write(self._register_frame())
+                    await writer.drain()
+                    length = int.from_bytes(await reader.readexactly(4), "big")
+                    await reader.readexactly(length)
+                    sent_version, waited = version, 0.0
+                    self._ready.set()
+                await asyncio.sleep(_POLL_SECONDS)
+                waited += _POLL_SECONDS
+        finally:
+            if not writer.is_closing():
+                writer.write(self._unregister_frame())
+            writer.close()
+
+    def _fields(self) -> dict[str, str]:
+        settings = self._broker.settings
+        return {
+            "brokerAddr": self._broker.address,
+            "brokerId": "0",
+            "brokerName": settings.broker_name,
+            "clusterName": settings.cluster_name,
+        }
+
+    def _register_frame(self) -> bytes:
+        body = {"filterServerList": [], "topicConfigSerializeWrapper": topics_json(self._broker)}
+        return encode_frame(
+            Command(
+                code=RequestCode.REGISTER_BROKER,
+                language="JAVA",
+                version=self._broker.family.version,
+                fields=self._fields() | {"haServerAddr": "", "compressed": "false", "bodyCrc32": "0"},
+                body=json.dumps(body).encode(),
+            )
+        )
+
+    def _unregister_frame(self) -> bytes:
+        return encode_frame(
+            Command(
+                code=RequestCode.UNREGISTER_BROKER,
+                flag=FLAG_ONEWAY,
+                language="JAVA",
+                version=self._broker.family.version,
+                fields=self._fields(),
+            )
+        )

@@ -1,0 +1,53 @@
+"""What a handler answers, and how it reads a request's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reconciler.errors import MalformedInput
+from reconciler.rocketmq.frame import Command
+
+NOT_SET = "not set any response code"  # RemotingCommand.createResponseCommand(Class): kept by forgetful handlers
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Response code, remark, ext fields and body."""
+
+    code: int = 0
+    remark: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class BadField(MalformedInput):
+    """A request lacks a field or has one that cannot be read; answered with code 1."""
+
+
+def text(request: Command, name: str, default: str | None = None) -> str:
+    """An ext field; BadField if it is missing and there is no default."""
+    value = request.fields.get(name)
+    if value is None:
+        if default is None:
+            raise BadField(f"the custom field <{name}> is null")
+        return default
+    return value
+
+
+def integer(request: Command, name: str, default: int | None = None) -> int:
+    """An ext field as Java's Long.parseLong reads it."""
+    value = request.fields.get(name)
+    if value is None:
+        if default is None:
+            raise BadField(f"the custom field <{name}> is null")
+        return default
+    try:
+        return int(value)
+    except ValueError as error:
+        raise BadField(f'java.lang.NumberFormatException: For input string: "{value}"') from error
+
+
+def boolean(request: Command, name: str) -> bool:
+    """An ext field as Boolean.parseBoolean reads it; false if it is missing."""
+    return request.fields.get(name, "").lower() == "true"

@@ -1,0 +1,249 @@
+"""EmbeddedBroker: a broker for synchronous code, running in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.embedded.broker import Broker
+from reconciler.embedded.families import DEFAULT_FAMILY, Family, family_named
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.layout import Message
+from reconciler.embedded.listening import Listening, bind_ports, parse_address
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.errors import UsageError
+
+T = TypeVar("T")
+
+_STOP_SECONDS = 10.0
+
+
+class EmbeddedBroker:
+    """``with EmbeddedBroker(family="5.x") as broker: ... broker.address``.
+
+    Methods may be called from any thread; all work happens in the broker's own. ``start`` after ``stop`` listens
+    on the same port again, with the messages of ``data`` (a folder), or empty without one. ``name_servers``
+    ("host:port;host:port") registers it there; else it is its own name server.
+    """
+
+    def __init__(
+        self,
+        *,
+        family: str = DEFAULT_FAMILY,
+        data: Path | str | None = None,
+        faults: Faults | None = None,
+        settings: BrokerSettings | None = None,
+        listen: str = "127.0.0.1:0",
+        advertise: str | None = None,
+        name_servers: str | None = None,
+        clock: Clock | None = None,
+        is_broker: bool = True,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._family = family_named(family)
+        self._data = Path(data) if data is not None else None
+        self._host, self._port = parse_address(listen)
+        self._advertise = advertise
+        self._register_with = [
+            parse_address(text, field_name="name_servers") for text in (name_servers or "").split(";") if text
+        ]
+        self._is_broker = is_broker
+        self.faults = faults or Faults(self._clock)
+        self.settings = settings or BrokerSettings()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listening: Listening | None = None
+        self._stopping: asyncio.Event | None = None
+
+    # -- life --------------------------------------------------------------------------------------
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Returns when clients can connect. Raises ConfigurationError if a port or the folder is taken."""
+        if self._thread is not None:
+            raise UsageError("the embedded broker is running already")
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="embedded-broker", daemon=True)
+        self._thread.start()
+        try:
+            ready.result()
+        except BaseException:
+            self._thread.join()
+            self._thread = None
+            raise
+
+    def stop(self) -> None:
+        """Closes every connection and releases the ports; harmless if it is not running."""
+        thread, loop, stopping = self._thread, self._loop, self._stopping
+        if thread is None or loop is None or stopping is None:
+            return
+        loop.call_soon_threadsafe(stopping.set)
+        thread.join(_STOP_SECONDS)
+        self._thread = self._loop = self._listening = self._stopping = None
+
+    def _run(self, ready: Future[None]) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._main(ready))
+
+    async def _main(self, ready: Future[None]) -> None:
+        try:
+            listening = await self._open()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller of start()
+            ready.set_exception(error)
+            return
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._stopping = asyncio.Event()
+        ready.set_result(None)
+        await self._stopping.wait()
+        await listening.stop()
+
+    async def _open(self) -> Listening:
+        sockets = bind_ports(self._host, self._port, with_vip=self._is_broker)
+        try:
+            broker = Broker(
+                family=self._family,
+                settings=self.settings,
+                faults=self.faults,
+                clock=self._clock,
+                data=self._data,
+                is_broker=self._is_broker,
+                registers_itself=not self._register_with,
+            )
+        except BaseException:
+            for listener in sockets:
+                listener.close()
+            raise
+        self._port = sockets[0].getsockname()[1]
+        listening = Listening(
+            broker=broker, sockets=sockets, advertise=self._advertise, name_servers=self._register_with
+        )
+        await listening.start()
+        return listening
+
+    # -- addresses ---------------------------------------------------------------------------------
+    @property
+    def family(self) -> Family:
+        """Which RocketMQ it imitates."""
+        return self._family
+
+    @property
+    def address(self) -> str:
+        """host:port of the broker."""
+        host = self._advertise or self._host
+        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+
+    @property
+    def name_servers(self) -> str:
+        """What clients are configured with: "host:port", several separated by semicolons."""
+        if self._register_with:
+            return ";".join(f"{host}:{port}" for host, port in self._register_with)
+        return self.address
+
+    # -- looking inside, for tests -----------------------------------------------------------------
+    def call(self, function: Callable[[Broker], T]) -> T:
+        """Runs a function in the broker's loop and returns its result."""
+
+        async def run(broker: Broker) -> T:
+            result = function(broker)
+            broker.commit()
+            return result
+
+        return self.call_async(run)
+
+    def call_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
+        """The same for a coroutine function."""
+        if self._loop is None or self._listening is None:
+            raise UsageError("the embedded broker is not running")
+        broker = self._listening.broker
+
+        async def run() -> T:
+            return await function(broker)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def check_now(self) -> None:
+        """Runs one check round at once."""
+        self.call_async(lambda broker: broker.check_now())
+
+    def drop_connections(self) -> None:
+        """Closes every connection; clients have to connect again."""
+        self.call(lambda broker: broker.drop_connections())
+
+    def stored(self, topic: str) -> list[Message]:
+        """The messages of a topic that consumers can see, by queue and offset."""
+        return self.call(lambda broker: _stored(broker, topic))
+
+
+def _stored(broker: Broker, topic: str) -> list[Message]:
+    found = []
+    for name, _queue_id, queue in sorted(broker.store.queues, key=lambda item: item[:2]):
+        if name == topic:
+            for offset in range(queue.min_offset, queue.max_offset):
+                message = broker.store.message_in(queue, offset)
+                if message is not None:
+                    found.append(message)
+    return found
+
+
+class EmbeddedCluster:
+    """One name server and several masters: ``with EmbeddedCluster(("a", "b")) as cluster: cluster["a"].stop()``."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...] = ("broker-a", "broker-b"),
+        *,
+        family: str = DEFAULT_FAMILY,
+        settings: Callable[[], BrokerSettings] = BrokerSettings,
+    ) -> None:
+        self.name_server = EmbeddedBroker(family=family, is_broker=False)
+        self._names = names
+        self._family = family
+        self._settings = settings
+        self.brokers: dict[str, EmbeddedBroker] = {}
+
+    def __enter__(self) -> Self:
+        self.name_server.start()
+        try:
+            for name in self._names:
+                settings = self._settings()
+                settings.broker_name = name
+                broker = EmbeddedBroker(family=self._family, settings=settings, name_servers=self.name_server.address)
+                broker.start()
+                self.brokers[name] = broker
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __getitem__(self, name: str) -> EmbeddedBroker:
+        return self.brokers[name]
+
+    @property
+    def name_servers(self) -> str:
+        """What clients are configured with."""
+        return self.name_server.address
+
+    def stop(self) -> None:
+        """Stops everything."""
+        for broker in self.brokers.values():
+            broker.stop()
+        self.name_server.stop()

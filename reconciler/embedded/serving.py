@@ -1,0 +1,72 @@
+"""The embedded broker as a process: what ``reconciler broker`` and ``python -m reconciler.embedded`` run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from reconciler.clock import SystemClock
+from reconciler.embedded.broker import Broker
+from reconciler.embedded.families import DEFAULT_FAMILY, family_named
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.listening import Listening, bind_ports, parse_address
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.errors import InvalidValue
+
+
+def serve(
+    listen: str,
+    *,
+    family: str = DEFAULT_FAMILY,
+    data: Path | None = None,
+    faults: Iterable[tuple[str, str]] = (),
+    properties: Iterable[tuple[str, str]] = (),
+    settings: BrokerSettings | None = None,
+    name_servers: str | None = None,
+    advertise: str | None = None,
+) -> int:
+    """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
+
+    ``faults`` are knobs by name (Faults.apply), ``properties`` broker properties by name (BrokerSettings.configure).
+    When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or
+    ConfigurationError before that.
+    """
+    chosen = family_named(family)
+    host, port = parse_address(listen)
+    servers = [parse_address(text, field_name="namesrv") for text in (name_servers or "").split(";") if text]
+    knobs = Faults()
+    for knob, value in faults:
+        knobs.apply(knob, value)
+    settings = settings or BrokerSettings()
+    for name, value in properties:
+        if not settings.configure(name, value):
+            raise InvalidValue("property", name, "a broker property that the embedded broker knows")
+
+    async def run() -> None:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        sockets = bind_ports(host, port, with_vip=True)
+        broker = Broker(
+            family=chosen,
+            settings=settings,
+            faults=knobs,
+            clock=SystemClock(),
+            data=data,
+            registers_itself=not servers,
+        )
+        listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers)
+        await listening.start()
+        ready = {"listen": broker.address, "family": chosen.name}
+        sys.stdout.write(json.dumps(ready, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+        await stopping.wait()
+        await listening.stop()
+
+    asyncio.run(run())
+    return 0

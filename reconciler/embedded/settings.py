@@ -1,0 +1,176 @@
+"""What an embedded broker can be set to: names and defaults of BrokerConfig and MessageStoreConfig.
+
+Changed by UPDATE_BROKER_CONFIG (25) while it runs, as on a real broker. Confined to the broker's loop.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from reconciler.embedded.families import Family
+from reconciler.errors import InvalidValue
+
+# MessageStoreConfig.messageDelayLevel: 18 levels, level 1 first.
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LEVEL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_delay_levels(text: str) -> tuple[float, ...]:
+    """Seconds of each delay level, from "1s 5s 1m"; "100ms" and fractions are our addition for tests."""
+    levels = []
+    for word in text.split():
+        match = _LEVEL.fullmatch(word)
+        if match is None:
+            raise InvalidValue("messageDelayLevel", text, "a number with ms, s, m, h or d for each level")
+        levels.append(float(match[1]) * _UNIT_SECONDS[match[2]])
+    if not levels:
+        raise InvalidValue("messageDelayLevel", text, "at least one level")
+    return tuple(levels)
+
+
+@dataclass(kw_only=True, slots=True)
+class BrokerSettings:
+    """Settings of one broker; None in the two check fields means the family's default."""
+
+    cluster_name: str = "DefaultCluster"
+    broker_name: str = "embedded"
+    transaction_timeout_seconds: float = 6.0
+    check_interval_seconds: float | None = None
+    check_max: int | None = None
+    finished_batch_interval_seconds: float = 3.0
+    finished_batch_bytes: int = 4096
+    delay_levels: str = DELAY_LEVELS
+    suspend_scan_interval_seconds: float = 1.0
+    reject_transaction_message: bool = False
+    auto_create_topic: bool = True
+    auto_create_group: bool = True
+    default_queue_count: int = 8
+    permission: int = 6
+    max_message_bytes: int = 4 * 1024 * 1024
+    retention_seconds: float = 72 * 3600.0
+    max_stored_bytes: int = 1024 * 1024 * 1024
+    max_stored_messages: int = 2_000_000
+    segment_bytes: int = 64 * 1024 * 1024
+    channel_expiry_seconds: float = 120.0
+    lock_expiry_seconds: float = 60.0
+    trace_on: bool = True
+    region: str = "DefaultRegion"
+    delay_level_seconds: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.delay_level_seconds = parse_delay_levels(self.delay_levels)
+
+    def complete(self, family: Family) -> None:
+        """Fills in what depends on the family."""
+        if self.check_interval_seconds is None:
+            self.check_interval_seconds = family.check_interval_seconds
+        if self.check_max is None:
+            self.check_max = family.check_max
+
+    @property
+    def check_interval(self) -> float:
+        """Seconds between two check rounds."""
+        return self.check_interval_seconds if self.check_interval_seconds is not None else 60.0
+
+    def as_properties(self) -> dict[str, str]:
+        """The names and units of GET_BROKER_CONFIG (26); fileReservedTime is rounded up to hours."""
+        return {
+            "brokerName": self.broker_name,
+            "brokerClusterName": self.cluster_name,
+            "brokerId": "0",
+            "brokerPermission": str(self.permission),
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+            "transactionTimeOut": str(round(self.transaction_timeout_seconds * 1000)),
+            "transactionCheckInterval": str(round(self.check_interval * 1000)),
+            "transactionCheckMax": str(self.check_max),
+            "transactionOpBatchInterval": str(round(self.finished_batch_interval_seconds * 1000)),
+            "transactionOpMsgMaxSize": str(self.finished_batch_bytes),
+            "messageDelayLevel": self.delay_levels,
+            "rejectTransactionMessage": _java(self.reject_transaction_message),
+            "autoCreateTopicEnable": _java(self.auto_create_topic),
+            "autoCreateSubscriptionGroup": _java(self.auto_create_group),
+            "defaultTopicQueueNums": str(self.default_queue_count),
+            "maxMessageSize": str(self.max_message_bytes),
+            "fileReservedTime": str(max(0, -int(-self.retention_seconds // 3600))),
+            "messageIndexEnable": "true",
+            "longPollingEnable": "true",
+            "regionId": self.region,
+            "traceOn": _java(self.trace_on),
+            "notifyConsumerIdsChangedEnable": "true",
+        }
+
+    def update(self, name: str, value: str) -> bool:
+        """Applies one property of UPDATE_BROKER_CONFIG; False if it has no meaning here (it is ignored).
+
+        Raises InvalidValue if the value cannot be read.
+        """
+        try:
+            return self._update(name, value.strip())
+        except ValueError as error:
+            raise InvalidValue(name, value, "a number") from error
+
+    def configure(self, name: str, value: str) -> bool:
+        """As ``update``, before the broker starts: its names too, and times in fractions of a second."""
+        if name in _TEXTS:
+            setattr(self, _TEXTS[name], value)
+        elif name in _SECONDS:
+            try:
+                setattr(self, _SECONDS[name], float(value))
+            except ValueError as error:
+                raise InvalidValue(name, value, "seconds") from error
+        else:
+            return self.update(name, value)
+        return True
+
+    def _update(self, name: str, value: str) -> bool:
+        if name in _MILLISECONDS:
+            setattr(self, _MILLISECONDS[name], int(value) / 1000)
+        elif name in _INTEGERS:
+            setattr(self, _INTEGERS[name], int(value))
+        elif name in _BOOLEANS:
+            setattr(self, _BOOLEANS[name], value == "true")
+        elif name == "fileReservedTime":
+            self.retention_seconds = float(value) * 3600
+        elif name == "messageDelayLevel":
+            self.delay_level_seconds = parse_delay_levels(value)
+            self.delay_levels = value
+        else:
+            return False
+        return True
+
+
+_TEXTS = {"brokerName": "broker_name", "brokerClusterName": "cluster_name", "regionId": "region"}
+_SECONDS = {  # names of our own: real brokers have no such settings, or coarser ones
+    "retentionSeconds": "retention_seconds",
+    "suspendScanSeconds": "suspend_scan_interval_seconds",
+    "channelExpirySeconds": "channel_expiry_seconds",
+    "lockExpirySeconds": "lock_expiry_seconds",
+}
+_MILLISECONDS = {
+    "transactionTimeOut": "transaction_timeout_seconds",
+    "transactionCheckInterval": "check_interval_seconds",
+    "transactionOpBatchInterval": "finished_batch_interval_seconds",
+}
+_INTEGERS = {
+    "transactionCheckMax": "check_max",
+    "transactionOpMsgMaxSize": "finished_batch_bytes",
+    "brokerPermission": "permission",
+    "defaultTopicQueueNums": "default_queue_count",
+    "maxMessageSize": "max_message_bytes",
+    "maxStoredBytes": "max_stored_bytes",
+    "maxStoredMessages": "max_stored_messages",
+    "segmentBytes": "segment_bytes",
+}
+_BOOLEANS = {
+    "rejectTransactionMessage": "reject_transaction_message",
+    "autoCreateTopicEnable": "auto_create_topic",
+    "autoCreateSubscriptionGroup": "auto_create_group",
+    "traceOn": "trace_on",
+}
+
+
+def _java(value: bool) -> str:  # noqa: FBT001 - a converter
+    return "true" if value else "false"

@@ -1,0 +1,204 @@
+"""The message store: one commit log, its consume queues and its key index (DefaultMessageStore, CommitLog).
+
+Messages live in memory; with a LogFolder each one is also written to disk before anything about it is answered.
+Confined to the broker's loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from reconciler.clock import Clock
+from reconciler.embedded.families import Family
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.index import Found, KeyIndex, index_keys
+from reconciler.embedded.layout import (
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    Message,
+    decode,
+    encode,
+    offset_message_id,
+    store_timestamp_of,
+    tags_code,
+)
+from reconciler.embedded.log_file import LogFolder
+from reconciler.embedded.queues import ConsumeQueue, QueueTable
+from reconciler.embedded.settings import BrokerSettings
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_KEPT_SHARE = 0.95  # over a cap, the oldest are deleted until this share of it is left
+
+
+class MessageStore:
+    """Appends, reads and retires messages."""
+
+    def __init__(
+        self,
+        *,
+        family: Family,
+        settings: BrokerSettings,
+        clock: Clock,
+        faults: Faults,
+        log: LogFolder | None,
+    ) -> None:
+        self._family = family
+        self._settings = settings
+        self._clock = clock
+        self._faults = faults
+        self._log = log
+        self.store_host = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+        self.queues = QueueTable()
+        self.index = KeyIndex(clock)
+        self._records: dict[int, bytes] = {}
+        self._order: deque[int] = deque()
+        self._bytes = 0
+        self.next_offset = 0
+        self.arrived: list[tuple[str, int, int]] = []  # (topic, queue, tags code) since the last commit
+        self.stored_total = 0
+        self.on_delayed: Callable[[], None] = lambda: None
+
+    # -- writing -----------------------------------------------------------------------------------
+    def append(self, message: Message) -> Message:
+        """Gives the message its place, stores it and makes it visible; returns it with its offsets."""
+        transaction = message.sys_flag & TRANSACTION_MASK
+        if transaction in (0, TRANSACTION_COMMIT):
+            self._delay(message)
+        queued = transaction not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+        queue = self.queues.queue(message.topic, message.queue_id) if queued else None
+        message.queue_offset = queue.max_offset if queue is not None else 0
+        message.physical_offset = self.next_offset
+        message.store_timestamp_ms = self._clock.now_ms()
+        message.store_host = self.store_host
+        if len(self.store_host) > 8:
+            message.sys_flag |= STORE_HOST_V6
+        record = encode(message)
+        if self._log is not None:
+            self._log.append_message(record, message.physical_offset)
+        self._file_away(message, record, self._faults.index_lag_seconds)
+        if self._bytes > self._settings.max_stored_bytes or len(self._order) > self._settings.max_stored_messages:
+            self.retire(to_share=_KEPT_SHARE)
+        return message
+
+    def _delay(self, message: Message) -> None:
+        """CommitLog.putMessage: a message with a delay level waits in the schedule topic."""
+        level = message.delay_level
+        if level is None:
+            text = message.properties.get("DELAY", "0")
+            level = int(text) if text.isdecimal() else 0
+        if level <= 0:
+            return
+        level = min(level, len(self._settings.delay_level_seconds))
+        message.put_properties(
+            trimmed=self._family.trims_properties,
+            REAL_TOPIC=message.topic,
+            REAL_QID=str(message.queue_id),
+            DELAY=str(level),
+        )
+        message.topic = SCHEDULE_TOPIC
+        message.queue_id = level - 1
+
+    def _file_away(self, message: Message, record: bytes, lag_seconds: float) -> None:
+        self._records[message.physical_offset] = record
+        self._order.append(message.physical_offset)
+        self._bytes += len(record)
+        self.next_offset = message.physical_offset + len(record)
+        self.stored_total += 1
+        transaction = message.sys_flag & TRANSACTION_MASK
+        if transaction in (0, TRANSACTION_COMMIT):
+            code = self._code_of(message)
+            queue = self.queues.queue(message.topic, message.queue_id)
+            queue.append(message.physical_offset, len(record), code)
+            self.arrived.append((message.topic, message.queue_id, code))
+        if self._is_indexed(transaction):
+            hashes = index_keys(message, unique_key=self._family.indexes_unique_key)
+            if hashes:
+                self.index.add(hashes, message.physical_offset, message.store_timestamp_ms, lag_seconds)
+
+    def _code_of(self, message: Message) -> int:
+        if message.topic != SCHEDULE_TOPIC:
+            return tags_code(message.properties.get("TAGS"))
+        self.on_delayed()
+        levels = self._settings.delay_level_seconds
+        seconds = levels[min(message.queue_id, len(levels) - 1)]
+        return message.store_timestamp_ms + round(seconds * 1000)  # computeDeliverTimestamp
+
+    def _is_indexed(self, transaction: int) -> bool:
+        if transaction == TRANSACTION_COMMIT:
+            return self._family.indexes_committed
+        return transaction != TRANSACTION_ROLLBACK
+
+    def restore(self, record: bytes) -> None:
+        """Recovery: a record read from the log."""
+        message = decode(record)
+        if message.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
+            self.queues.queue(message.topic, message.queue_id).skip_to(message.queue_offset)
+        self._file_away(message, record, 0.0)
+        if self._log is not None:
+            self._log.note_recovered(message.physical_offset)
+
+    # -- reading -----------------------------------------------------------------------------------
+    @property
+    def first_offset(self) -> int:
+        """The log offset of the oldest message that is left."""
+        return self._order[0] if self._order else self.next_offset
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The record that begins exactly there."""
+        return self._records.get(physical_offset)
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The decoded record that begins exactly there."""
+        record = self._records.get(physical_offset)
+        return decode(record) if record is not None else None
+
+    def message_in(self, queue: ConsumeQueue, queue_offset: int) -> Message | None:
+        """The message at a queue offset, or None if there is none (any more)."""
+        entry = queue.entry(queue_offset)
+        return self.message_at(entry[0]) if entry is not None else None
+
+    def store_time(self, physical_offset: int) -> int:
+        """STORETIMESTAMP of a record in milliseconds; 0 if it is gone."""
+        record = self._records.get(physical_offset)
+        return store_timestamp_of(record) if record is not None else 0
+
+    def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> tuple[Found, list[bytes]]:
+        """QUERY_MESSAGE: what the index says and the records, oldest first."""
+        found = self.index.find(topic, key, maximum=maximum, begin_ms=begin_ms, end_ms=end_ms)
+        records = [self._records[offset] for offset in found.offsets if offset in self._records]
+        return found, records
+
+    def message_id(self, message: Message) -> str:
+        """The offset message id of a stored message."""
+        return offset_message_id(message.store_host, message.physical_offset)
+
+    # -- retention ---------------------------------------------------------------------------------
+    def retire(self, *, to_share: float = 1.0) -> int:
+        """Deletes what is older than the retention or above the caps; returns how many messages went."""
+        settings = self._settings
+        oldest_ms = self._clock.now_ms() - round(settings.retention_seconds * 1000)
+        bytes_cap, count_cap = settings.max_stored_bytes * to_share, settings.max_stored_messages * to_share
+        retired = 0
+        while self._order:
+            record = self._records[self._order[0]]
+            over = self._bytes > bytes_cap or len(self._order) > count_cap
+            if not over and store_timestamp_of(record) >= oldest_ms:
+                break
+            self._drop_oldest(record)
+            retired += 1
+        if retired:
+            self.queues.forget_below(self.first_offset)
+            if self._log is not None:
+                self._log.forget_below(self.first_offset)
+        return retired
+
+    def _drop_oldest(self, record: bytes) -> None:
+        physical_offset = self._order.popleft()
+        del self._records[physical_offset]
+        self._bytes -= len(record)
+        message = decode(record)
+        self.index.forget(index_keys(message, unique_key=self._family.indexes_unique_key), physical_offset)

@@ -1,0 +1,187 @@
+"""Half messages and END_TRANSACTION, per family (EndTransactionProcessor, TransactionalMessageBridge).
+
+Nothing here remembers what became of a transaction: brokers do not, so a second COMMIT delivers a second copy.
+Confined to the broker's loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.clock import Clock
+from reconciler.embedded.families import Family
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.layout import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    Message,
+)
+from reconciler.embedded.reply import NOT_SET, Reply
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.embedded.store import MessageStore
+from reconciler.rocketmq.codes import HALF_TOPIC, OP_TOPIC, ResponseCode
+
+FINISHED_TAG = "d"  # TransactionalMessageUtil.REMOVE_TAG
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndRequest:
+    """The compared fields of END_TRANSACTION; msgId is never compared."""
+
+    producer_group: str
+    state_table_offset: int
+    log_offset: int
+    decision: int
+    from_check: bool
+
+
+def immunity_seconds(text: str, timeout_seconds: float) -> float:
+    """TransactionalMessageUtil.getImmunityTime: never shorter than transactionTimeOut."""
+    return max(float(text) if text.isdecimal() else 0.0, timeout_seconds)
+
+
+class Transactions:
+    """Turns sends into halves and ends them."""
+
+    def __init__(
+        self,
+        *,
+        family: Family,
+        settings: BrokerSettings,
+        clock: Clock,
+        faults: Faults,
+        store: MessageStore,
+    ) -> None:
+        self._family = family
+        self._settings = settings
+        self._clock = clock
+        self._faults = faults
+        self._store = store
+        self._finished: list[int] = []  # half queue offsets not yet written to the OP topic (5.1+)
+        self._finished_since_seconds = 0.0
+
+    def to_half(self, message: Message) -> None:
+        """parseHalfMessageInner of 4.3+; up to 4.2 a prepared message stays under its topic."""
+        if not self._family.has_half_topic:
+            return
+        changes: dict[str, str | None] = {"REAL_TOPIC": message.topic, "REAL_QID": str(message.queue_id)}
+        unique_key = message.properties.get("UNIQ_KEY")
+        if self._family.batches_finished and unique_key:
+            changes["__transactionId__"] = unique_key
+        message.sys_flag &= ~TRANSACTION_MASK
+        message.topic, message.queue_id = HALF_TOPIC, 0
+        message.put_properties(trimmed=self._family.trims_properties, **changes)
+
+    # -- END ---------------------------------------------------------------------------------------
+    def end(self, request: EndRequest) -> Reply | None:
+        """Executes one END_TRANSACTION; None (no answer at all) for UNKNOWN and other decisions."""
+        if request.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            return None
+        prepared = self._store.message_at(request.log_offset)
+        if prepared is None:
+            return self._not_found(request.log_offset)
+        if self._comes_too_late(request, prepared):
+            return Reply(ResponseCode.ILLEGAL_OPERATION, NOT_SET)
+        wrong = self._mismatch(request, prepared)
+        if wrong is not None:
+            return Reply(ResponseCode.SYSTEM_ERROR, self._family.phrase(wrong))
+        if not self._family.has_half_topic:
+            return self._append_outcome(request, prepared)
+        if request.decision == TRANSACTION_ROLLBACK:
+            self._mark_finished(prepared)
+            return Reply(ResponseCode.SUCCESS, NOT_SET)
+        return self._deliver(request, prepared)
+
+    def _not_found(self, offset: int) -> Reply:
+        store = self._store
+        inside = store.first_offset <= offset < store.next_offset
+        if inside and not self._family.exact_record_lookup:
+            # MappedFile.selectMappedBuffer reads a size out of the middle of a record.
+            remark = f"java.lang.IllegalArgumentException: newLimit < 0: ({offset - store.next_offset} < 0), null"
+            return Reply(ResponseCode.SYSTEM_ERROR, remark)
+        return Reply(ResponseCode.SYSTEM_ERROR, self._family.phrase("Find prepared transaction message failed"))
+
+    def _comes_too_late(self, request: EndRequest, prepared: Message) -> bool:
+        """rejectCommitOrRollback of 5.1.1+: the producer's own END after the immunity time."""
+        text = prepared.properties.get(IMMUNITY)
+        if not self._family.rejects_late_end or request.from_check or not text:
+            return False
+        limit_seconds = immunity_seconds(text, self._settings.transaction_timeout_seconds)
+        return self._clock.now_ms() - prepared.born_timestamp_ms > limit_seconds * 1000
+
+    def _mismatch(self, request: EndRequest, prepared: Message) -> str | None:
+        if prepared.properties.get("PGROUP") != request.producer_group:
+            return "The producer group wrong"
+        if prepared.queue_offset != request.state_table_offset:
+            return "The transaction state table offset wrong"
+        return None  # "the commit log offset wrong" cannot happen: the record was found by that offset
+
+    def _append_outcome(self, request: EndRequest, prepared: Message) -> Reply:
+        """3.x to 4.2: a copy with the outcome's bits is appended under the same topic."""
+        if self._faults.disk_is_full():
+            return Reply(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now.")
+        outcome = prepared.copied()
+        outcome.sys_flag = outcome.sys_flag & ~TRANSACTION_MASK | request.decision
+        outcome.prepared_offset = request.log_offset
+        if request.decision == TRANSACTION_ROLLBACK:
+            outcome.body = b""
+        self._store.append(outcome)
+        return Reply()
+
+    def _deliver(self, request: EndRequest, prepared: Message) -> Reply:
+        properties = prepared.properties
+        real_topic, real_queue = properties.get("REAL_TOPIC"), properties.get("REAL_QID", "")
+        if not real_topic or not real_queue.isdecimal():
+            return Reply(ResponseCode.SYSTEM_ERROR, "java.lang.NumberFormatException: null")
+        if self._faults.disk_is_full():
+            return Reply(ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
+        committed = prepared.copied()
+        committed.topic, committed.queue_id = real_topic, int(real_queue)
+        committed.sys_flag = committed.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        committed.prepared_offset = request.log_offset
+        self._store.append(committed)
+        self._mark_finished(prepared)
+        return Reply()
+
+    # -- OP messages -------------------------------------------------------------------------------
+    def _mark_finished(self, half: Message) -> None:
+        """deletePrepareMessage: at once up to 5.0, in batches from 5.1 on.
+
+        As on a real broker the number is the looked-up record's queue offset even if it is no half.
+        """
+        if not self._family.batches_finished:
+            self._write_finished(str(half.queue_offset), half.born_host)
+            return
+        if not self._finished:
+            self._finished_since_seconds = self._clock.monotonic_seconds()
+        self._finished.append(half.queue_offset)
+        if sum(len(str(offset)) + 1 for offset in self._finished) > self._settings.finished_batch_bytes:
+            self.write_finished_batch()
+
+    def write_finished_when_due(self) -> None:
+        """Called often: writes the batch once it is transactionOpBatchInterval old."""
+        if not self._finished:
+            return
+        age_seconds = self._clock.monotonic_seconds() - self._finished_since_seconds
+        if age_seconds >= self._settings.finished_batch_interval_seconds:
+            self.write_finished_batch()
+
+    def write_finished_batch(self) -> None:
+        """Writes "12,13,17," as one OP message."""
+        if self._finished:
+            body = "".join(f"{offset}," for offset in self._finished)
+            self._finished.clear()
+            self._write_finished(body, self._store.store_host)
+
+    def _write_finished(self, body: str, host: bytes) -> None:
+        message = Message(
+            topic=OP_TOPIC,
+            queue_id=0,
+            body=body.encode(),
+            born_timestamp_ms=self._clock.now_ms(),
+            born_host=host,
+        )
+        message.put_properties(trimmed=self._family.trims_properties, TAGS=FINISHED_TAG)
+        self._store.append(message)
