@@ -7,36 +7,49 @@ writer has to give up, and two deferred writers starve each other. Readers of ot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
+CONNECT_TIMEOUT_SECONDS = 5
+#: A server that stops answering in the middle of a statement costs this long, not for ever.
+SILENCE_SECONDS = 60
+
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 
 
 def open_engine(
-    url: str, *, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT, pool_size: int = 5
+    url: str,
+    *,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT,
+    pool_size: int = 5,
+    read_only: bool = False,
 ) -> sa.Engine:
-    """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it.
+    """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
     Raises InvalidValue for a malformed URL and MissingDependency for a driver that is not installed. Connects on
-    first use only. Isolation is READ COMMITTED where the database has it.
+    first use only. Isolation is READ COMMITTED where the database has it. `read_only` engines cannot write, and
+    neither create a SQLite file nor change its journal mode.
     """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise InvalidValue("database url", url, "expected dialect://user:password@host:port/database") from error
-    drivers = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-    parsed = parsed.set(drivername=drivers.get(parsed.drivername, parsed.drivername))
+        # The URL may hold a password: it is not repeated.
+        raise InvalidValue("database url", "(hidden)", "expected dialect://user:password@host:port/database") from error
+    parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
     try:
-        return _open(parsed, lock_timeout_seconds, pool_size)
+        if parsed.get_backend_name() == "sqlite":
+            return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
+        return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
     except NoSuchModuleError as error:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb") from error
     except ModuleNotFoundError as error:
@@ -46,38 +59,80 @@ def open_engine(
         ) from error
 
 
-def _open(url: sa.URL, lock_timeout_seconds: float, pool_size: int) -> sa.Engine:
-    backend = url.get_backend_name()
-    if backend == "sqlite":
-        engine = sa.create_engine(url, connect_args={"timeout": lock_timeout_seconds}, pool_size=pool_size)
-        event.listen(engine, "connect", _sqlite_connect)
-        event.listen(engine, "begin", _sqlite_begin)
-        return engine
-    arguments: dict[str, Any] = {"pool_size": pool_size, "pool_pre_ping": True, "pool_timeout": 10}
-    if backend == "postgresql":
-        milliseconds = int(lock_timeout_seconds * 1000)
-        arguments["connect_args"] = {"options": f"-c lock_timeout={milliseconds}", "connect_timeout": 5}
+def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
+    if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
+        raise InvalidValue("database url", str(url), "name a file: a database in memory cannot be shared")
+    if read_only and not url.database.startswith("file:"):
+        # mode=rw does not create a missing file; mode=ro could not open a WAL database that nobody else has open.
+        url = url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
+    engine = sa.create_engine(
+        url,
+        connect_args={"timeout": lock_timeout_seconds},
+        pool_size=pool_size,
+        execution_options={"reconciler_read_only": read_only},
+    )
+    event.listen(engine, "connect", _sqlite_connect_read_only if read_only else _sqlite_connect)
+    event.listen(engine, "begin", _sqlite_begin)
+    return engine
+
+
+def _open_server(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
+    arguments: dict[str, Any]
+    if url.get_backend_name() == "postgresql":
+        options = [f"-c lock_timeout={max(1, int(lock_timeout_seconds * 1000))}"]
+        if read_only:
+            options.append("-c default_transaction_read_only=on")
+        arguments = {
+            "options": " ".join(options),
+            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "keepalives_idle": SILENCE_SECONDS // 4,
+            "keepalives_interval": SILENCE_SECONDS // 4,
+            "keepalives_count": 3,
+            "tcp_user_timeout": SILENCE_SECONDS * 1000,
+        }
     else:
-        seconds = max(1, int(lock_timeout_seconds))
-        arguments["connect_args"] = {
-            "init_command": f"SET SESSION innodb_lock_wait_timeout={seconds}",
-            "connect_timeout": 5,
+        # Whole seconds are what the server knows.
+        arguments = {
+            "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
+            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+            "read_timeout": SILENCE_SECONDS,
+            "write_timeout": SILENCE_SECONDS,
             "charset": "utf8mb4",
         }
-    return sa.create_engine(url, isolation_level="READ COMMITTED", **arguments)
+    engine = sa.create_engine(
+        url,
+        isolation_level="READ COMMITTED",
+        connect_args=arguments,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        pool_timeout=10,
+    )
+    if read_only and engine.dialect.name in {"mysql", "mariadb"}:
+        event.listen(engine, "connect", _mysql_connect_read_only)
+    return engine
 
 
 def _sqlite_connect(connection: Any, _record: object) -> None:
     # The driver must not begin transactions by itself, or it begins them deferred.
     connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+
+
+def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("PRAGMA query_only=ON")
+
+
+def _mysql_connect_read_only(connection: Any, _record: object) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET SESSION TRANSACTION READ ONLY")
 
 
 def _sqlite_begin(connection: sa.Connection) -> None:
-    # A reader must not take the writers' lock: READ_ONLY is set by reading().
+    # A reader must not take the writers' lock: reading() and read-only engines set the option.
     mode = "DEFERRED" if connection.get_execution_options().get("reconciler_read_only") else "IMMEDIATE"
     connection.exec_driver_sql(f"BEGIN {mode}")
 
@@ -104,28 +159,50 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        where = engine.url.render_as_string(hide_password=True)
-        text = str(error.orig)[:300]
-        if _is_missing_table(text):
-            raise ConfigurationError(f"{where} lacks a table ({text}): run reconciler db upgrade") from error
-        if isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated:
-            raise DatabaseAway(f"{where}: {text}") from error
-        raise
+        raise translate(error, engine.url.render_as_string(hide_password=True)) from error
     except PoolTimeout as error:
         raise DatabaseAway(f"no free connection to {engine.url.render_as_string(hide_password=True)}") from error
 
 
-def _is_missing_table(text: str) -> bool:
-    # SQLite, PostgreSQL, MySQL error 1146.
-    return "no such table" in text or ("relation" in text and "does not exist" in text) or "(1146," in text
+def translate(error: DBAPIError, where: str) -> Exception:
+    """The project's error for a driver's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
+    text = str(error.orig)[:300]
+    if lacks_schema(text):
+        return ConfigurationError(f"{where} lacks a table or column ({text}): run reconciler db upgrade")
+    if is_away(error.orig) or error.connection_invalidated:
+        return DatabaseAway(f"{where}: {text}")
+    return error
+
+
+def lacks_schema(text: str) -> bool:
+    """True if the driver's message means that our table or a column of it is missing."""
+    # SQLite; PostgreSQL 42P01 and 42703; MySQL 1146 and 1054.
+    return any(part in text for part in ("no such table", "no such column", "has no column named")) or (
+        (("relation" in text or "column" in text) and "does not exist" in text) or "(1146," in text or "(1054," in text
+    )
+
+
+def is_away(error: BaseException | None) -> bool:
+    """True for a driver's error that trying again later may cure: away, locked, deadlock, refused, full, read-only.
+
+    By the names that PEP 249 gives the classes, so that it holds for every driver without importing any.
+    """
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "InFailedSqlTransaction" in names:
+        return False
+    if names & {"OperationalError", "InterfaceError", "InternalError", "InsufficientPrivilege"}:
+        return True
+    # SQLite's "file is not a database" is a DatabaseError and none of its subclasses.
+    return type(error).__name__ == "DatabaseError"
 
 
 #: Milliseconds since 1970 UTC by the database's own clock, also inside a long transaction.
 NOW_MS_SQL = {
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)",
     "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
-    "mysql": "CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)",
-    "mariadb": "CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)",
+    # UNIX_TIMESTAMP of a local time is ambiguous in the hour that daylight saving repeats.
+    "mysql": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)",
+    "mariadb": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)",
 }
 
 

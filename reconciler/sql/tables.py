@@ -66,7 +66,16 @@ def build_table(table: contract.Table, metadata: sa.MetaData) -> sa.Table:
         for c in table.columns
     ]
     short = table.name.removeprefix("reconciler_")
-    built = sa.Table(table.name, metadata, *columns, comment=table.doc)
+    built = sa.Table(
+        table.name,
+        metadata,
+        *columns,
+        comment=table.doc,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mariadb_engine="InnoDB",
+        mariadb_charset="utf8mb4",
+    )
     for names in table.indexes:
         sa.Index(f"ix_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}", *(built.c[n] for n in names))
     for names in table.unique:

@@ -1,0 +1,27 @@
+"""Column types as the migrations wrote them. Frozen: a change of the contract's types needs a migration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+# Keys and names compare byte by byte: MySQL's default collations fold case and trailing spaces.
+_ASCII = {"charset": "ascii", "collation": "ascii_bin"}
+_UTF8 = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+
+KEY: sa.types.TypeEngine[Any] = sa.String(64).with_variant(mysql.VARCHAR(64, **_ASCII), "mysql", "mariadb")
+SHORT: sa.types.TypeEngine[Any] = sa.String(32).with_variant(mysql.VARCHAR(32, **_ASCII), "mysql", "mariadb")
+NAME: sa.types.TypeEngine[Any] = sa.String(160).with_variant(mysql.VARCHAR(160, **_UTF8), "mysql", "mariadb")
+TEXT: sa.types.TypeEngine[Any] = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb")
+BYTES: sa.types.TypeEngine[Any] = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+DIGEST: sa.types.TypeEngine[Any] = sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
+
+#: Only InnoDB has the transactions that all promises rest on.
+OPTIONS: dict[str, Any] = {
+    "mysql_engine": "InnoDB",
+    "mysql_charset": "utf8mb4",
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+}

@@ -1,0 +1,28 @@
+"""What every tree's env.py does: one transaction, a version table of the tree's own."""
+
+from __future__ import annotations
+
+from alembic import context
+
+VERSION_TABLES = {
+    "outbox": "reconciler_alembic_version_outbox",
+    "inbox": "reconciler_alembic_version_inbox",
+    "ledger": "reconciler_alembic_version_ledger",
+}
+
+
+def run(tree: str) -> None:
+    """Runs the migrations on the connection, or prints them for the dialect, that schema.py put into the attributes."""
+    attributes = context.config.attributes
+    if context.is_offline_mode():
+        context.configure(
+            dialect_name=attributes["dialect"],
+            dialect_opts={"paramstyle": "named"},
+            literal_binds=True,
+            version_table=VERSION_TABLES[tree],
+            output_buffer=attributes["output"],
+        )
+    else:
+        context.configure(connection=attributes["connection"], version_table=VERSION_TABLES[tree])
+    with context.begin_transaction():
+        context.run_migrations()

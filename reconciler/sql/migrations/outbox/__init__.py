@@ -1,0 +1,1 @@
+"""Migrations of the producers' outbox and the identity of its database."""

@@ -1,0 +1,133 @@
+"""Brings a database's tables up to date, and prints their DDL. Needs alembic (extra `daemon`), loaded on first use.
+
+Three trees (outbox, inbox, ledger) with a version table each, so they may share one database. The DDL that is
+printed is the migrations' own and stamps the version table: a database made by it can be upgraded later.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
+from reconciler.sql.engines import open_engine, reading, translated_errors, writing
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+TREES = ("outbox", "inbox", "ledger")
+DIALECTS = ("sqlite", "postgresql", "mysql")
+
+_FOLDER = Path(__file__).parent / "migrations"
+
+
+def upgrade(url: str, tree: str) -> str:
+    """Runs the tree's missing migrations, creating tables and the outbox's identity; returns the revision reached.
+
+    One transaction on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing is
+    missing. Raises DatabaseAway, or ConfigurationError where tables exist that no migration made.
+    """
+    config = _config(tree)
+    from alembic import command
+    from alembic.util.exc import CommandError
+
+    engine = open_engine(url)
+    try:
+        with writing(engine) as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except CommandError as error:
+        raise ConfigurationError(f"{_shown(engine)}: {error}; a newer release made this {tree}?") from error
+    except sa.exc.DBAPIError as error:
+        if "already exists" in str(error.orig):
+            raise ConfigurationError(
+                f"{_shown(engine)}: tables of the {tree} exist that no migration made ({str(error.orig)[:120]}); "
+                f"keep making them yourself, or stamp {version_table(tree)} with {head(tree)!r}"
+            ) from error
+        raise
+    finally:
+        engine.dispose()
+    return head(tree)
+
+
+def current(url: str, tree: str) -> str | None:
+    """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
+    _config(tree)
+    from alembic.runtime.migration import MigrationContext
+
+    engine = open_engine(url, read_only=True)
+    try:
+        with reading(engine) as connection:
+            context = MigrationContext.configure(connection, opts={"version_table": version_table(tree)})
+            return context.get_current_revision()
+    finally:
+        engine.dispose()
+
+
+def head(tree: str) -> str:
+    """The newest revision that this release knows."""
+    config = _config(tree)
+    from alembic.script import ScriptDirectory
+
+    revision = ScriptDirectory.from_config(config).get_current_head()
+    if revision is None:
+        raise ConfigurationError(f"the installed package lacks its {tree} migrations; install it again")
+    return revision
+
+
+def ddl(tree: str, dialect: str) -> str:
+    """The SQL of all migrations of a tree for one dialect, with version table and identity row."""
+    config = _config(tree)
+    from alembic import command
+
+    if dialect not in DIALECTS:
+        raise InvalidValue("dialect", dialect, f"one of {', '.join(DIALECTS)}")
+    output = io.StringIO()
+    config.attributes["dialect"] = dialect
+    config.attributes["output"] = output
+    command.upgrade(config, "head", sql=True)
+    return output.getvalue()
+
+
+def version_table(tree: str) -> str:
+    """Name of the tree's version table."""
+    return f"reconciler_alembic_version_{tree}"
+
+
+def has_tables(url: str, tree: str) -> bool:
+    """True if all tables of the tree are there, whoever made them. Raises DatabaseAway."""
+    from reconciler.sql import tables
+
+    metadata = {
+        "outbox": tables.outbox_metadata,
+        "inbox": tables.inbox_metadata,
+        "ledger": tables.ledger_metadata,
+    }[tree]
+    engine = open_engine(url, read_only=True)
+    try:
+        with translated_errors(engine), engine.connect() as connection:
+            present = set(sa.inspect(connection).get_table_names())
+    finally:
+        engine.dispose()
+    return set(metadata.tables) <= present
+
+
+def _config(tree: str) -> Config:
+    if tree not in TREES:
+        raise InvalidValue("tree", tree, f"one of {', '.join(TREES)}")
+    try:
+        from alembic.config import Config
+    except ModuleNotFoundError as error:
+        raise MissingDependency("migrations need alembic: pip install 'checkback-reconciler[daemon]'") from error
+    config = Config()
+    # Alembic reads % as interpolation, and paths may hold one.
+    config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _shown(engine: sa.Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)
