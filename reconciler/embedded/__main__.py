@@ -11,13 +11,6 @@ from reconciler.embedded.serving import serve
 from reconciler.errors import ConfigurationError
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and serves; 2 for arguments that cannot work."""
     parser = argparse.ArgumentParser(prog="python -m reconciler.embedded", description=__doc__)
@@ -26,16 +19,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder of the log that survives kill -9; else in memory")
     parser.add_argument("--advertise", help="host that clients reach the broker under, if not that of --listen")
     parser.add_argument("--namesrv", help="register with these name servers instead: HOST:PORT;HOST:PORT")
-    parser.add_argument("--set", type=_pair, action="append", default=[], help="broker property NAME=VALUE")
-    parser.add_argument("--fault", type=_pair, action="append", default=[], help="fault knob NAME=VALUE")
+    parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE", help="a fault or a property")
     chosen = parser.parse_args(arguments)
     try:
         return serve(
             chosen.listen,
             family=chosen.family,
             data=chosen.data,
-            faults=chosen.fault,
-            properties=chosen.set,
+            knobs=chosen.knob,
             name_servers=chosen.namesrv,
             advertise=chosen.advertise,
         )

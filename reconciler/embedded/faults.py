@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import InvalidValue
@@ -217,28 +218,29 @@ class Faults:
 
         Raises InvalidValue for an unknown knob or a value that cannot be read.
         """
-        known: dict[str, Callable[[str], None]] = {
-            "drop_nth_end": lambda text: self.drop_nth_end(*map(int, text.split(","))),
-            "drop_ends": lambda text: self.drop_ends(int(text)),
-            "drop_end_of": lambda text: self.drop_end_of(*text.split(",")),
-            "close_on_end": lambda text: self.close_on_end(int(text)),
-            "delay_ends": lambda text: self.delay_ends(float(text)),
-            "busy": lambda text: self.busy(count=int(text)),
-            "busy_ends": lambda text: self.busy(RequestCode.END_TRANSACTION, count=int(text)),
-            "busy_seconds": lambda text: self.busy(seconds=float(text)),
-            "lose_end_replies": lambda text: self.lose_replies(RequestCode.END_TRANSACTION, count=int(text)),
-            "lose_send_replies": lambda text: self.lose_replies(*SEND_CODES, count=int(text)),
-            "stop_answering": lambda text: self.stop_answering(float(text)),
-            "fill_disk": lambda text: self.fill_disk(int(text)),
-            "answer_flush": self.answer_flush,
-            "lag_index": lambda text: self.lag_index(float(text)),
-            "drop_checks": lambda text: self.drop_checks(int(text)),
-            "clear": lambda _text: self.clear(),
-        }
-        action = known.get(knob)
+        action = self.KNOBS.get(knob)
         if action is None:
-            raise InvalidValue("fault", knob, "one of " + ", ".join(known))
+            raise InvalidValue("fault", knob, "one of " + ", ".join(self.KNOBS))
         try:
-            action(value)
+            action(self, value)
         except ValueError as error:
             raise InvalidValue(knob, value, "a number, or numbers separated by commas") from error
+
+    KNOBS: ClassVar[Mapping[str, Callable[[Faults, str], None]]] = {
+        "drop_nth_end": lambda faults, text: faults.drop_nth_end(*map(int, text.split(","))),
+        "drop_ends": lambda faults, text: faults.drop_ends(int(text)),
+        "drop_end_of": lambda faults, text: faults.drop_end_of(*text.split(",")),
+        "close_on_end": lambda faults, text: faults.close_on_end(int(text)),
+        "delay_ends": lambda faults, text: faults.delay_ends(float(text)),
+        "busy": lambda faults, text: faults.busy(count=int(text)),
+        "busy_ends": lambda faults, text: faults.busy(RequestCode.END_TRANSACTION, count=int(text)),
+        "busy_seconds": lambda faults, text: faults.busy(seconds=float(text)),
+        "lose_end_replies": lambda faults, text: faults.lose_replies(RequestCode.END_TRANSACTION, count=int(text)),
+        "lose_send_replies": lambda faults, text: faults.lose_replies(*SEND_CODES, count=int(text)),
+        "stop_answering": lambda faults, text: faults.stop_answering(float(text)),
+        "fill_disk": lambda faults, text: faults.fill_disk(int(text)),
+        "answer_flush": lambda faults, text: faults.answer_flush(text),
+        "lag_index": lambda faults, text: faults.lag_index(float(text)),
+        "drop_checks": lambda faults, text: faults.drop_checks(int(text)),
+        "clear": lambda faults, _text: faults.clear(),
+    }

@@ -18,33 +18,41 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
 
 
+def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
+    """Applies one "NAME=VALUE" before the broker starts. Raises InvalidValue, naming what exists."""
+    name, separator, value = knob.partition("=")
+    if not separator:
+        raise InvalidValue("knob", knob, "NAME=VALUE")
+    if name in faults.KNOBS:
+        faults.apply(name, value)
+    elif not settings.configure(name, value):
+        remedy = f"a fault ({', '.join(faults.KNOBS)}) or a broker property ({', '.join(BrokerSettings.names())})"
+        raise InvalidValue("knob", name, remedy)
+
+
 def serve(
     listen: str,
     *,
     family: str = DEFAULT_FAMILY,
     data: Path | None = None,
-    faults: Iterable[tuple[str, str]] = (),
-    properties: Iterable[tuple[str, str]] = (),
+    knobs: Iterable[str] = (),
     settings: BrokerSettings | None = None,
     name_servers: str | None = None,
     advertise: str | None = None,
 ) -> int:
     """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
 
-    ``faults`` are knobs by name (Faults.apply), ``properties`` broker properties by name (BrokerSettings.configure).
+    ``knobs`` are "NAME=VALUE": a fault (Faults.apply) or a broker property (BrokerSettings.configure).
     When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or
     ConfigurationError before that.
     """
     chosen = family_named(family)
     host, port = parse_address(listen)
     servers = [parse_address(text, field_name="namesrv") for text in (name_servers or "").split(";") if text]
-    knobs = Faults()
-    for knob, value in faults:
-        knobs.apply(knob, value)
+    faults = Faults()
     settings = settings or BrokerSettings()
-    for name, value in properties:
-        if not settings.configure(name, value):
-            raise InvalidValue("property", name, "a broker property that the embedded broker knows")
+    for knob in knobs:
+        turn(knob, faults, settings)
 
     async def run() -> None:
         stopping = asyncio.Event()
@@ -55,7 +63,7 @@ def serve(
         broker = Broker(
             family=chosen,
             settings=settings,
-            faults=knobs,
+            faults=faults,
             clock=SystemClock(),
             data=data,
             registers_itself=not servers,

@@ -112,6 +112,12 @@ class BrokerSettings:
         except ValueError as error:
             raise InvalidValue(name, value, "a number") from error
 
+    @staticmethod
+    def names() -> list[str]:
+        """What ``configure`` understands."""
+        plain = ["fileReservedTime", "messageDelayLevel"]
+        return sorted([*plain, *_TEXTS, *_SECONDS, *_MILLISECONDS, *_INTEGERS, *_BOOLEANS])
+
     def configure(self, name: str, value: str) -> bool:
         """As ``update``, before the broker starts: its names too, and times in fractions of a second."""
         if name in _TEXTS:

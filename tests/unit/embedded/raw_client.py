@@ -111,7 +111,7 @@ class RawClient:
                     return command
             assert self._receive(deadline), f"no request {code} within {within_seconds} s"
 
-    def call(self, code: int, body: bytes = b"", **fields: object) -> Command:
+    def call(self, code: int, body: bytes = b"", **fields: Any) -> Command:
         """A two-way request; fails without an answer."""
         found = self.answer(self.send(code, _texts(fields), body))
         assert found is not None, f"no answer to {code}"
@@ -119,18 +119,18 @@ class RawClient:
 
     # -- the requests that tests use most ----------------------------------------------------------
     def send_message(
-        self, topic: str = TOPIC, body: bytes = b"body", *, queue_id: int = 0, sys_flag: int = 0, **props: str
+        self, topic: str = TOPIC, body: bytes = b"body", *, queue_id: int = 0, sys_flag: int = 0, **props: Any
     ) -> Command:
         return self.call(310, body, **send_fields(topic, queue_id, sys_flag, props))
 
-    def send_half(self, topic: str = TOPIC, body: bytes = b"half", *, group: str = GROUP, **props: str) -> Command:
+    def send_half(self, topic: str = TOPIC, body: bytes = b"half", *, group: str = GROUP, **props: Any) -> Command:
         return self.send_message(topic, body, sys_flag=4, TRAN_MSG="true", PGROUP=group, **props)
 
     def end(self, half: Command, decision: int = 8, *, group: str = GROUP, **changes: object) -> Command:
         return self.call(37, **(end_fields(half, decision, group) | changes))
 
     def query(self, topic: str, key: str, **changes: object) -> Command:
-        fields: dict[str, object] = {
+        fields: dict[str, Any] = {
             "topic": topic,
             "key": key,
             "maxNum": 32,
@@ -146,7 +146,7 @@ class RawClient:
         return self.call(11, **(pull_fields(topic, queue_id, offset) | changes))
 
 
-def send_fields(topic: str, queue_id: int, sys_flag: int, props: Mapping[str, str]) -> dict[str, object]:
+def send_fields(topic: str, queue_id: int, sys_flag: int, props: Mapping[str, str]) -> dict[str, Any]:
     return {
         "a": GROUP,
         "b": topic,
@@ -163,7 +163,7 @@ def send_fields(topic: str, queue_id: int, sys_flag: int, props: Mapping[str, st
     }
 
 
-def end_fields(half: Command, decision: int, group: str = GROUP) -> dict[str, object]:
+def end_fields(half: Command, decision: int, group: str = GROUP) -> dict[str, Any]:
     return {
         "producerGroup": group,
         "tranStateTableOffset": half.fields["queueOffset"],
@@ -174,7 +174,7 @@ def end_fields(half: Command, decision: int, group: str = GROUP) -> dict[str, ob
     }
 
 
-def pull_fields(topic: str, queue_id: int, offset: int) -> dict[str, object]:
+def pull_fields(topic: str, queue_id: int, offset: int) -> dict[str, Any]:
     return {
         "consumerGroup": "CG_A",
         "topic": topic,
