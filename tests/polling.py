@@ -12,7 +12,7 @@ FIRST_PAUSE_SECONDS = 0.002
 LONGEST_PAUSE_SECONDS = 0.1
 
 
-def eventually(predicate: Callable[[], T], *, within_seconds: float, message: str = "") -> T:
+def eventually(predicate: Callable[[], T | None], *, within_seconds: float, message: str = "") -> T:
     """Calls the predicate until it returns something true, and returns that.
 
     An AssertionError inside the predicate counts as "not yet"; the last one is the cause of the final

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.services.processes import ServiceFailed, tail
-from tests.services.remoting_probe import RemotingProbe
+from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.rocketmq import QUICK, UPDATE_BROKER_CONFIG
 
 __all__ = ["FAMILIES", "EmbeddedBroker"]
@@ -52,6 +52,12 @@ class EmbeddedBroker:
     def port(self) -> int:
         """Port of both, name server and broker."""
         return int(self.name_servers.rpartition(":")[2])
+
+    @property
+    def broker_name(self) -> str:
+        """The only broker name in its routes."""
+        (name,) = route_names(self.port, "TBW102")
+        return name
 
     @property
     def log(self) -> Path:

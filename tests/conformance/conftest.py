@@ -1,0 +1,46 @@
+"""The broker under test, started once for all tests on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.rocketmq.client import RemotingClient
+from tests.conformance.targets import Target, chosen, expectation
+from tests.conformance.wire import Wire
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.fixtures import SharedClusters
+
+
+@pytest.fixture(scope="session", params=chosen())
+def target(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Target]:
+    """Each chosen broker in turn."""
+    name: str = request.param
+    if name.startswith("embedded-"):
+        with EmbeddedBroker(family=name.removeprefix("embedded-")) as embedded:
+            yield Target(
+                name=name,
+                name_servers=embedded.name_servers,
+                broker=embedded.name_servers,
+                broker_name=embedded.broker_name,
+                expect=expectation(name),
+                is_embedded=True,
+            )
+        return
+    cluster = shared_clusters.get(name)
+    yield Target(
+        name=name,
+        name_servers=cluster.name_servers,
+        broker=cluster.broker().address,
+        broker_name=cluster.broker().name,
+        expect=expectation(name),
+        is_embedded=False,
+    )
+
+
+@pytest.fixture
+def wire(target: Target) -> Iterator[Wire]:
+    """The remoting client with single requests, one level below producers and look-ups."""
+    with RemotingClient(request_timeout_seconds=10.0) as client:
+        yield Wire(client, target)
