@@ -1,0 +1,80 @@
+"""The unique-key topic over the remoting client: adapter of AnnouncementSource."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumers.announcement_port import PulledBatch
+from consumers.announcement_rules import PulledAnnouncement
+from reconciler.contract.announcement import BODY_BYTES_MAX, SIGNATURE_PROPERTY
+from reconciler.errors import BrokerUnavailable, MalformedInput
+from reconciler.ports import AnnouncementQueue
+from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.offsets import Offsets
+from reconciler.rocketmq.pulling import PullRequest, PullStatus, pull
+from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.routes import MessageQueue, Routes
+
+#: Group of the pulls. It stores no offsets at the broker: those lie beside the keys in Redis.
+PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
+
+
+class RemotingAnnouncementSource:
+    """Pulls from masters without group membership or heartbeat. Thread-safe as client and routes are.
+
+    Works from 3.2.6 to 5.x; brokers with rejectPullConsumerEnable=true refuse it.
+    """
+
+    def __init__(self, client: RemotingClient, routes: Routes, *, group: str = PULL_GROUP) -> None:
+        self._client = client
+        self._routes = routes
+        self._offsets = Offsets(client)
+        self._group = group
+
+    def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
+        """Readable queues of the route."""
+        return [
+            AnnouncementQueue(unique_key_topic=unique_key_topic, broker=queue.broker_name, queue_id=queue.queue_id)
+            for queue in self._routes.read_queues(unique_key_topic)
+        ]
+
+    def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        """One PULL_MESSAGE that the broker answers at once."""
+        request = PullRequest(
+            queue=_message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
+        )
+        result = pull(self._client, self._master(queue), request)
+        return PulledBatch(
+            messages=[_announcement(record) for record in result.records],
+            next_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            is_offset_illegal=result.status is PullStatus.OFFSET_MOVED,
+        )
+
+    def earliest(self, queue: AnnouncementQueue) -> int:
+        """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
+        return max(0, self._offsets.minimum(self._master(queue), _message_queue(queue)))
+
+    def _master(self, queue: AnnouncementQueue) -> str:
+        address = self._routes.master_of(queue.unique_key_topic, queue.broker)
+        if address is None:
+            raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
+        return address
+
+
+def _message_queue(queue: AnnouncementQueue) -> MessageQueue:
+    return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
+
+
+def _announcement(record: MessageRecord) -> PulledAnnouncement:
+    try:
+        body = record.plain_body(maximum_bytes=BODY_BYTES_MAX + 1)
+    except MalformedInput:
+        body = record.body  # a bomb or broken compression: what is stored is no announcement and is refused as such
+    return PulledAnnouncement(
+        queue_offset=record.queue_offset,
+        tag=record.tags,
+        body=body,
+        signature=record.properties.get(SIGNATURE_PROPERTY),
+    )
