@@ -40,6 +40,8 @@ class Expectation:
     says_no_offset: bool = True
     #: 5.x refuses offsets of topics and groups it does not know.
     checks_offset_commits: bool = True
+    #: Committed copies still carry REAL_TOPIC and REAL_QID, so END works on them too (not in 5.4.0).
+    copies_keep_real_topic: bool = True
     #: MQVersion ordinal in replies is at least this.
     version_at_least: int = 433
 
@@ -54,6 +56,7 @@ class Expectation:
 
 
 _5_1_1 = Expectation()
+_5_4 = replace(_5_1_1, copies_keep_real_topic=False)
 _4_9 = replace(
     _5_1_1,
     routes_half_topic_at_start=False,
@@ -82,7 +85,7 @@ BY_VERSION = {
     "4.9.7": _4_9,
     "5.1.4": _5_1_1,
     "5.3.3": _5_1_1,
-    "5.4.0": _5_1_1,
+    "5.4.0": _5_4,
 }
 #: By family of the embedded broker: it must do what the real one does.
 BY_FAMILY = {"3.2.6": _3_2_6, "4.2": _4_2, "4.4": _4_4, "4.9": _4_9, "5.x": _5_1_1}
