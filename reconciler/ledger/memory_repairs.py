@@ -12,7 +12,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES
 from reconciler.evidence import StoredMessage, TransactionState
-from reconciler.ledger.row_rules import FINISHED_REPAIRS, STATE_RANK, wait_ms
+from reconciler.ledger.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, wait_ms
 from reconciler.ports import Candidate, Repair, RepairChange, Verification
 
 RepairKey = tuple[str, str, str, str]
@@ -196,7 +196,7 @@ class MemoryRepairs:
                     done_at_ms=now_ms if change.state is RepairState.DONE else row.done_at_ms,
                     next_at_ms=now_ms + wait_ms(change.wait_seconds),
                     target=row.target if change.target is None else dict(change.target),
-                    answer=row.answer if change.answer is None else change.answer,
+                    answer=row.answer if change.answer is None else bounded_text(change.answer),
                 )
             )
 

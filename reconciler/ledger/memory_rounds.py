@@ -78,16 +78,14 @@ class MemoryRounds:
             rounds = {
                 key[2]: row.done
                 for key, row in self._rows.rounds.items()
-                if key[:2] == (shard, epoch) and not row.is_void
+                if key[:2] == (shard, epoch)
+                and not row.is_void
+                and (oldest_pending_ms is None or row.done.at_ms < oldest_pending_ms)
+                and (up_to_generation is None or key[2] <= up_to_generation)
             }
-            limit = up_to_generation if up_to_generation is not None else max(rounds, default=0)
-            if oldest_pending_ms is not None:
-                later = [generation for generation, done in rounds.items() if done.at_ms >= oldest_pending_ms]
-                limit = min(limit, min(later, default=limit + 1) - 1)
-            newest = max((generation for generation in rounds if generation <= limit), default=None)
-            if newest is None:
+            if not rounds:
                 return
-            for field, offset in rounds[newest].offsets.items():
+            for field, offset in rounds[max(rounds)].offsets.items():
                 self._raise(shard.subscription, field, offset)
 
     def _raise(self, subscription: Subscription, field: str, offset: int) -> None:

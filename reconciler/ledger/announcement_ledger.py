@@ -1,0 +1,64 @@
+"""The announcement consumer's durable side: floors, quarantine, the outage flag (ports.AnnouncementLedger)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from reconciler.contract.subscription import Subscription
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.outages import SqlOutages
+from reconciler.ledger.row_rules import QUARANTINE_BODY_BYTES, bounded_text
+from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.sql.tables import floor, quarantine
+
+
+class SqlAnnouncementLedger:
+    """Floors and quarantine in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase, outages: SqlOutages) -> None:
+        self._database = database
+        self._outages = outages
+
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
+        """The queue's floor; None: none was written yet."""
+        query = sa.select(floor.c.queue_offset).where(
+            floor.c.environment == subscription.environment,
+            floor.c.topic == subscription.topic,
+            floor.c.consumer_group == subscription.group,
+            floor.c.broker == queue.broker,
+            floor.c.queue_id == queue.queue_id,
+        )
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
+    def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
+        """Keeps what was refused, once, with the first 4 KiB of the body."""
+        if not refused:
+            return
+        rows = [
+            {
+                "environment": environment,
+                "unique_key_topic": one.queue.unique_key_topic,
+                "broker": one.queue.broker,
+                "queue_id": one.queue.queue_id,
+                "queue_offset": one.queue_offset,
+                "reason": one.reason,
+                "detail": bounded_text(one.detail),
+                "body": one.body[:QUARANTINE_BODY_BYTES],
+                "seen_at_ms": self._database.now(),
+            }
+            for one in refused
+        ]
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, quarantine, rows)
+
+    def has_open_outage(self, environment: str) -> bool:
+        """True while an open row is not scanned."""
+        current = self._outages.current(environment)
+        return current is not None and not current.is_scanned
+
+    def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
+        """Opens a row unless one is open."""
+        self._outages.open(environment, reason=reason, noticed_by=noticed_by)

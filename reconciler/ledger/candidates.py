@@ -1,0 +1,166 @@
+"""reconciler_candidate: verdicts with their evidence (ports.Candidates)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
+from reconciler.ledger.row_rules import STATE_RANK, wait_ms
+from reconciler.ports import Candidate, Verification
+from reconciler.sql.tables import candidate
+
+
+class SqlCandidates:
+    """Candidates in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+        """Rows that exist, by key."""
+        found: dict[str, Candidate] = {}
+        if not unique_keys:
+            return found
+        with self._database.reading() as connection:
+            for chunk in chunks(sorted(set(unique_keys)), ROWS_A_STATEMENT):
+                where = _of(subscription) & candidate.c.unique_key.in_(chunk)
+                for row in connection.execute(sa.select(candidate).where(where)):
+                    found[row.unique_key] = candidate_of(row)
+        return found
+
+    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+        """Makes missing rows, then writes each verdict where the state is not a higher one: no read in between."""
+        if not verifications:
+            return
+        # Sorted, so that two owners never wait for each other's rows.
+        ordered = sorted(verifications, key=lambda seen: seen.unique_key)
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, candidate, [self._blank(shard, seen) for seen in ordered])
+            for state in CandidateState:
+                writes = [_parameters(seen) for seen in ordered if seen.state is state]
+                if writes:
+                    connection.execute(self._update(shard, state), writes)
+
+    def _blank(self, shard: Shard, seen: Verification) -> dict[str, Any]:
+        subscription, now = shard.subscription, self._database.now()
+        return {
+            "environment": subscription.environment,
+            "topic": subscription.topic,
+            "consumer_group": subscription.group,
+            "unique_key": seen.unique_key,
+            "shard": shard.number,
+            "state": CandidateState.OPEN.value,
+            "verdict": seen.verdict.value,
+            "evidence": "{}",
+            "attempts": 0,
+            "first_seen_ms": seen.first_seen_ms,
+            "next_at_ms": now,
+            "updated_at_ms": now,
+        }
+
+    def _update(self, shard: Shard, state: CandidateState) -> sa.Update:
+        now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
+        # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
+        replaceable = sa.or_(
+            *(candidate.c.state == old.value for old in CandidateState if STATE_RANK[old] <= STATE_RANK[state])
+        )
+        return (
+            sa.update(candidate)
+            .where(
+                _of(shard.subscription),
+                candidate.c.unique_key == sa.bindparam("p_unique_key"),
+                replaceable,
+            )
+            .values(
+                shard=shard.number,
+                state=state.value,
+                verdict=sa.bindparam("p_verdict"),
+                loss_verdict=sa.func.coalesce(candidate.c.loss_verdict, sa.bindparam("p_loss_verdict")),
+                evidence=sa.bindparam("p_evidence"),
+                attempts=candidate.c.attempts + 1,
+                first_seen_ms=sa.case((candidate.c.first_seen_ms > seen_ms, seen_ms), else_=candidate.c.first_seen_ms),
+                next_at_ms=now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
+                updated_at_ms=now,
+            )
+        )
+
+    def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN losses that are due, oldest first."""
+        return self._open(
+            sa.select(candidate)
+            .where(_of(subscription), candidate.c.loss_verdict.is_not(None))
+            .order_by(candidate.c.first_seen_ms, candidate.c.unique_key)
+            .limit(limit)
+        )
+
+    def open_due(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN rows that are due, by that time."""
+        return self._open(
+            sa.select(candidate)
+            .where(_of(subscription))
+            .order_by(candidate.c.next_at_ms, candidate.c.unique_key)
+            .limit(limit)
+        )
+
+    def _open(self, query: sa.Select[Any]) -> Sequence[Candidate]:
+        due = (candidate.c.state == CandidateState.OPEN.value) & (candidate.c.next_at_ms <= self._database.now())
+        with self._database.reading() as connection:
+            return [candidate_of(row) for row in connection.execute(query.where(due))]
+
+    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+        """OPEN and due again."""
+        now = self._database.now()
+        with self._database.writing() as connection:
+            done = connection.execute(
+                sa.update(candidate)
+                .where(
+                    _of(subscription),
+                    candidate.c.unique_key == unique_key,
+                    candidate.c.state != CandidateState.OPEN.value,
+                )
+                .values(state=CandidateState.OPEN.value, next_at_ms=now, updated_at_ms=now)
+            )
+            return done.rowcount == 1
+
+
+def _of(subscription: Subscription) -> sa.ColumnElement[bool]:
+    return (
+        (candidate.c.environment == subscription.environment)
+        & (candidate.c.topic == subscription.topic)
+        & (candidate.c.consumer_group == subscription.group)
+    )
+
+
+def _parameters(seen: Verification) -> dict[str, Any]:
+    return {
+        "p_unique_key": seen.unique_key,
+        "p_verdict": seen.verdict.value,
+        "p_loss_verdict": seen.verdict.value if seen.verdict in LOSSES else None,
+        "p_evidence": json.dumps(dict(seen.evidence), separators=(",", ":")),
+        "p_first_seen_ms": seen.first_seen_ms,
+        "p_wait_ms": wait_ms(seen.wait_seconds),
+    }
+
+
+def candidate_of(row: sa.Row[Any]) -> Candidate:
+    """The value of a row of reconciler_candidate."""
+    return Candidate(
+        subscription=Subscription(environment=row.environment, topic=row.topic, group=row.consumer_group),
+        unique_key=row.unique_key,
+        shard=row.shard,
+        state=CandidateState(row.state),
+        verdict=Verdict(row.verdict),
+        loss_verdict=None if row.loss_verdict is None else Verdict(row.loss_verdict),
+        evidence=json.loads(row.evidence),
+        attempts=row.attempts,
+        first_seen_ms=row.first_seen_ms,
+        next_at_ms=row.next_at_ms,
+        updated_at_ms=row.updated_at_ms,
+    )

@@ -1,0 +1,69 @@
+"""The ledger's database: transactions, database time, and inserts that leave existing rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from reconciler.sql.engines import now_ms, reading, writing
+
+#: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 13.
+ROWS_A_STATEMENT = 500
+
+
+class LedgerDatabase:
+    """One engine and its clock. Shared by threads: the engine's pool gives each transaction a connection.
+
+    `now` makes the SQL expression of database time for a dialect; the simulator puts its own clock there.
+    """
+
+    def __init__(self, engine: sa.Engine, *, now: Callable[[str], sa.ColumnElement[int]] = now_ms) -> None:
+        self.engine = engine
+        self._now = now
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """One read-write transaction. Raises DatabaseAway."""
+        with writing(self.engine) as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """One read-only transaction. Raises DatabaseAway."""
+        with reading(self.engine) as connection:
+            yield connection
+
+    def now(self) -> sa.ColumnElement[int]:
+        """Database time in milliseconds, as an expression."""
+        return self._now(self.engine.dialect.name)
+
+    def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Inserts the rows whose primary key is not there; all rows have the same columns.
+
+        MySQL's INSERT IGNORE would hide truncated values too, hence the update of nothing.
+        """
+        primary_key = [column.name for column in table.primary_key.columns]
+        for chunk in chunks(rows, ROWS_A_STATEMENT):
+            values: list[dict[str, Any]] = [dict(row) for row in chunk]
+            statement: sa.Insert
+            match self.engine.dialect.name:
+                case "postgresql":
+                    statement = (
+                        postgresql.insert(table).values(values).on_conflict_do_nothing(index_elements=primary_key)
+                    )
+                case "sqlite":
+                    statement = sqlite.insert(table).values(values).on_conflict_do_nothing(index_elements=primary_key)
+                case _:
+                    same = {primary_key[0]: table.c[primary_key[0]]}
+                    statement = mysql.insert(table).values(values).on_duplicate_key_update(same)
+            connection.execute(statement)
+
+
+def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Slices of at most that many."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -1,0 +1,61 @@
+"""reconciler_hold: topics whose repairs are stopped, by a person or by the breaker (ports.Holds)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from reconciler.contract.tables import HoldKind
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.sql.tables import hold
+
+
+class SqlHolds:
+    """Holds in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
+        """Topic -> kinds that hold it."""
+        found: dict[str, list[HoldKind]] = {}
+        query = (
+            sa.select(hold.c.topic, hold.c.kind)
+            .where(hold.c.environment == environment)
+            .order_by(hold.c.topic, hold.c.kind.desc())
+        )
+        with self._database.reading() as connection:
+            for row in connection.execute(query):
+                found.setdefault(row.topic, []).append(HoldKind(row.kind))
+        return {topic: sorted(kinds) for topic, kinds in found.items()}
+
+    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+        """False if it was there already: by and since of the first stay."""
+        try:
+            with self._database.writing() as connection:
+                connection.execute(
+                    sa.insert(hold).values(
+                        environment=environment,
+                        topic=topic,
+                        kind=kind.value,
+                        since_ms=self._database.now(),
+                        by=bounded_text(by, NAME_CHARACTERS),
+                        reason=bounded_text(reason),
+                    )
+                )
+        except IntegrityError:
+            return False
+        return True
+
+    def lift(self, environment: str, topic: str, kind: HoldKind) -> bool:
+        """False if there was none."""
+        with self._database.writing() as connection:
+            done = connection.execute(
+                sa.delete(hold).where(
+                    hold.c.environment == environment, hold.c.topic == topic, hold.c.kind == kind.value
+                )
+            )
+            return done.rowcount == 1

@@ -1,0 +1,111 @@
+"""reconciler_outage: times without Redis, or after it lost its memory (ports.Outages)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.errors import DatabaseAway
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.ports import Outage
+from reconciler.sql.tables import outage as outage_table
+from reconciler.sql.tables import round_row
+
+
+class SqlOutages:
+    """Outages in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway.
+
+    Two processes may notice at the same moment and both insert, milliseconds apart: the earlier row is the current
+    one, and closing closes all, because opening while one is open means that one.
+    """
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def current(self, environment: str) -> Outage | None:
+        """The open row."""
+        with self._database.reading() as connection:
+            return _current(connection, environment)
+
+    def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
+        """Opens a row unless one is open; starts at database time or at the last stored round if that is earlier."""
+        with self._database.writing() as connection:
+            current = _current(connection, environment)
+            if current is not None:
+                return current
+            started_at_ms = self._start(connection, environment)
+            row = {
+                "environment": environment,
+                "started_at_ms": started_at_ms,
+                "reason": reason,
+                "noticed_by": bounded_text(noticed_by, NAME_CHARACTERS),
+                "scanned": 0,
+            }
+            self._database.insert_missing(connection, outage_table, [row])
+            opened = connection.execute(
+                sa.select(outage_table).where(_is_open(environment), outage_table.c.started_at_ms == started_at_ms)
+            ).first()
+            if opened is None:
+                raise DatabaseAway("another process opened and closed an outage at the same moment: try again")
+            return outage_of(opened)
+
+    def _start(self, connection: sa.Connection, environment: str) -> int:
+        last_stored = (
+            sa.select(round_row.c.stored_at_ms)
+            .where(round_row.c.environment == environment, round_row.c.void == 0)
+            .order_by(round_row.c.stored_at_ms.desc())
+            .limit(1)
+        )
+        now_ms = int(connection.execute(sa.select(self._database.now())).scalar_one())
+        started_at_ms = min(now_ms, connection.execute(last_stored).scalar() or now_ms)
+        # An earlier outage may have begun at the same round, if none was stored since: this one began no later.
+        taken = sa.select(outage_table.c.started_at_ms).where(
+            outage_table.c.environment == environment,
+            outage_table.c.started_at_ms == sa.bindparam("p_started_at_ms"),
+            outage_table.c.closed_at_ms.is_not(None),
+        )
+        while connection.execute(taken, {"p_started_at_ms": started_at_ms}).first() is not None:
+            started_at_ms -= 1
+        return started_at_ms
+
+    def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
+        """Notes progress of the scan."""
+        with self._database.writing() as connection:
+            connection.execute(
+                sa.update(outage_table)
+                .where(_is_open(outage.environment), outage_table.c.started_at_ms == outage.started_at_ms)
+                .values(scan_position=json.dumps(dict(scan_position), separators=(",", ":")), scanned=scanned)
+            )
+
+    def close(self, outage: Outage) -> None:
+        """Closes every open row of the environment."""
+        with self._database.writing() as connection:
+            connection.execute(
+                sa.update(outage_table).where(_is_open(outage.environment)).values(closed_at_ms=self._database.now())
+            )
+
+
+def _is_open(environment: str) -> sa.ColumnElement[bool]:
+    return (outage_table.c.environment == environment) & outage_table.c.closed_at_ms.is_(None)
+
+
+def _current(connection: sa.Connection, environment: str) -> Outage | None:
+    query = sa.select(outage_table).where(_is_open(environment)).order_by(outage_table.c.started_at_ms).limit(1)
+    row = connection.execute(query).first()
+    return None if row is None else outage_of(row)
+
+
+def outage_of(row: sa.Row[Any]) -> Outage:
+    """The value of a row of reconciler_outage."""
+    return Outage(
+        environment=row.environment,
+        started_at_ms=row.started_at_ms,
+        reason=row.reason,
+        scan_position=None if row.scan_position is None else json.loads(row.scan_position),
+        scanned=row.scanned,
+        closed_at_ms=row.closed_at_ms,
+    )

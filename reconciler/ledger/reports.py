@@ -1,0 +1,241 @@
+"""What commands and pages show of the ledger (ports.LedgerReports): reads only, every list bounded, paged by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.ledger.candidates import candidate_of
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.outages import outage_of
+from reconciler.ledger.repairs import REPAIR_COLUMNS, repair_of
+from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
+from reconciler.ports import (
+    AnnouncementQueue,
+    Candidate,
+    Floor,
+    HeldTopic,
+    LedgerFilter,
+    LedgerLife,
+    Outage,
+    QuarantinedAnnouncement,
+    RefusedAnnouncement,
+    Repair,
+    RepairCount,
+    StoredRound,
+    VerdictCount,
+)
+from reconciler.sql.tables import candidate, floor, hold, outage, quarantine, repair, round_row
+
+
+class SqlReports:
+    """Reads in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+
+    def candidates(
+        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
+    ) -> Sequence[Candidate]:
+        """By (topic, group, unique key)."""
+        c = candidate.c
+        query = sa.select(candidate).where(c.environment == environment)
+        query = _where(
+            query,
+            {c.topic: only.topic, c.consumer_group: only.group, c.state: only.candidate_state, c.verdict: only.verdict},
+        )
+        if only.is_loss is not None:
+            query = query.where(c.loss_verdict.is_not(None) if only.is_loss else c.loss_verdict.is_(None))
+        return [candidate_of(row) for row in self._page(query, (c.topic, c.consumer_group, c.unique_key), after, limit)]
+
+    def repairs(
+        self, environment: str, *, only: LedgerFilter, limit: int, after: tuple[str, str, str] | None = None
+    ) -> Sequence[Repair]:
+        """By (topic, scope, unique key)."""
+        c = repair.c
+        query = sa.select(*REPAIR_COLUMNS).where(c.environment == environment)
+        query = _where(query, {c.topic: only.topic, c.scope: only.scope, c.state: only.repair_state, c.rung: only.rung})
+        return [repair_of(row) for row in self._page(query, (c.topic, c.scope, c.unique_key), after, limit)]
+
+    def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
+        """Candidates by subscription, state and verdicts."""
+        c = candidate.c
+        by = (c.topic, c.consumer_group, c.state, c.verdict, c.loss_verdict)
+        query = sa.select(*by, sa.func.count().label("n")).where(c.environment == environment).group_by(*by)
+        counts = [
+            VerdictCount(
+                subscription=Subscription(environment=environment, topic=row.topic, group=row.consumer_group),
+                state=CandidateState(row.state),
+                verdict=Verdict(row.verdict),
+                loss_verdict=None if row.loss_verdict is None else Verdict(row.loss_verdict),
+                count=row.n,
+            )
+            for row in self._rows(query)
+        ]
+        # Sorted here: databases disagree on where NULL goes.
+        return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
+
+    def repair_counts(self, environment: str) -> Sequence[RepairCount]:
+        """Repairs by topic, scope, state and rung."""
+        c = repair.c
+        by = (c.topic, c.scope, c.state, c.rung)
+        attempted = sa.func.sum(sa.case((c.attempts > 0, 1), else_=0)).label("attempted")
+        query = sa.select(*by, sa.func.count().label("n"), attempted).where(c.environment == environment)
+        return [
+            RepairCount(
+                topic=row.topic,
+                scope=row.scope,
+                state=RepairState(row.state),
+                rung=Rung(row.rung),
+                attempted=int(row.attempted),
+                count=row.n,
+            )
+            for row in self._rows(query.group_by(*by).order_by(*by))
+        ]
+
+    def life(self, environment: str, unique_key: str) -> LedgerLife:
+        """All rows of one key."""
+        c, r = candidate.c, repair.c
+        with self._database.reading() as connection:
+            candidates = [
+                candidate_of(row)
+                for row in connection.execute(
+                    sa.select(candidate)
+                    .where(c.environment == environment, c.unique_key == unique_key)
+                    .order_by(c.topic, c.consumer_group)
+                )
+            ]
+            repairs = [
+                repair_of(row)
+                for row in connection.execute(
+                    sa.select(*REPAIR_COLUMNS)
+                    .where(r.environment == environment, r.unique_key == unique_key)
+                    .order_by(r.topic, r.scope)
+                )
+            ]
+            rounds = [
+                round_of(row)
+                for one in candidates
+                for row in connection.execute(
+                    sa.select(round_row)
+                    .where(
+                        rounds_of(one.subscription),
+                        round_row.c.shard == one.shard,
+                        round_row.c.at_ms == one.first_seen_ms,
+                    )
+                    .order_by(round_row.c.generation)
+                )
+            ]
+        return LedgerLife(candidates=candidates, repairs=repairs, rounds=rounds)
+
+    def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
+        """The newest round of every shard that is not void: seeks only, however many rounds are kept."""
+        found: list[StoredRound] = []
+        number = -1
+        with self._database.reading() as connection:
+            while True:
+                following = sa.select(sa.func.min(round_row.c.shard)).where(
+                    rounds_of(subscription), round_row.c.shard > number
+                )
+                shard = connection.execute(following).scalar_one()
+                if shard is None:
+                    return found
+                number = shard
+                newest = list(newest_rounds(connection, Shard(subscription=subscription, number=number)))
+                if newest:
+                    found.append(max(newest, key=lambda row: (row.done.at_ms, row.done.generation)))
+
+    def quarantined(
+        self, environment: str, *, limit: int, after: AnnouncementQueue | None = None, after_offset: int = -1
+    ) -> Sequence[QuarantinedAnnouncement]:
+        """Refused announcements by (topic, broker, queue, offset)."""
+        c = quarantine.c
+        start = None if after is None else (after.unique_key_topic, after.broker, after.queue_id, after_offset)
+        query = sa.select(quarantine).where(c.environment == environment)
+        order = (c.unique_key_topic, c.broker, c.queue_id, c.queue_offset)
+        return [
+            QuarantinedAnnouncement(
+                environment=row.environment,
+                refused=RefusedAnnouncement(
+                    queue=AnnouncementQueue(
+                        unique_key_topic=row.unique_key_topic, broker=row.broker, queue_id=row.queue_id
+                    ),
+                    queue_offset=row.queue_offset,
+                    reason=row.reason,
+                    detail=row.detail,
+                    body=bytes(row.body),
+                ),
+                seen_at_ms=row.seen_at_ms,
+            )
+            for row in self._page(query, order, start, limit)
+        ]
+
+    def holds(self, environment: str) -> Sequence[HeldTopic]:
+        """Stopped topics."""
+        query = sa.select(hold).where(hold.c.environment == environment).order_by(hold.c.topic, hold.c.kind)
+        return [
+            HeldTopic(topic=row.topic, kind=HoldKind(row.kind), since_ms=row.since_ms, by=row.by, reason=row.reason)
+            for row in self._rows(query)
+        ]
+
+    def floors(self, subscription: Subscription) -> Sequence[Floor]:
+        """Floors of a subscription."""
+        query = (
+            sa.select(floor)
+            .where(
+                floor.c.environment == subscription.environment,
+                floor.c.topic == subscription.topic,
+                floor.c.consumer_group == subscription.group,
+            )
+            .order_by(floor.c.broker, floor.c.queue_id)
+        )
+        return [
+            Floor(
+                subscription=subscription,
+                broker=row.broker,
+                queue_id=row.queue_id,
+                queue_offset=row.queue_offset,
+                updated_at_ms=row.updated_at_ms,
+            )
+            for row in self._rows(query)
+        ]
+
+    def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
+        """The newest first."""
+        query = sa.select(outage).where(outage.c.environment == environment)
+        return [outage_of(row) for row in self._rows(query.order_by(outage.c.started_at_ms.desc()).limit(limit))]
+
+    def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+        with self._database.reading() as connection:
+            return connection.execute(query).all()
+
+    def _page(
+        self,
+        query: sa.Select[Any],
+        order: Sequence[sa.Column[Any]],
+        after: Sequence[str | int] | None,
+        limit: int,
+    ) -> Sequence[sa.Row[Any]]:
+        if after is not None:
+            query = query.where(_follows(order, after))
+        return self._rows(query.order_by(*order).limit(limit))
+
+
+def _where(query: sa.Select[Any], wanted: dict[sa.Column[Any], str | None]) -> sa.Select[Any]:
+    for column, value in wanted.items():
+        if value is not None:
+            query = query.where(column == str(value))
+    return query
+
+
+def _follows(order: Sequence[sa.Column[Any]], after: Sequence[str | int]) -> sa.ColumnElement[bool]:
+    # Spelled out instead of a row comparison, which MySQL does not look up in an index.
+    column, value = order[0], after[0]
+    if len(order) == 1:
+        return column > value
+    return (column > value) | ((column == value) & _follows(order[1:], after[1:]))

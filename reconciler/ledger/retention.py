@@ -1,0 +1,111 @@
+"""Deletes finished rows of the ledger after a while, in small transactions; unfinished work is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.sql.tables import candidate, outage, quarantine, repair, round_row
+
+ROWS_A_TRANSACTION = 500
+TRANSACTIONS_A_CALL = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """Rows deleted by one call."""
+
+    candidates: int
+    repairs: int
+    rounds: int
+    quarantined: int
+    outages: int
+    #: True: the bound of a call was met; call again.
+    has_more: bool
+
+
+class SqlRetention:
+    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements and closed outages.
+
+    QUARANTINED candidates and FAILED repairs wait for a person and stay. Of each shard the newest round stays.
+    Shared by threads. Raises DatabaseAway.
+    """
+
+    def __init__(
+        self,
+        database: LedgerDatabase,
+        *,
+        keep_days: float,
+        rows_a_transaction: int = ROWS_A_TRANSACTION,
+        transactions_a_call: int = TRANSACTIONS_A_CALL,
+    ) -> None:
+        self._database = database
+        self._keep_ms = round(keep_days * 86_400_000)
+        self._rows = rows_a_transaction
+        self._transactions = transactions_a_call
+
+    def delete_old(self, environment: str) -> Deleted:
+        """One bounded pass over all tables. A crash in the middle leaves the rest for the next."""
+        before = self._database.now() - self._keep_ms
+        c, r = candidate.c, repair.c
+        newer = round_row.alias("newer")
+        is_followed = (
+            sa.select(sa.literal(1))
+            .where(
+                newer.c.environment == round_row.c.environment,
+                newer.c.topic == round_row.c.topic,
+                newer.c.consumer_group == round_row.c.consumer_group,
+                newer.c.shard == round_row.c.shard,
+                newer.c.epoch == round_row.c.epoch,
+                newer.c.generation > round_row.c.generation,
+                newer.c.void == 0,
+            )
+            .correlate(round_row)
+            .exists()
+        )
+        finished = {
+            candidate: (c.state == CandidateState.SETTLED.value) & (c.updated_at_ms < before),
+            repair: (r.state == RepairState.DONE.value) & (r.done_at_ms < before),
+            round_row: (round_row.c.stored_at_ms < before) & is_followed,
+            quarantine: quarantine.c.seen_at_ms < before,
+            outage: outage.c.closed_at_ms < before,
+        }
+        counts: dict[str, int] = {}
+        has_more = False
+        for table, is_old in finished.items():
+            deleted, is_bounded = self._delete(table, (table.c.environment == environment) & is_old)
+            counts[table.name] = deleted
+            has_more = has_more or is_bounded
+        return Deleted(
+            candidates=counts[candidate.name],
+            repairs=counts[repair.name],
+            rounds=counts[round_row.name],
+            quarantined=counts[quarantine.name],
+            outages=counts[outage.name],
+            has_more=has_more,
+        )
+
+    def _delete(self, table: sa.Table, is_old: sa.ColumnElement[bool]) -> tuple[int, bool]:
+        identity: Sequence[sa.Column[object]] = list(table.primary_key.columns)
+        find = sa.select(*identity).where(is_old).limit(self._rows)
+        remove = sa.delete(table).where(*(column == sa.bindparam(f"p_{column.name}") for column in identity))
+        total = 0
+        for _ in range(self._transactions):
+            # Finished rows do not come back to life, so what was found may be deleted by key.
+            with self._database.reading() as connection:
+                found = connection.execute(find).all()
+            if not found:
+                return total, False
+            with self._database.writing() as connection:
+                connection.execute(
+                    remove,
+                    [{f"p_{c.name}": value for c, value in zip(identity, row, strict=True)} for row in found],
+                )
+            total += len(found)
+            if len(found) < self._rows:
+                return total, False
+        return total, True

@@ -1,0 +1,207 @@
+"""reconciler_round and reconciler_floor: what ran, and where announcements start again (ports.Rounds).
+
+A shard has a row every few seconds, so every query here is a seek in the primary key, whatever the table's size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ports import RoundCounts, RoundDone, StoredRound
+from reconciler.sql.tables import floor, round_row
+
+
+class SqlRounds:
+    """Rounds and floors in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+
+    def __init__(self, database: LedgerDatabase) -> None:
+        self._database = database
+        #: Shard -> (epoch, oldest pending): the floor cannot rise before these change. A plain cache.
+        self._raised: dict[Shard, tuple[str, int]] = {}
+
+    def store(self, done: RoundDone) -> None:
+        """One row. A generation that ran again after Redis fell back takes the place of the undone one, which is
+
+        earlier; storing an undone round late changes nothing.
+        """
+        counts = done.counts
+        identity = {
+            "environment": done.shard.subscription.environment,
+            "topic": done.shard.subscription.topic,
+            "consumer_group": done.shard.subscription.group,
+            "shard": done.shard.number,
+            "epoch": done.epoch,
+            "generation": done.generation,
+        }
+        values: dict[str, Any] = {
+            "at_ms": done.at_ms,
+            "offsets": json.dumps(dict(done.offsets), separators=(",", ":")),
+            "announced": counts.announced,
+            "matched": counts.matched,
+            "pending_before": counts.pending_before,
+            "pending_added": counts.pending_added,
+            "pending_matched": counts.pending_matched,
+            "pending_after": counts.pending_after,
+            "void": 0,
+            "stored_at_ms": self._database.now(),
+        }
+        later = (round_row.c.generation == done.generation) & (round_row.c.at_ms < done.at_ms)
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, round_row, [identity | values])
+            connection.execute(
+                sa.update(round_row).where(_of(done.shard), round_row.c.epoch == done.epoch, later).values(**values)
+            )
+
+    def void_after(self, shard: Shard, *, epoch: str, generation: int) -> int:
+        """Marks undone rounds; writes only where there is one."""
+        undone = (
+            _of(shard) & (round_row.c.epoch == epoch) & (round_row.c.generation > generation) & (round_row.c.void == 0)
+        )
+        with self._database.reading() as connection:
+            if connection.execute(sa.select(round_row.c.generation).where(undone).limit(1)).first() is None:
+                return 0
+        self._raised.pop(shard, None)
+        with self._database.writing() as connection:
+            return int(connection.execute(sa.update(round_row).where(undone).values(void=1)).rowcount)
+
+    def last(self, shard: Shard) -> RoundDone | None:
+        """The newest round that is not void, over all epochs."""
+        with self._database.reading() as connection:
+            newest = newest_rounds(connection, shard)
+            return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
+
+    def raise_floor(
+        self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None, up_to_generation: int | None = None
+    ) -> None:
+        """Raises the floor to the offsets of the newest round before the oldest pending key."""
+        if oldest_pending_ms is not None and self._raised.get(shard) == (epoch, oldest_pending_ms):
+            return
+        query = (
+            sa.select(round_row.c.offsets)
+            .where(_of(shard), round_row.c.epoch == epoch, round_row.c.void == 0)
+            .order_by(round_row.c.generation.desc())
+            .limit(1)
+        )
+        if oldest_pending_ms is not None:
+            query = query.where(round_row.c.at_ms < oldest_pending_ms)
+        if up_to_generation is not None:
+            query = query.where(round_row.c.generation <= up_to_generation)
+        with self._database.reading() as connection:
+            text = connection.execute(query).scalar_one_or_none()
+            offsets: dict[str, int] = {} if text is None else json.loads(text)
+            stored = _floors(connection, shard.subscription, offsets)
+        higher = {field: offset for field, offset in offsets.items() if stored.get(field, -1) < offset}
+        if higher:
+            self._write_floors(shard.subscription, higher)
+        if oldest_pending_ms is not None:
+            self._raised[shard] = (epoch, oldest_pending_ms)
+
+    def _write_floors(self, subscription: Subscription, offsets: Mapping[str, int]) -> None:
+        now = self._database.now()
+        rows: list[dict[str, Any]] = []
+        for field in sorted(offsets):
+            broker, _, queue_id = field.rpartition("/")
+            rows.append(
+                {
+                    "environment": subscription.environment,
+                    "topic": subscription.topic,
+                    "consumer_group": subscription.group,
+                    "broker": broker,
+                    "queue_id": int(queue_id),
+                    "queue_offset": offsets[field],
+                    "updated_at_ms": now,
+                }
+            )
+        raise_one = (
+            sa.update(floor)
+            .where(
+                _floors_of(subscription),
+                floor.c.broker == sa.bindparam("p_broker"),
+                floor.c.queue_id == sa.bindparam("p_queue_id"),
+                floor.c.queue_offset < sa.bindparam("p_offset"),
+            )
+            .values(queue_offset=sa.bindparam("p_offset"), updated_at_ms=now)
+        )
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, floor, rows)
+            connection.execute(
+                raise_one,
+                [
+                    {"p_broker": row["broker"], "p_queue_id": row["queue_id"], "p_offset": row["queue_offset"]}
+                    for row in rows
+                ],
+            )
+
+
+def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRound]:
+    """The newest round of each epoch that is not void: one seek to the next epoch, one to its last generation."""
+    epoch = ""
+    while True:
+        following = sa.select(sa.func.min(round_row.c.epoch)).where(_of(shard), round_row.c.epoch > epoch)
+        found = connection.execute(following).scalar_one()
+        if found is None:
+            return
+        epoch = found
+        row = connection.execute(
+            sa.select(round_row)
+            .where(_of(shard), round_row.c.epoch == epoch, round_row.c.void == 0)
+            .order_by(round_row.c.generation.desc())
+            .limit(1)
+        ).first()
+        if row is not None:
+            yield round_of(row)
+
+
+def _of(shard: Shard) -> sa.ColumnElement[bool]:
+    return rounds_of(shard.subscription) & (round_row.c.shard == shard.number)
+
+
+def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
+    """Rounds of all shards of a subscription."""
+    return (
+        (round_row.c.environment == subscription.environment)
+        & (round_row.c.topic == subscription.topic)
+        & (round_row.c.consumer_group == subscription.group)
+    )
+
+
+def _floors_of(subscription: Subscription) -> sa.ColumnElement[bool]:
+    return (
+        (floor.c.environment == subscription.environment)
+        & (floor.c.topic == subscription.topic)
+        & (floor.c.consumer_group == subscription.group)
+    )
+
+
+def _floors(connection: sa.Connection, subscription: Subscription, wanted: Mapping[str, int]) -> Mapping[str, int]:
+    if not wanted:
+        return {}
+    rows = connection.execute(sa.select(floor).where(_floors_of(subscription)))
+    return {f"{row.broker}/{row.queue_id}": row.queue_offset for row in rows}
+
+
+def round_of(row: sa.Row[Any]) -> StoredRound:
+    """The value of a row of reconciler_round."""
+    subscription = Subscription(environment=row.environment, topic=row.topic, group=row.consumer_group)
+    done = RoundDone(
+        shard=Shard(subscription=subscription, number=row.shard),
+        epoch=row.epoch,
+        generation=row.generation,
+        at_ms=row.at_ms,
+        offsets=json.loads(row.offsets),
+        counts=RoundCounts(
+            announced=row.announced,
+            matched=row.matched,
+            pending_before=row.pending_before,
+            pending_added=row.pending_added,
+            pending_matched=row.pending_matched,
+            pending_after=row.pending_after,
+        ),
+    )
+    return StoredRound(done=done, is_void=bool(row.void), stored_at_ms=row.stored_at_ms)

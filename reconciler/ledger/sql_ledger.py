@@ -1,0 +1,35 @@
+"""The SQL half of the ledger as one value: SqlLedger(engine)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
+from reconciler.ledger.candidates import SqlCandidates
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.holds import SqlHolds
+from reconciler.ledger.outages import SqlOutages
+from reconciler.ledger.repairs import SqlHandOvers, SqlRepairs
+from reconciler.ledger.reports import SqlReports
+from reconciler.ledger.rounds import SqlRounds
+from reconciler.sql.engines import now_ms
+
+
+class SqlLedger:
+    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it.
+
+    Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
+    """
+
+    def __init__(self, engine: sa.Engine, *, now: Callable[[str], sa.ColumnElement[int]] = now_ms) -> None:
+        self.database = LedgerDatabase(engine, now=now)
+        self.candidates = SqlCandidates(self.database)
+        self.repairs = SqlRepairs(self.database)
+        self.hand_overs = SqlHandOvers(self.database, self.repairs)
+        self.rounds = SqlRounds(self.database)
+        self.holds = SqlHolds(self.database)
+        self.outages = SqlOutages(self.database)
+        self.announcements = SqlAnnouncementLedger(self.database, self.outages)
+        self.reports = SqlReports(self.database)

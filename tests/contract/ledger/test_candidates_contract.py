@@ -1,0 +1,144 @@
+"""ports.Candidates on every backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from tests.contract.ledger.conftest import World
+from tests.contract.ledger.rows import key, shard, subscription, verification
+
+OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
+
+
+def test_a_recorded_verdict_reads_back_with_all_its_fields(world: World) -> None:
+    evidence: dict[str, object] = {"inbox": "ABSENT", "detail": "ünïcode \x00 and 漢字", "brokers": [1, 2.5, None]}
+    world.ledger.candidates.record(
+        shard(world.environment), [verification(1, Verdict.LAGGING, wait_seconds=2.5, evidence=evidence)]
+    )
+
+    row = world.ledger.candidates.read(subscription(world.environment), [key(1), key(2)])
+
+    assert list(row) == [key(1)]
+    found = row[key(1)]
+    assert (found.subscription, found.shard, found.unique_key) == (subscription(world.environment), 3, key(1))
+    assert (found.state, found.verdict, found.loss_verdict) == (OPEN, Verdict.LAGGING, None)
+    assert found.evidence == evidence
+    assert (found.attempts, found.first_seen_ms) == (1, 1_000)
+    assert (found.updated_at_ms, found.next_at_ms) == (world.clock.now_ms(), world.clock.now_ms() + 2_500)
+
+
+def test_attempts_grow_and_the_first_loss_verdict_stays(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.UNKNOWN)])
+    candidates.record(of, [verification(1, Verdict.PARKED, first_seen_ms=900)])
+    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, first_seen_ms=5_000)])
+    candidates.record(of, [verification(1, Verdict.CONSUMED, SETTLED)])
+
+    found = candidates.read(of.subscription, [key(1)])[key(1)]
+
+    assert (found.state, found.verdict, found.loss_verdict) == (SETTLED, Verdict.CONSUMED, Verdict.PARKED)
+    assert (found.attempts, found.first_seen_ms) == (4, 900)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stands"),
+    [
+        (OPEN, QUARANTINED, QUARANTINED),
+        (OPEN, SETTLED, SETTLED),
+        (QUARANTINED, SETTLED, SETTLED),
+        (QUARANTINED, OPEN, QUARANTINED),
+        (SETTLED, OPEN, SETTLED),
+        (SETTLED, QUARANTINED, SETTLED),
+    ],
+)
+def test_a_slower_owner_never_reopens_what_has_left_pending(
+    world: World, first: CandidateState, second: CandidateState, stands: CandidateState
+) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.DEAD_LETTERED, first, evidence={"n": 1})])
+    before = candidates.read(of.subscription, [key(1)])[key(1)]
+    world.clock.advance(1)
+    candidates.record(of, [verification(1, Verdict.UNKNOWN, second, evidence={"n": 2})])
+    after = candidates.read(of.subscription, [key(1)])[key(1)]
+
+    assert after.state is stands
+    if stands is second:
+        assert (after.attempts, after.evidence, after.updated_at_ms) == (2, {"n": 2}, world.clock.now_ms())
+    else:
+        assert after == before
+
+
+def test_a_batch_of_mixed_states_is_written_whole(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    states = [OPEN, SETTLED, QUARANTINED]
+    candidates.record(of, [verification(n, state=states[n % 3]) for n in range(1_203)])
+    found = candidates.read(of.subscription, [key(n) for n in range(1_203)])
+    assert {n: found[key(n)].state for n in range(1_203)} == {n: states[n % 3] for n in range(1_203)}
+    candidates.record(of, [])
+    assert candidates.read(of.subscription, []) == {}
+
+
+def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
+    candidates = world.ledger.candidates
+    candidates.record(shard(world.environment), [verification(1, Verdict.LOST_CONFIRM)])
+    for other in (
+        subscription(world.environment, group="shipping"),
+        subscription(world.environment, topic="ORDERS2"),
+        subscription(world.environment + "x"),
+    ):
+        assert candidates.read(other, [key(1)]) == {}
+        assert candidates.open_losses(other, limit=10) == []
+        assert candidates.open_due(other, limit=10) == []
+        assert not candidates.reopen(other, key(1))
+
+
+@pytest.mark.parametrize(("offset_ms", "is_due"), [(-1, False), (0, True), (1, True)])
+def test_an_open_row_is_due_exactly_when_its_time_has_come(world: World, offset_ms: int, is_due: bool) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, wait_seconds=10)])
+    world.clock.advance(10 + offset_ms / 1000)
+    assert bool(candidates.open_losses(of.subscription, limit=1)) is is_due
+    assert bool(candidates.open_due(of.subscription, limit=1)) is is_due
+
+
+def test_losses_come_oldest_first_and_without_rows_that_are_no_loss_or_not_open(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(
+        of,
+        [
+            verification(1, Verdict.LOST_CONFIRM, first_seen_ms=3_000),
+            verification(2, Verdict.EXPIRED, first_seen_ms=1_000),
+            verification(3, Verdict.LAGGING, first_seen_ms=500),
+            verification(4, Verdict.PARKED, SETTLED, first_seen_ms=400),
+            verification(5, Verdict.ROLLED_BACK_WRONGLY, first_seen_ms=2_000),
+            verification(6, Verdict.LOST_CONFIRM, QUARANTINED, first_seen_ms=1),
+        ],
+    )
+    assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=10)] == [key(2), key(5), key(1)]
+    assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=2)] == [key(2), key(5)]
+
+
+def test_due_rows_come_by_their_time_with_any_verdict(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(
+        of,
+        [
+            verification(1, Verdict.LAGGING, wait_seconds=3),
+            verification(2, Verdict.LOST_CONFIRM, wait_seconds=1),
+            verification(3, Verdict.UNKNOWN, wait_seconds=2),
+            verification(4, Verdict.CONSUMED, SETTLED),
+        ],
+    )
+    world.clock.advance(3)
+    assert [row.unique_key for row in candidates.open_due(of.subscription, limit=10)] == [key(2), key(3), key(1)]
+
+
+def test_an_operator_reopens_what_was_quarantined(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, QUARANTINED, wait_seconds=60)])
+    assert candidates.reopen(of.subscription, key(1))
+    assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=10)] == [key(1)]
+    assert not candidates.reopen(of.subscription, key(1)), "it is open already"
+    assert not candidates.reopen(of.subscription, key(2))

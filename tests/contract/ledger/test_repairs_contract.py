@@ -1,0 +1,229 @@
+"""ports.Repairs and ports.HandOvers on every backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.ports import Repair, RepairChange
+from tests.contract.ledger.conftest import World
+from tests.contract.ledger.rows import key, message
+
+LEASE_SECONDS = 60
+
+
+def opened(world: World, number: int = 1, *, rung: Rung = Rung.END) -> Repair:
+    world.ledger.repairs.open(world.environment, "ORDERS", key(number), rung=rung)
+    return world.ledger.repairs.read(world.environment, "ORDERS", [key(number)])[key(number)][0]
+
+
+def claimed(world: World, number: int = 1, *, token: str = "mine") -> Repair:
+    row = world.ledger.repairs.claim(opened(world, number), token=token, lease_seconds=LEASE_SECONDS)
+    assert row is not None
+    return row
+
+
+def claimable(world: World, scope: str = EVERY_GROUP, limit: int = 10) -> list[str]:
+    rows = world.ledger.repairs.claimable(world.environment, "ORDERS", scope=scope, limit=limit)
+    return [row.unique_key for row in rows]
+
+
+def test_an_open_repair_has_no_owner_no_attempt_and_is_due(world: World) -> None:
+    row = opened(world, rung=Rung.REPUBLISH)
+    assert row == Repair(
+        environment=world.environment,
+        topic="ORDERS",
+        scope=EVERY_GROUP,
+        unique_key=key(1),
+        state=RepairState.OPEN,
+        rung=Rung.REPUBLISH,
+        token=None,
+        lease_until_ms=None,
+        attempts=0,
+        next_at_ms=world.clock.now_ms(),
+        target=None,
+        answer=None,
+        created_at_ms=world.clock.now_ms(),
+        sent_at_ms=None,
+        done_at_ms=None,
+    )
+    assert claimable(world) == [key(1)]
+
+
+def test_opening_twice_leaves_the_row_and_its_claim_as_they_are(world: World) -> None:
+    mine = claimed(world)
+    world.clock.advance(5)
+    assert opened(world, rung=Rung.REPUBLISH) == mine
+
+
+def test_only_one_of_two_claims_wins(world: World) -> None:
+    row = opened(world)
+    first = world.ledger.repairs.claim(row, token="one", lease_seconds=LEASE_SECONDS)
+    second = world.ledger.repairs.claim(row, token="two", lease_seconds=LEASE_SECONDS)
+    assert first is not None
+    assert first.token == "one"
+    assert first.lease_until_ms == world.clock.now_ms() + LEASE_SECONDS * 1000
+    assert second is None
+    assert claimable(world) == []
+
+
+@pytest.mark.parametrize(("offset_ms", "is_free"), [(-1, False), (0, False), (1, True)])
+def test_a_lease_ends_just_after_its_time(world: World, offset_ms: int, is_free: bool) -> None:
+    dead = claimed(world, token="dead")
+    world.ledger.repairs.change(dead, RepairChange(state=RepairState.SENDING, rung=Rung.END), token="dead")
+    world.clock.advance(LEASE_SECONDS + offset_ms / 1000)
+    assert (claimable(world) == [key(1)]) is is_free
+    heir = world.ledger.repairs.claim(dead, token="heir", lease_seconds=LEASE_SECONDS)
+    assert (heir is not None) is is_free
+    if heir is not None:
+        assert heir.state is RepairState.SENDING, "the state is taken over as it is"
+
+
+@pytest.mark.parametrize(("offset_ms", "is_due"), [(-1, False), (0, True), (1, True)])
+def test_a_repair_is_due_exactly_when_its_time_has_come(world: World, offset_ms: int, is_due: bool) -> None:
+    mine = claimed(world)
+    wait = RepairChange(state=RepairState.OPEN, rung=Rung.END, wait_seconds=7, releases=True)
+    assert world.ledger.repairs.change(mine, wait, token="mine") is not None
+    world.clock.advance(7 + offset_ms / 1000)
+    assert (claimable(world) == [key(1)]) is is_due
+    assert (world.ledger.repairs.claim(mine, token="next", lease_seconds=LEASE_SECONDS) is not None) is is_due
+
+
+def test_a_zombie_writes_nothing_after_its_row_was_taken_over(world: World) -> None:
+    repairs = world.ledger.repairs
+    zombie = claimed(world, token="zombie")
+    world.clock.advance(LEASE_SECONDS + 0.001)
+    heir = repairs.claim(zombie, token="heir", lease_seconds=LEASE_SECONDS)
+
+    send = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True, target={"offset": 1})
+    assert repairs.change(zombie, send, token="zombie") is None
+    assert repairs.renew(zombie, token="zombie", lease_seconds=LEASE_SECONDS) is None
+    assert world.ledger.hand_overs.finish(zombie, token="zombie", answer="done") is None
+    assert repairs.read(world.environment, "ORDERS", [key(1)])[key(1)] == [heir]
+
+
+def test_an_attempt_is_written_with_target_and_time_and_kept_by_later_changes(world: World) -> None:
+    repairs = world.ledger.repairs
+    mine = claimed(world)
+    world.clock.advance(1)
+    sending = repairs.change(
+        mine,
+        RepairChange(
+            state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True, target={"broker": "b", "offset": 9}
+        ),
+        token="mine",
+    )
+    assert sending is not None
+    assert (sending.attempts, sending.sent_at_ms) == (1, world.clock.now_ms())
+    assert (sending.token, sending.lease_until_ms) == ("mine", mine.lease_until_ms)
+    world.clock.advance(1)
+    sent = repairs.change(
+        sending, RepairChange(state=RepairState.SENT, rung=Rung.END, answer="code 0", releases=True), token="mine"
+    )
+    assert sent is not None
+    assert (sent.attempts, sent.sent_at_ms, sent.target) == (1, sending.sent_at_ms, {"broker": "b", "offset": 9})
+    assert (sent.answer, sent.token, sent.lease_until_ms, sent.done_at_ms) == ("code 0", None, None, None)
+    again = repairs.claim(sent, token="other", lease_seconds=LEASE_SECONDS)
+    assert again is not None
+    assert again.answer == "code 0"
+
+
+@pytest.mark.parametrize("state", [RepairState.DONE, RepairState.FAILED])
+def test_a_finished_repair_is_never_claimed_again(world: World, state: RepairState) -> None:
+    mine = claimed(world)
+    ended = world.ledger.repairs.change(mine, RepairChange(state=state, rung=Rung.END), token="mine")
+    assert ended is not None
+    assert (ended.token, ended.lease_until_ms) == (None, None)
+    assert ended.done_at_ms == (world.clock.now_ms() if state is RepairState.DONE else None)
+    world.clock.advance(3_600)
+    assert claimable(world) == []
+    assert world.ledger.repairs.claim(mine, token="late", lease_seconds=LEASE_SECONDS) is None
+    assert world.ledger.repairs.change(mine, RepairChange(state=RepairState.OPEN, rung=Rung.END), token="mine") is None
+
+
+def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
+    repairs = world.ledger.repairs
+    mine = claimed(world)
+    assert not repairs.reopen(mine, rung=Rung.REPUBLISH)
+    change = RepairChange(state=RepairState.FAILED, rung=Rung.END, counts_as_attempt=True, wait_seconds=99)
+    repairs.change(mine, change, token="mine")
+    assert repairs.reopen(mine, rung=Rung.REPUBLISH)
+    row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert (row.state, row.rung, row.attempts) == (RepairState.OPEN, Rung.REPUBLISH, 0)
+    assert claimable(world) == [key(1)]
+
+
+def test_renewing_moves_the_end_of_the_lease(world: World) -> None:
+    mine = claimed(world)
+    world.clock.advance(LEASE_SECONDS - 1)
+    renewed = world.ledger.repairs.renew(mine, token="mine", lease_seconds=LEASE_SECONDS)
+    assert renewed is not None
+    assert renewed.lease_until_ms == world.clock.now_ms() + LEASE_SECONDS * 1000
+    world.clock.advance(2)
+    assert claimable(world) == []
+
+
+def test_claimable_rows_come_oldest_first_and_bounded(world: World) -> None:
+    for number in (3, 1, 2):
+        opened(world, number)
+        world.clock.advance(1)
+    assert claimable(world) == [key(3), key(1), key(2)]
+    assert claimable(world, limit=2) == [key(3), key(1)]
+    assert world.ledger.repairs.claimable(world.environment, "OTHER", scope=EVERY_GROUP, limit=5) == []
+
+
+def test_answers_with_bytes_that_no_database_takes_are_written_all_the_same(world: World) -> None:
+    mine = claimed(world)
+    change = RepairChange(state=RepairState.OPEN, rung=Rung.END, answer="a\x00b\ud800" + "x" * 5_000)
+    row = world.ledger.repairs.change(mine, change, token="mine")
+    assert row is not None
+    assert row.answer is not None
+    assert row.answer.startswith("a")
+    assert len(row.answer) <= 2_000
+
+
+# ---- hand-overs
+
+
+def handed_over(world: World, group: str = "billing", number: int = 1) -> Repair:
+    rows = world.ledger.repairs.read(world.environment, "ORDERS", [key(number)])[key(number)]
+    return next(row for row in rows if row.scope == group)
+
+
+def test_one_row_a_group_beside_the_row_of_every_group(world: World) -> None:
+    opened(world)
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["shipping", "billing"])
+    rows = world.ledger.repairs.read(world.environment, "ORDERS", [key(1), key(2)])
+    assert [(row.scope, row.rung) for row in rows[key(1)]] == [
+        ("*", Rung.END),
+        ("billing", Rung.HAND_OVER),
+        ("shipping", Rung.HAND_OVER),
+    ]
+    assert claimable(world, "billing") == [key(1)]
+    assert claimable(world, "*") == [key(1)]
+    world.ledger.hand_overs.insert(world.environment, message(2), groups=[])
+    assert world.ledger.repairs.read(world.environment, "ORDERS", [key(2)]) == {}
+
+
+def test_the_handed_over_message_equals_the_half(world: World) -> None:
+    world.ledger.hand_overs.insert(world.environment, message(1, body=bytes(range(256)) * 400), groups=["billing"])
+    assert world.ledger.hand_overs.message_of(handed_over(world)) == message(1, body=bytes(range(256)) * 400)
+
+
+def test_inserting_again_neither_replaces_the_message_nor_the_claim(world: World) -> None:
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["billing"])
+    mine = world.ledger.repairs.claim(handed_over(world), token="worker", lease_seconds=LEASE_SECONDS)
+    world.ledger.hand_overs.insert(world.environment, message(1, body=b"other"), groups=["billing", "shipping"])
+    assert handed_over(world) == mine
+    assert world.ledger.hand_overs.message_of(handed_over(world)) == message(1)
+
+
+def test_finishing_empties_the_message_and_keeps_the_answer(world: World) -> None:
+    world.ledger.hand_overs.insert(world.environment, message(1), groups=["billing"])
+    mine = world.ledger.repairs.claim(handed_over(world), token="worker", lease_seconds=LEASE_SECONDS)
+    assert mine is not None
+    assert world.ledger.hand_overs.finish(mine, token="stranger", answer="x") is None
+    done = world.ledger.hand_overs.finish(mine, token="worker", answer="applied")
+    assert done is not None
+    assert (done.state, done.answer, done.done_at_ms) == (RepairState.DONE, "applied", world.clock.now_ms())
+    assert world.ledger.hand_overs.message_of(done) is None
