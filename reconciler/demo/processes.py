@@ -148,3 +148,17 @@ def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float =
         if clock.monotonic_seconds() > deadline:
             raise DependencyAway(f"{child.name} does not answer on port {port} after {within_seconds:g} s")
         clock.sleep(0.05)
+
+
+def wait_for_line(child: Child, start: str, clock: Clock, within_seconds: float = 30.0) -> str:
+    """The first line of the child's output that begins so; DemoFailed if it ends first, DependencyAway if it is late."""
+    deadline = clock.monotonic_seconds() + within_seconds
+    while True:
+        for line in child.log.read_text(errors="replace").splitlines():
+            if line.startswith(start):
+                return line
+        if child.exit_code is not None:
+            raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+        if clock.monotonic_seconds() > deadline:
+            raise DependencyAway(f"{child.name} has not said {start!r} after {within_seconds:g} s:\n{child.tail()}")
+        clock.sleep(0.05)

@@ -51,6 +51,11 @@ class DemoFiles:
         """The reconciler's settings file."""
         return self.folder / "reconciler.toml"
 
+    @property
+    def released(self) -> Path:
+        """Exists once the lagging group may go on."""
+        return self.folder / "released"
+
     def log(self, process: str) -> Path:
         """Output of one process."""
         return self.folder / f"{process}.log"

@@ -1,0 +1,49 @@
+"""Wiring of the commands that prepare: logging, tables, topics, the embedded broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.bootstrap.connections import Connections
+from reconciler.instrumentation.log import configure_logging
+from reconciler.settings import Settings
+from reconciler.sql import schema
+
+
+def start_logging(settings: Settings) -> None:
+    """Logs of the whole process to standard error, as configured."""
+    configure_logging(settings.logging.level, settings.logging.format)
+
+
+def upgrade_database(url: str, tree: str) -> str:
+    """Creates or upgrades the tables of a tree (outbox, inbox, ledger); returns the revision."""
+    return schema.upgrade(url, tree)
+
+
+def database_ddl(tree: str, dialect: str) -> str:
+    """The DDL of a tree as text."""
+    return schema.ddl(tree, dialect)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """A topic on one master."""
+
+    topic: str
+    broker: str
+    queues: int
+
+
+def create_topics(settings: Settings) -> list[CreatedTopic]:
+    """The unique-key topics with exactly the configured queues, and the probe topic, on every master."""
+    from reconciler.rocketmq.admin import Admin  # noqa: F401
+    raise NotImplementedError
+
+
+def serve_broker(*, listen: str, family: str, data: Path | None, knobs: Iterable[str]) -> int:
+    """Serves the embedded broker until SIGTERM; returns 0."""
+    from reconciler.embedded.serving import serve  # loaded by this command only
+
+    return serve(listen, family=family, data=data, knobs=list(knobs))

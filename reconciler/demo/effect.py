@@ -1,0 +1,32 @@
+"""The demo's business effect: one row an effect, in the transaction of the inbox row, with nothing that dedupes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.sql.engines import now_ms
+
+
+def apply_effect(message: Any, connection: sa.Connection) -> None:
+    """Writes the effect; used by the demo's consumers and, handed over, by `reconciler replay`."""
+    connection.execute(
+        sa.text(
+            "INSERT INTO effects (consumer_group, key, number, applied_at_ms) VALUES (:grp, :key, :number, "
+            f"{now_ms('sqlite').text})"  # noqa: S608 - our own expression
+        ),
+        {
+            "grp": Path(connection.engine.url.database or "").stem,
+            "key": message.unique_key,
+            "number": json.loads(message.body)["number"],
+        },
+    )
+
+
+def die() -> None:
+    """What kill -9 does, from inside."""
+    os.kill(os.getpid(), 9)

@@ -1,0 +1,43 @@
+"""The installed command, run as people run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECONCILER = Path(sys.executable).parent / "reconciler"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that has ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Standard output as one JSON object."""
+        read: dict[str, Any] = json.loads(self.stdout)
+        return read
+
+
+def reconciler(*arguments: str | Path, timeout_seconds: float = 600, environment: dict[str, str] | None = None) -> Ended:
+    """Runs `reconciler ...` and waits; the product's variables come from `environment` only."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")} | (environment or {})
+    ended = subprocess.run(
+        [str(RECONCILER), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -1,0 +1,155 @@
+"""The demo: whole processes, losses on purpose, repairs. Every number is recomputed from the databases it leaves."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.command import Ended, reconciler
+from tests.services.fixtures import SharedClusters
+from tests.services.rocketmq import marks
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900), pytest.mark.slow]
+
+COUNTS = (
+    "committed",
+    "rolled_back",
+    "lost",
+    "delivered_before",
+    "healed_by_broker",
+    "found",
+    "repaired",
+    "delivered_after",
+    "double_effects",
+    "unnecessary_repairs",
+    "rolled_back_delivered",
+)
+
+
+def demo(*, messages: int, lose: int, seed: int, keep: Path, arguments: tuple[str, ...] = ()) -> Ended:
+    numbers = ("--messages", str(messages), "--lose", str(lose), "--seed", str(seed))
+    return reconciler("demo", *numbers, "--keep", keep, "--output", "json", *arguments)
+
+
+def keys(folder: Path, database: str, sql: str) -> list[str]:
+    with closing(sqlite3.connect(folder / database)) as db:
+        return [row[0] for row in db.execute(sql)]
+
+
+def recomputed(folder: Path) -> dict[str, int]:
+    """The same numbers by set arithmetic: shares no SQL and no code with the demo."""
+    committed = set(keys(folder, "orders.db", "SELECT unique_key FROM reconciler_outbox WHERE state <> 'ROLLED_BACK'"))
+    with closing(sqlite3.connect(folder / "truth.db")) as db:
+        attempts = dict(db.execute("SELECT key, intent FROM attempts").fetchall())
+        ended_ms = db.execute("SELECT at_ms FROM marks WHERE name = 'load_ended'").fetchone()[0]
+    copies = keys(folder, "truth.db", "SELECT key FROM copies")
+    early = set(keys(folder, "reference.db", f"SELECT key FROM effects WHERE applied_at_ms <= {ended_ms}"))
+    effects = {group: keys(folder, f"{group}.db", "SELECT key FROM effects") for group in ("reference", "lagging")}
+    with closing(sqlite3.connect(folder / "ledger.db")) as db:
+        sent = db.execute("SELECT unique_key, scope FROM reconciler_repair WHERE attempts > 0").fetchall()
+        found = {
+            row[0]
+            for row in db.execute("SELECT unique_key FROM reconciler_candidate WHERE loss_verdict IS NOT NULL")
+        }
+    to_all = {key for key, scope in sent if scope == "*"}
+    to_one = {key for key, scope in sent if scope != "*"} - to_all
+    lost = committed - early
+    taken = set(effects["reference"])
+    rolled_back = {key for key, intent in attempts.items() if intent == "roll-back"}
+    everything = effects["reference"] + effects["lagging"]
+    return {
+        "committed": len(committed),
+        "rolled_back": len(rolled_back),
+        "lost": len(lost),
+        "delivered_before": len(committed) - len(lost),
+        "healed_by_broker": len((lost & taken) - to_all - to_one),
+        "found": len(found),
+        "repaired": len(lost & taken & (to_all | to_one)),
+        "delivered_after": len(committed & taken & set(effects["lagging"])),
+        "double_effects": len(everything) - len(taken) - len(set(effects["lagging"])),
+        "unnecessary_repairs": sum(copies.count(key) - 1 for key in to_all if key in copies)
+        + len(to_one & set(copies)),
+        "rolled_back_delivered": len(rolled_back & set(everything)),
+    }
+
+
+def require_promise(result: dict[str, Any], *, messages: int, lose: int) -> None:
+    assert result["committed"] == result["delivered_after"] == messages
+    assert result["rolled_back"] == max(1, messages // 20)
+    assert result["lost"] == result["found"] == lose
+    assert result["repaired"] + result["healed_by_broker"] == lose
+    assert result["healed_by_broker"] == 0
+    assert result["delivered_before"] == messages - lose
+    assert [result[n] for n in ("double_effects", "unnecessary_repairs", "rolled_back_delivered")] == [0, 0, 0]
+    assert isinstance(result["seconds"], int)
+
+
+@pytest.mark.parametrize(("messages", "lose", "seed"), [(1, 1, 7), (60, 12, 1), (40, 40, 2), (120, 3, 3)])
+def test_every_lost_message_takes_effect_once(messages: int, lose: int, seed: int, tmp_path: Path) -> None:
+    ended = demo(messages=messages, lose=lose, seed=seed, keep=tmp_path / "demo")
+    assert ended.exit_code == 0, ended.stderr
+    require_promise(ended.document, messages=messages, lose=lose)
+    assert {name: ended.document[name] for name in COUNTS} == recomputed(tmp_path / "demo")
+
+
+@pytest.mark.parametrize("rung", ["republish", "hand-over"])
+def test_every_rung_of_the_ladder_repairs_alone(rung: str, tmp_path: Path) -> None:
+    ended = demo(messages=40, lose=8, seed=4, keep=tmp_path / "demo", arguments=("--repair", rung))
+    assert ended.exit_code == 0, ended.stderr
+    require_promise(ended.document, messages=40, lose=8)
+    rungs = keys(tmp_path / "demo", "ledger.db", "SELECT DISTINCT rung FROM reconciler_repair WHERE attempts > 0")
+    assert rungs == [rung]
+    assert {name: ended.document[name] for name in COUNTS} == recomputed(tmp_path / "demo")
+
+
+def test_losses_stay_lost_without_repairs(tmp_path: Path) -> None:
+    ended = demo(messages=40, lose=8, seed=5, keep=tmp_path / "demo", arguments=("--repair", "off"))
+    assert ended.exit_code == 1, ended.stderr
+    assert ended.document["lost"] == ended.document["found"] == 8
+    assert ended.document["repaired"] == ended.document["healed_by_broker"] == 0
+    assert ended.document["delivered_after"] == 32
+
+
+def test_lagging_messages_are_not_repaired(tmp_path: Path) -> None:
+    ended = demo(messages=60, lose=4, seed=6, keep=tmp_path / "demo")
+    assert ended.exit_code == 0, ended.stderr
+    folder = tmp_path / "demo"
+    repaired = set(keys(folder, "ledger.db", "SELECT unique_key FROM reconciler_repair"))
+    found = set(keys(folder, "ledger.db", "SELECT unique_key FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"))
+    assert repaired == found
+    assert len(repaired) == 4
+
+
+@pytest.mark.parametrize("arguments", [("--lose", "0"), ("--lose", "2", "--messages", "1"), ("--messages", "100001")])
+def test_impossible_numbers_are_refused_before_anything_starts(arguments: tuple[str, ...]) -> None:
+    ended = reconciler("demo", *arguments, timeout_seconds=30)
+    assert ended.exit_code == 2
+    assert "choose" in ended.stderr
+
+
+@pytest.mark.parametrize("version", [pytest.param(v, marks=marks(v)) for v in ("3.2.6", "4.2.0", "4.9.7", "5.3.3")])
+@pytest.mark.redis
+def test_real_brokers_get_their_lost_messages_back(
+    version: str, shared_clusters: SharedClusters, tmp_path: Path
+) -> None:
+    cluster = shared_clusters.get(version)
+    arguments = ("--namesrv", cluster.name_servers)
+    ended = demo(messages=300, lose=20, seed=8, keep=tmp_path / "demo", arguments=arguments)
+    assert ended.exit_code == 0, ended.stderr
+    require_promise(ended.document, messages=300, lose=20)
+
+
+@pytest.mark.parametrize("rung", ["end", "republish", "hand-over"])
+@pytest.mark.redis
+@pytest.mark.parametrize("version", [pytest.param("5.3.3", marks=marks("5.3.3"))])
+def test_each_repair_works_on_a_real_broker(
+    rung: str, version: str, shared_clusters: SharedClusters, tmp_path: Path
+) -> None:
+    arguments = ("--namesrv", shared_clusters.get(version).name_servers, "--repair", rung)
+    ended = demo(messages=60, lose=8, seed=9, keep=tmp_path / "demo", arguments=arguments)
+    assert ended.exit_code == 0, ended.stderr
+    require_promise(ended.document, messages=60, lose=8)
