@@ -87,11 +87,15 @@ class RemotingClient:
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = self.clock.monotonic_seconds() + timeout
         future = self.submit(address, command, timeout)
+        return self.wait(future, deadline - self.clock.monotonic_seconds(), f"{address}: request {command.code}")
+
+    def wait(self, future: Future[Command], timeout_seconds: float, what: str) -> Command:
+        """The answer of a submitted request. Raises as request() does; gives the request up after the time."""
         try:
-            return future.result(max(0.0, deadline - self.clock.monotonic_seconds()))
+            return future.result(max(0.0, timeout_seconds))
         except FutureTimeoutError as error:
             future.cancel()
-            raise RequestTimeout(f"{address}: no answer to request {command.code} within {timeout} s") from error
+            raise RequestTimeout(f"{what}: no answer in time") from error
 
     def submit(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
         """Sends without waiting for the answer; may wait for connecting. The future fails as request() does.

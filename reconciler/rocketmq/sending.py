@@ -139,7 +139,10 @@ class Sender:
         for _ in range(max(1, tries)):
             target = queue or self._choose(message.topic, failed, is_again=failure is not None)
             try:
-                return self._send_to(target, message, key, is_half=is_half, timeout_seconds=timeout_seconds)
+                address = self._address(target)
+                return self.send_to(
+                    address, target, message, unique_key=key, is_half=is_half, timeout_seconds=timeout_seconds
+                )
             except (BrokerBusy, BrokerUnavailable, RequestTimeout, BrokerRefused) as error:
                 if not _may_try_again(error, is_half=is_half):
                     raise
@@ -189,10 +192,18 @@ class Sender:
 
     # ----------------------------------------------------------------- one request
 
-    def _send_to(
-        self, target: MessageQueue, message: Message, key: str, *, is_half: bool, timeout_seconds: float | None
+    def send_to(
+        self,
+        address: str,
+        target: MessageQueue,
+        message: Message,
+        *,
+        unique_key: str | None = None,
+        is_half: bool = False,
+        timeout_seconds: float | None = None,
     ) -> SendResult:
-        address = self._address(target)
+        """One request to the master at the address, whatever routes say. Raises as send() does."""
+        key = unique_key or message.unique_key or self._unique_keys.next_key()
         command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
         answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
         _require_stored(answer, f"message to {target.topic} on {target.broker_name}")
