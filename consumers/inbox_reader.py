@@ -1,0 +1,119 @@
+"""Consumers' inboxes as evidence: adapter of ports.InboxEvidence, by SELECT only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
+from reconciler.sql.engines import reading
+from reconciler.sql.tables import inbox
+
+#: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
+KEYS_PER_QUERY = 500
+
+_COLUMNS: list[sa.ColumnElement[Any]] = [
+    inbox.c.consumer_group,
+    inbox.c.unique_key,
+    inbox.c.topic,
+    inbox.c.content_digest,
+    inbox.c.source,
+    inbox.c.applied_at_ms,
+    inbox.c.duplicate_of,
+]
+
+
+class SqlInboxEvidence:
+    """Reads the inbox of each subscription from its database. Shared by threads: engines are, nothing else is kept."""
+
+    def __init__(self, engines: Mapping[Subscription, sa.Engine]) -> None:
+        """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
+        self._engines = dict(engines)
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        """Whether there is a database to ask."""
+        return subscription in self._engines
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        """One answer a key; a database that is away or lacks the table answers UNKNOWN, never ABSENT."""
+        engine = self._engines.get(subscription)
+        if engine is None:
+            return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
+        witness = f"inbox {engine.url.render_as_string(hide_password=True)}"
+        answers: dict[str, Lookup[InboxRow]] = {}
+        for first in range(0, len(unique_keys), KEYS_PER_QUERY):
+            page = unique_keys[first : first + KEYS_PER_QUERY]
+            try:
+                answers |= _answers(witness, page, self._read_page(engine, subscription, page))
+            except ReconcilerError as error:
+                answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
+        return answers
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """One page by (applied_at_ms, unique_key), on the index (consumer_group, applied_at_ms).
+
+        Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
+        DatabaseAway, also where no inbox is configured.
+        """
+        engine = self._engines.get(subscription)
+        if engine is None:
+            raise DatabaseAway(f"no inbox_url is configured for {subscription}")
+        query = (
+            sa.select(*_COLUMNS)
+            .where(
+                inbox.c.consumer_group == subscription.group,
+                inbox.c.topic == subscription.topic,
+                inbox.c.applied_at_ms >= (since_ms if after is None else max(since_ms, after[0])),
+            )
+            .order_by(inbox.c.applied_at_ms, inbox.c.unique_key)
+            .limit(limit)
+        )
+        if after is not None:
+            at_ms, key = after
+            query = query.where(
+                sa.or_(
+                    inbox.c.applied_at_ms > at_ms,
+                    sa.and_(inbox.c.applied_at_ms == at_ms, inbox.c.unique_key > key),
+                )
+            )
+        with reading(engine) as connection:
+            return [_row(row) for row in connection.execute(query)]
+
+    def _read_page(self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]) -> Sequence[InboxRow]:
+        query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group, inbox.c.unique_key.in_(page))
+        with reading(engine) as connection:
+            return [_row(row) for row in connection.execute(query)]
+
+
+def _answers(witness: str, keys: Sequence[str], rows: Sequence[InboxRow]) -> dict[str, Lookup[InboxRow]]:
+    by_key = {row.unique_key: row for row in rows}
+    found: dict[str, Lookup[InboxRow]] = {}
+    for key in keys:
+        row = by_key.get(key)
+        presence = Presence.ABSENT if row is None else Presence.FOUND
+        detail = "no row" if row is None else f"{row.source}, applied at {row.applied_at_ms}"
+        found[key] = Lookup(
+            presence=presence,
+            records=() if row is None else (row,),
+            answers=(WitnessAnswer(witness=witness, presence=presence, detail=detail),),
+        )
+    return found
+
+
+def _row(row: sa.Row[Any]) -> InboxRow:
+    group, unique_key, topic, digest, source, applied_at_ms, duplicate_of = tuple(row)
+    return InboxRow(
+        group=group,
+        unique_key=unique_key,
+        topic=topic,
+        content_digest=None if digest is None else bytes(digest),
+        source=source,
+        applied_at_ms=applied_at_ms,
+        duplicate_of=duplicate_of,
+    )
