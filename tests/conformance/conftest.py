@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconciler.rocketmq.client import RemotingClient
+from tests.conformance.steps import Steps, new_steps
 from tests.conformance.targets import Target, chosen, expectation
-from tests.conformance.wire import Wire
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import SharedClusters
 
@@ -40,7 +39,7 @@ def target(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> I
 
 
 @pytest.fixture
-def wire(target: Target) -> Iterator[Wire]:
-    """The remoting client with single requests, one level below producers and look-ups."""
-    with RemotingClient(request_timeout_seconds=10.0) as client:
-        yield Wire(client, target)
+def steps(target: Target) -> Iterator[Steps]:
+    """A client instance of the test's own, connected to the broker under test."""
+    with new_steps(target) as opened:
+        yield opened

@@ -37,9 +37,13 @@ class Target:
 
     def new_topic(self, prefix: str, *, queues: int = 4) -> str:
         """A fresh topic, routed."""
+        return self.create(topic_name(prefix), queues=queues)
+
+    def create(self, topic: str, *, queues: int) -> str:
+        """Creates this topic (again), without the client under test; routed when it returns."""
         return create_topic(
             int(self.broker.rpartition(":")[2]),
-            topic_name(prefix),
+            topic,
             queues=queues,
             name_server_port=int(self.name_servers.rpartition(":")[2]),
         )

@@ -6,154 +6,160 @@ import threading
 
 import pytest
 
-from reconciler.errors import RequestTimeout
+from reconciler.errors import BrokerRefused
+from reconciler.evidence import EndOutcome, TransactionState
 from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import RequestCode, ResponseCode, SystemFlag
+from reconciler.rocketmq.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.ending import EndAnswer, EndDecision
 from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.pulling import PullResult
 from reconciler.rocketmq.record import MessageRecord, decode_records
 from tests.conformance.expectations import HALF_TOPIC, PARKED_TOPIC
+from tests.conformance.steps import GROUP, Half, Steps, new_steps
 from tests.conformance.targets import Target
-from tests.conformance.wire import COMMIT, ROLLBACK, UNKNOWN, Half, Wire
 from tests.polling import eventually
 
 
-def find_half(wire: Wire, half: Half) -> list[MessageRecord]:
-    """Half copies, found the way the family allows."""
-    found = wire.query(wire.target.expect.half_topic(half.topic), half.unique_key)
-    if wire.target.expect.has_half_topic:
+def find_half(steps: Steps, half: Half) -> list[MessageRecord]:
+    """Half copies, looked up where the family keeps them."""
+    found = steps.query(steps.expect.half_topic(half.topic), half.unique_key)
+    if steps.expect.has_half_topic:
         return found
-    return [record for record in found if record.system_flag & SystemFlag.TRANSACTION_MASK == SystemFlag.PREPARED]
+    return [record for record in found if record.transaction_state is TransactionState.PREPARED]
 
 
-def find_committed(wire: Wire, half: Half) -> list[MessageRecord]:
+def find_committed(steps: Steps, half: Half) -> list[MessageRecord]:
     """Committed copies in the index."""
-    return [
-        record
-        for record in wire.query(half.topic, half.unique_key)
-        if record.system_flag & SystemFlag.TRANSACTION_MASK == SystemFlag.COMMIT
-    ]
+    found = steps.query(half.topic, half.unique_key)
+    return [record for record in found if record.transaction_state is TransactionState.COMMIT]
 
 
-def refused(reply: Command, text: str, wire: Wire) -> None:
+def check_refusal(answer: EndAnswer, text: str, steps: Steps) -> None:
     """The broker refused with its text; the first letter's case depends on the family."""
-    first = text[0].upper() if wire.target.expect.error_case == "upper" else text[0].lower()
-    assert reply.code == ResponseCode.SYSTEM_ERROR
-    assert reply.remark == first + text[1:]
+    first = text[0].upper() if steps.expect.error_case == "upper" else text[0].lower()
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == first + text[1:]
 
 
-def test_a_half_is_invisible_to_consumers_and_found_by_its_keys(wire: Wire, target: Target) -> None:
-    topic = target.new_topic("half")
-    half = wire.send_half(topic)
-    wire.pass_index()
-    assert wire.delivered(topic) == []
-    (found,) = find_half(wire, half)
-    assert (found.body, found.unique_key) == (half.body, half.unique_key)
-    assert found.physical_offset == half.commit_log_offset
-    assert found.queue_offset == half.queue_offset
+def test_a_half_is_invisible_to_consumers_and_found_by_its_keys(steps: Steps) -> None:
+    topic = steps.target.new_topic("half")
+    half = steps.send_half(topic)
+    steps.pass_index()
+    assert steps.delivered(topic) == []
+    (found,) = find_half(steps, half)
+    assert (found.body, found.unique_key) == (half.message.body, half.unique_key)
+    assert found.physical_offset == half.sent.commit_log_offset
+    assert found.queue_offset == half.sent.queue_offset
     assert found.properties["PGROUP"] == half.group
-    assert find_committed(wire, half) == []
-    expect = target.expect
-    prepared = 0 if expect.has_half_topic else int(SystemFlag.PREPARED)
-    assert found.system_flag & SystemFlag.TRANSACTION_MASK == prepared
-    if expect.has_half_topic:
+    assert find_committed(steps, half) == []
+    if steps.expect.has_half_topic:
+        assert found.transaction_state is TransactionState.NONE
         assert found.properties["REAL_TOPIC"] == topic
-        assert wire.query(topic, half.business_key) == []
-        assert wire.query(HALF_TOPIC, half.business_key) == [found]
+        assert steps.query(topic, half.business_key) == []
+        assert steps.query(HALF_TOPIC, half.business_key) == [found]
     else:
-        assert half.queue_offset == 0
-        assert wire.query(topic, half.business_key) == [found]
-        assert wire.query(HALF_TOPIC, half.unique_key) == []
+        assert found.transaction_state is TransactionState.PREPARED
+        assert half.sent.queue_offset == 0
+        assert steps.query(topic, half.business_key) == [found]
+        assert steps.query(HALF_TOPIC, half.unique_key) == []
 
 
-def test_a_half_reply_names_its_transaction_from_5_0_on(wire: Wire, target: Target) -> None:
-    key = "AB" * 16
-    reply = wire.send(target.new_topic("reply"), b"x", unique_key=key, properties={"TRAN_MSG": "true", "PGROUP": "P"})
-    assert reply.fields.get("transactionId") == (key if target.expect.replies_transaction_id else None)
+def test_a_half_reply_names_its_transaction_from_5_0_on(steps: Steps) -> None:
+    half = steps.send_half(steps.target.new_topic("reply"))
+    expected = half.unique_key if steps.expect.replies_transaction_id else None
+    assert half.sent.transaction_id == expected
 
 
-def test_end_from_a_stranger_commits_and_the_copy_names_its_half(wire: Wire, target: Target) -> None:
+def test_end_from_a_stranger_commits_and_the_copy_names_its_half(steps: Steps, target: Target) -> None:
     """Another connection, which never sent a heartbeat: what the reconciler is."""
     topic = target.new_topic("commit")
-    half = wire.send_half(topic, colour="blue")
-    with RemotingClient() as stranger:
-        reply = Wire(stranger, target).end(half, from_check=True)
-    assert reply.code == ResponseCode.SUCCESS
-    (copy,) = wire.until_delivered(topic, 1)
-    assert (copy.body, copy.unique_key, copy.topic) == (half.body, half.unique_key, topic)
-    assert copy.prepared_transaction_offset == half.commit_log_offset
-    assert copy.system_flag & SystemFlag.TRANSACTION_MASK == SystemFlag.COMMIT
+    half = steps.send_half(topic, colour="blue")
+    with new_steps(target) as stranger:
+        answer = stranger.end(half, from_check=True)
+    assert (answer.outcome, answer.code) == (EndOutcome.DONE, 0)
+    (copy,) = steps.until_delivered(topic, 1)
+    assert (copy.body, copy.unique_key, copy.topic) == (half.message.body, half.unique_key, topic)
+    assert copy.prepared_transaction_offset == half.sent.commit_log_offset
+    assert copy.transaction_state is TransactionState.COMMIT
     assert copy.properties["colour"] == "blue"
-    wire.pass_index()
-    expected = [copy] if target.expect.indexes_committed else []
-    assert find_committed(wire, half) == expected
-    assert len(find_half(wire, half)) >= 1
+    assert ("REAL_TOPIC" in copy.properties) == (steps.expect.has_half_topic and steps.expect.copies_keep_real_topic)
+    steps.pass_index()
+    offsets = [record.physical_offset for record in find_committed(steps, half)]
+    assert offsets == ([copy.physical_offset] if steps.expect.indexes_committed else [])
+    assert find_half(steps, half)[0].physical_offset == half.sent.commit_log_offset
 
 
 @pytest.mark.parametrize("wrong", ["group", "queue offset", "beyond the log", "inside a record"])
-def test_end_that_names_another_half_is_refused_and_nothing_is_delivered(
-    wire: Wire, target: Target, wrong: str
-) -> None:
-    topic = target.new_topic("wrong")
-    half = wire.send_half(topic)
+def test_end_that_names_another_half_is_refused_and_delivers_nothing(steps: Steps, wrong: str) -> None:
+    topic = steps.target.new_topic("wrong")
+    half = steps.send_half(topic)
+    place = half.sent.commit_log_offset
     if wrong == "group":
-        refused(wire.end(half, group="another"), "The producer group wrong", wire)
+        answer = steps.end(half, group="another")
+        check_refusal(answer, "The producer group wrong", steps)
+        assert answer.outcome is EndOutcome.MISMATCH
     elif wrong == "queue offset":
-        reply = wire.end(half, queue_offset=half.queue_offset + 1)
-        refused(reply, "The transaction state table offset wrong", wire)
+        answer = steps.end(half, queue_offset=half.sent.queue_offset + 1)
+        check_refusal(answer, "The transaction state table offset wrong", steps)
+        assert answer.outcome is EndOutcome.MISMATCH
     elif wrong == "beyond the log":
-        reply = wire.end(half, commit_log_offset=half.commit_log_offset + 4096)
-        refused(reply, "Find prepared transaction message failed", wire)
+        answer = steps.end(half, commit_log_offset=place + 4096)
+        check_refusal(answer, "Find prepared transaction message failed", steps)
+        assert answer.outcome is EndOutcome.HALF_GONE
     else:  # the remark may be the text of a Java exception
-        assert wire.end(half, commit_log_offset=half.commit_log_offset + 4).code == ResponseCode.SYSTEM_ERROR
-    marker = wire.send(topic, b"marker")
-    assert marker.code == ResponseCode.SUCCESS
-    assert [record.body for record in wire.until_delivered(topic, 1)] == [b"marker"]
+        answer = steps.end(half, commit_log_offset=place + 4)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.outcome in {EndOutcome.HALF_GONE, EndOutcome.MISMATCH}
+    steps.send(topic, b"marker")
+    assert [record.body for record in steps.until_delivered(topic, 1)] == [b"marker"]
 
 
-def test_end_is_not_idempotent_and_forgets_rollbacks(wire: Wire, target: Target) -> None:
+def test_end_is_not_idempotent_and_forgets_rollbacks(steps: Steps) -> None:
     """Why a repair is claimed first and asks for the committed copy before it sends again."""
-    topic = target.new_topic("twice")
-    half = wire.send_half(topic)
-    for decision in (COMMIT, COMMIT, ROLLBACK, COMMIT):
-        assert wire.end(half, decision, from_check=True).code == ResponseCode.SUCCESS
-    copies = wire.until_delivered(topic, 3)
+    topic = steps.target.new_topic("twice")
+    half = steps.send_half(topic)
+    commit, rollback = EndDecision.COMMIT, EndDecision.ROLLBACK
+    for decision in (commit, commit, rollback, commit):
+        assert steps.end(half, decision, from_check=True).outcome is EndOutcome.DONE
+    copies = steps.until_delivered(topic, 3)
     assert [copy.unique_key for copy in copies] == [half.unique_key] * 3
-    assert {copy.prepared_transaction_offset for copy in copies} == {half.commit_log_offset}
+    assert {copy.prepared_transaction_offset for copy in copies} == {half.sent.commit_log_offset}
 
 
-def test_end_on_a_committed_copy_delivers_again(wire: Wire, target: Target) -> None:
+def test_end_on_a_committed_copy_delivers_again(steps: Steps) -> None:
     """Why the reconciler checks what the record at the offset is before it sends END."""
-    topic = target.new_topic("copy")
-    half = wire.send_half(topic)
-    wire.end(half)
-    (copy,) = wire.until_delivered(topic, 1)
-    reply = wire.end(half, queue_offset=copy.queue_offset, commit_log_offset=copy.physical_offset, from_check=True)
-    if not target.expect.copies_keep_real_topic:
-        assert "REAL_TOPIC" not in copy.properties
-        assert reply.code == ResponseCode.SYSTEM_ERROR
+    topic = steps.target.new_topic("copy")
+    half = steps.send_half(topic)
+    steps.end(half)
+    (copy,) = steps.until_delivered(topic, 1)
+    answer = steps.end(half, queue_offset=copy.queue_offset, commit_log_offset=copy.physical_offset, from_check=True)
+    if not steps.expect.copies_keep_real_topic:
+        assert answer.code == ResponseCode.SYSTEM_ERROR
         return
-    assert reply.code == ResponseCode.SUCCESS
-    again = wire.until_delivered(topic, 2)[1]
+    assert answer.outcome is EndOutcome.DONE
+    again = steps.until_delivered(topic, 2)[1]
     assert again.prepared_transaction_offset == copy.physical_offset
 
 
-def test_rollback_delivers_nothing(wire: Wire, target: Target) -> None:
-    topic = target.new_topic("rollback")
-    half = wire.send_half(topic)
-    assert wire.end(half, ROLLBACK).code == ResponseCode.SUCCESS
-    wire.send(topic, b"marker")
-    assert [record.body for record in wire.until_delivered(topic, 1)] == [b"marker"]
-    wire.pass_index()
-    assert find_committed(wire, half) == []
+def test_rollback_delivers_nothing(steps: Steps) -> None:
+    topic = steps.target.new_topic("rollback")
+    half = steps.send_half(topic)
+    assert steps.end(half, EndDecision.ROLLBACK).outcome is EndOutcome.DONE
+    steps.send(topic, b"marker")
+    assert [record.body for record in steps.until_delivered(topic, 1)] == [b"marker"]
+    steps.pass_index()
+    assert find_committed(steps, half) == []
 
 
-def test_end_unknown_is_never_answered(target: Target) -> None:
-    with RemotingClient(request_timeout_seconds=0.7) as client:
-        wire = Wire(client, target)
-        half = wire.send_half(target.new_topic("unknown"))
-        with pytest.raises(RequestTimeout):
-            wire.end(half, UNKNOWN)
-        assert wire.end(half, ROLLBACK).code == ResponseCode.SUCCESS  # the connection lives on
+def test_end_unknown_leaves_the_half_open(steps: Steps) -> None:
+    """Brokers never answer it, so the client sends it one-way."""
+    topic = steps.target.new_topic("unknown")
+    half = steps.send_half(topic)
+    assert steps.end(half, EndDecision.UNKNOWN).outcome is EndOutcome.NO_ANSWER
+    assert steps.delivered(topic) == []
+    assert steps.end(half).outcome is EndOutcome.DONE
+    assert len(steps.until_delivered(topic, 1)) == 1
 
 
 class Checks:
@@ -170,22 +176,24 @@ class Checks:
 
     def of(self, half: Half) -> list[Command]:
         """Those that ask about the half."""
+        body = half.message.body
         with self._lock:
-            return [command for command in self._seen if decode_records(command.body)[0].body == half.body]
+            return [command for command in self._seen if decode_records(command.body)[0].body == body]
 
 
-def join_group(wire: Wire, group: str) -> None:
-    """A heartbeat as a producer of the group."""
+def join_group(steps: Steps, group: str) -> None:
+    """A heartbeat as a producer of the group, whose checks nobody answers."""
     body = f'{{"clientID":"127.0.0.1@conformance#{group}","producerDataSet":[{{"groupName":"{group}"}}],'
-    reply = wire.ask(RequestCode.HEART_BEAT, {}, (body + '"consumerDataSet":[]}').encode())
-    assert reply.code == ResponseCode.SUCCESS
+    command = Command(code=RequestCode.HEART_BEAT, body=(body + '"consumerDataSet":[]}').encode())
+    assert steps.client.request(steps.target.broker, command).code == ResponseCode.SUCCESS
 
 
-def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(wire: Wire, target: Target) -> None:
-    topic, group = target.new_topic("check"), f"PG_{target.new_topic('group')}"
-    checks = Checks(wire.client)
-    join_group(wire, group)
-    half = wire.send_half(topic, group=group)
+def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(steps: Steps, target: Target) -> None:
+    topic = target.new_topic("check")
+    group = f"PG_{topic}"
+    checks = Checks(steps.client)
+    join_group(steps, group)
+    half = steps.send_half(topic, group=group)
     if not target.expect.has_half_topic:
         with pytest.raises(AssertionError, match="a check-back"):  # more than two check intervals
             eventually(lambda: checks.of(half), within_seconds=5, message="a check-back")
@@ -195,74 +203,89 @@ def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(wire: Wire
     assert check.fields["msgId"] == check.fields["transactionId"] == half.unique_key
     (asked,) = decode_records(check.body)
     assert (asked.topic, asked.unique_key) == (topic, half.unique_key)
-    assert int(check.fields["commitLogOffset"]) > half.commit_log_offset
     assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
-    reply = wire.end(
-        half,
-        queue_offset=int(check.fields["tranStateTableOffset"]),
-        commit_log_offset=int(check.fields["commitLogOffset"]),
-        from_check=True,
-    )
-    assert reply.code == ResponseCode.SUCCESS
-    (copy,) = wire.until_delivered(topic, 1)
-    assert copy.prepared_transaction_offset == int(check.fields["commitLogOffset"])
-    wire.pass_index()
-    copies = find_half(wire, half)
-    assert copies[0].physical_offset == half.commit_log_offset
-    assert len(copies) >= 2
-    assert [record.physical_offset for record in copies] == sorted(record.physical_offset for record in copies)
+    place = int(check.fields["commitLogOffset"])
+    assert place > half.sent.commit_log_offset
+    number = int(check.fields["tranStateTableOffset"])
+    answer = steps.end(half, queue_offset=number, commit_log_offset=place, from_check=True)
+    assert answer.outcome is EndOutcome.DONE
+    (copy,) = steps.until_delivered(topic, 1)
+    assert copy.prepared_transaction_offset == place
+    steps.pass_index()
+    offsets = [record.physical_offset for record in find_half(steps, half)]
+    assert offsets[0] == half.sent.commit_log_offset
+    assert place in offsets
 
 
-def test_what_nobody_answers_is_given_up_and_can_still_be_committed(wire: Wire, target: Target) -> None:
+def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps, target: Target) -> None:
     """The loss this project repairs: no producer of the group lives, the rounds run out."""
     topic = target.new_topic("given_up")
-    half = wire.send_half(topic, group=f"PG_nobody_{topic}")
+    half = steps.send_half(topic, group=f"PG_nobody_{topic}")
     if not target.expect.has_half_topic:
-        wire.pass_index()
-        assert len(find_half(wire, half)) == 1
+        steps.pass_index()
+        assert len(find_half(steps, half)) == 1
     elif target.expect.parks:
-        wire.until_indexed(PARKED_TOPIC, half.unique_key, within_seconds=40)
-    else:  # it is only logged: what is left to be seen is that copies stop at the maximum
-        eventually(lambda: len(find_half(wire, half)) >= 4, within_seconds=40, message="original and 3 copies")
-    newest = find_half(wire, half)[-1]
-    reply = wire.end(half, queue_offset=newest.queue_offset, commit_log_offset=newest.physical_offset, from_check=True)
-    assert reply.code == ResponseCode.SUCCESS
-    (copy,) = wire.until_delivered(topic, 1)
-    assert (copy.unique_key, copy.body) == (half.unique_key, half.body)
+        steps.until_indexed(PARKED_TOPIC, half.unique_key, within_seconds=40)
+    else:  # it is only logged; what is left to be seen is that copies stop at the maximum
+        steps.until_indexed(HALF_TOPIC, half.unique_key, count=4, within_seconds=40)
+    newest = find_half(steps, half)[-1]
+    answer = steps.end(
+        half, queue_offset=newest.queue_offset, commit_log_offset=newest.physical_offset, from_check=True
+    )
+    assert answer.outcome is EndOutcome.DONE
+    (copy,) = steps.until_delivered(topic, 1)
+    assert (copy.unique_key, copy.body) == (half.unique_key, half.message.body)
     if target.expect.has_half_topic:
         assert newest.properties["TRANSACTION_CHECK_TIMES"] == "3"
     if target.expect.parks:
-        (parked,) = wire.query(PARKED_TOPIC, half.unique_key)
+        (parked,) = steps.query(PARKED_TOPIC, half.unique_key)
         assert parked.properties["REAL_TOPIC"] == topic
-        assert parked.body == half.body
+        assert parked.body == half.message.body
 
 
-def test_a_late_end_is_refused_by_5_1_1_unless_it_follows_a_check(wire: Wire, target: Target) -> None:
-    topic = target.new_topic("late")
-    half = wire.send_half(topic, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-    expect = target.expect
-    if expect.refuses_late_end:
-        reply = eventually(
-            lambda: late if (late := wire.end(half, ROLLBACK)).code else None,
+def test_a_late_end_is_refused_from_5_1_1_on_unless_it_follows_a_check(steps: Steps) -> None:
+    topic = steps.target.new_topic("late")
+    half = steps.send_half(topic, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+    if steps.expect.refuses_late_end:
+        answer = eventually(
+            lambda: late if (late := steps.end(half, EndDecision.ROLLBACK)).code else None,
             within_seconds=20,
             message="the immunity window to pass",
         )
-        assert reply.code == ResponseCode.ILLEGAL_OPERATION
-    reply = wire.end(half, from_check=True)
-    assert reply.code == ResponseCode.SUCCESS
-    (copy,) = wire.until_delivered(topic, 1)
+        assert (answer.code, answer.outcome) == (ResponseCode.ILLEGAL_OPERATION, EndOutcome.REFUSED_FOR_NOW)
+    assert steps.end(half, from_check=True).outcome is EndOutcome.DONE
+    (copy,) = steps.until_delivered(topic, 1)
     assert copy.unique_key == half.unique_key
 
 
-def test_the_half_topic_is_readable_once_it_is_registered(wire: Wire, target: Target) -> None:
-    if not target.expect.has_half_topic:
-        assert wire.pull(HALF_TOPIC).code == ResponseCode.TOPIC_NOT_EXIST
+def test_the_half_topic_is_readable_once_it_is_registered(steps: Steps) -> None:
+    if not steps.expect.has_half_topic:
+        with pytest.raises(BrokerRefused) as refused:
+            steps.pull(HALF_TOPIC)
+        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
         return
-    half = wire.send_half(target.new_topic("readable"), group="PG_nobody_reads")
-    start = max(0, half.queue_offset - 1)
-    reply = eventually(
-        lambda: answer if (answer := wire.pull(HALF_TOPIC, offset=start)).code == 0 else None,
-        within_seconds=15,
-        message="the half topic to be registered by the first check round",
-    )
-    assert half.unique_key in {record.unique_key for record in decode_records(reply.body)}
+    half = steps.send_half(steps.target.new_topic("readable"), group="PG_nobody_reads")
+
+    def readable() -> PullResult | None:
+        try:
+            return steps.pull(HALF_TOPIC, half.sent.queue_offset)
+        except BrokerRefused as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return None
+
+    result = eventually(readable, within_seconds=15, message="the first check round to register the half topic")
+    assert result.records[0].unique_key == half.unique_key
+
+
+def test_a_broker_that_takes_no_transactions_says_so(steps: Steps, target: Target) -> None:
+    """rejectTransactionMessage=true."""
+    topic = target.new_topic("rejected")
+    steps.admin.update_broker_config(target.broker, {"rejectTransactionMessage": "true"})
+    try:
+        message = Message(topic=topic, body=b"half")
+        with pytest.raises(BrokerRefused) as refused:
+            steps.instance.sender(GROUP).send(message, queue=steps.queue(topic), is_half=True)
+    finally:
+        steps.admin.update_broker_config(target.broker, {"rejectTransactionMessage": "false"})
+    assert refused.value.code == ResponseCode.NO_PERMISSION
