@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.05
 _SLOW_TICK_SECONDS = 1.0
+_RETIRED_A_TICK = 500
 
 
 class Broker:
@@ -297,13 +298,13 @@ class Broker:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.transactions.write_finished_when_due()
+            self.store.retire(most=_RETIRED_A_TICK)
+            self.store.index.drain()
             self.commit()
 
     async def _slow_tick(self) -> None:
         while True:
             await asyncio.sleep(_SLOW_TICK_SECONDS)
-            self.store.retire()
-            self.store.index.drain()
             self.clients.expire(self.settings.channel_expiry_seconds)
             self.locks.expire()
             self.commit()

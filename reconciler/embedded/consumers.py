@@ -134,9 +134,12 @@ class ClientRegistry:
         member: Member,
         *,
         data: Mapping[str, Any],
-        subscriptions: Iterable[Subscription],
+        subscriptions: Iterable[Subscription] | None,
     ) -> None:
-        """A heartbeat named this consumer group (ConsumerManager.registerConsumer)."""
+        """A heartbeat named this consumer group (ConsumerManager.registerConsumer).
+
+        Without subscriptions (heartbeat V2 of 5.1+ after the first one) the known ones stay.
+        """
         found = self.consumers.setdefault(group, ConsumerGroup(name=group))
         known = found.members.get(channel)
         changed = known is None or known.client_id != member.client_id
@@ -145,16 +148,22 @@ class ClientRegistry:
         found.consume_type = str(data.get("consumeType", found.consume_type))
         found.message_model = str(data.get("messageModel", found.message_model))
         found.consume_from = str(data.get("consumeFromWhere", found.consume_from))
-        new = {subscription.topic: subscription for subscription in subscriptions}
-        if set(new) != set(found.subscriptions):
-            changed = True
-        for topic, subscription in new.items():
-            old = found.subscriptions.get(topic)
-            if old is not None and old.version > subscription.version:
-                new[topic] = old
-        found.subscriptions = new
+        if subscriptions is not None:
+            changed = self._subscribe(found, subscriptions) or changed
         if changed:
             self._on_change(found)
+
+    @staticmethod
+    def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> bool:
+        """updateSubscription: a newer version wins; True if topics were added or removed."""
+        new = {subscription.topic: subscription for subscription in subscriptions}
+        changed = set(new) != set(group.subscriptions)
+        for topic, subscription in new.items():
+            old = group.subscriptions.get(topic)
+            if old is not None and old.version > subscription.version:
+                new[topic] = old
+        group.subscriptions = new
+        return changed
 
     def unregister(self, channel: Channel, *, producer_group: str | None, consumer_group: str | None) -> None:
         """UNREGISTER_CLIENT."""

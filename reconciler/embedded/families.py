@@ -39,6 +39,8 @@ class Family:
     replies_transaction_id: bool = False  # ext field of a send reply, 5.0
     trims_properties: bool = False  # no trailing separator, MessageDecoder of 4.9
     overflow_starts_over: bool = False  # OFFSET_OVERFLOW_BADLY sends to 0 up to 4.4
+    reports_moved_offsets: bool = True  # a message in OFFSET_MOVED_EVENT, up to 4.9
+    heartbeat_flags: bool = False  # ext fields of a heartbeat's reply, 5.1
     pull_flags: bool = False  # topicSysFlag and groupSysFlag in pull replies, 5.0
     bad_queue_code: int = 1  # 5.x: INVALID_PARAMETER 29
     checks_offset_commits: bool = False  # 5.x: 17 and 26 on UPDATE_CONSUMER_OFFSET
@@ -123,6 +125,8 @@ FAMILIES: dict[str, Family] = {
             stores_trace=True,
             replies_transaction_id=True,
             trims_properties=True,
+            reports_moved_offsets=False,
+            heartbeat_flags=True,
             pull_flags=True,
             bad_queue_code=29,
             checks_offset_commits=True,

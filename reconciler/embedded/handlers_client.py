@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.consumers import Member, subscription_from_heartbeat
+from reconciler.embedded.consumers import Member, Subscription, subscription_from_heartbeat
 from reconciler.embedded.reply import BadField, Reply, text
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.codes import RETRY_TOPIC_PREFIX, ResponseCode
@@ -52,11 +52,15 @@ def heartbeat(broker: Broker, connection: Connection, request: Command) -> Reply
             connection,
             _member(client_id, request),
             data=consumer,
-            subscriptions=[
-                subscription_from_heartbeat(entry) for entry in _objects(consumer.get("subscriptionDataSet"))
-            ],
+            subscriptions=None if body.get("withoutSub") is True else _subscriptions(consumer),
         )
+    if broker.family.heartbeat_flags:
+        return Reply(fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
     return Reply()
+
+
+def _subscriptions(consumer: Mapping[str, Any]) -> list[Subscription]:
+    return [subscription_from_heartbeat(entry) for entry in _objects(consumer.get("subscriptionDataSet"))]
 
 
 def _member(client_id: str, request: Command) -> Member:

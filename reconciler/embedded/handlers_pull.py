@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.consumers import Subscription, parse_subscription
+from reconciler.embedded.handlers_client import json_body
+from reconciler.embedded.layout import Message
 from reconciler.embedded.long_polling import HeldPull
 from reconciler.embedded.queues import ConsumeQueue
 from reconciler.embedded.reply import Reply, integer, text
@@ -66,6 +68,8 @@ def _pull(broker: Broker, connection: Connection, request: Command, *, may_suspe
         )
         if broker.polling.hold(held):
             return None
+    if code == ResponseCode.PULL_OFFSET_MOVED and broker.family.reports_moved_offsets:
+        _report_moved(broker, request, read.next_offset)
     return _reply(broker, queue, read, code)
 
 
@@ -152,6 +156,33 @@ def _code(status: str, requested_offset: int) -> ResponseCode:
             return ResponseCode.PULL_OFFSET_MOVED if requested_offset else ResponseCode.PULL_NOT_FOUND
         case _:
             return ResponseCode.PULL_OFFSET_MOVED
+
+
+def _report_moved(broker: Broker, request: Command, next_offset: int) -> None:
+    """generateOffsetMovedEvent: a message about the jump, up to 4.9."""
+    group = text(request, "consumerGroup")
+    queue = {
+        "brokerName": broker.settings.broker_name,
+        "queueId": integer(request, "queueId"),
+        "topic": text(request, "topic"),
+    }
+    event = {
+        "consumerGroup": group,
+        "messageQueue": queue,
+        "offsetNew": next_offset,
+        "offsetRequest": integer(request, "queueOffset"),
+    }
+    message = Message(
+        topic="OFFSET_MOVED_EVENT",
+        queue_id=0,
+        body=json_body(event),
+        born_timestamp_ms=broker.clock.now_ms(),
+        born_host=broker.store.store_host,
+    )
+    waits = {"WAIT": "true"} if broker.family.has_half_topic else {}
+    trimmed = broker.family.trims_properties
+    message.put_properties(trimmed=trimmed, TAGS=group, DELAY="0", KEYS=group, **waits)
+    broker.store.append(message)
 
 
 def _reply(broker: Broker, queue: ConsumeQueue, read: _Read, code: int) -> Reply:

@@ -6,6 +6,7 @@ Confined to the broker's loop.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
@@ -31,20 +32,21 @@ class Found:
 
 
 class KeyIndex:
-    """Hash -> log offsets. Entries become visible ``lag`` seconds after the message was stored."""
+    """Hash -> log offsets. An entry becomes visible ``lag_seconds()`` after its message was stored."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, lag_seconds: Callable[[], float]) -> None:
         self._clock = clock
-        self._entries: dict[int, deque[tuple[int, int]]] = {}
+        self._lag_seconds = lag_seconds
+        self._entries: dict[int, list[tuple[int, int]]] = {}
         self._pending: deque[tuple[float, list[int], int, int]] = deque()
         self._began_ms: int | None = None
         self._last = (0, 0)
 
-    def add(self, hashes: list[int], physical_offset: int, store_timestamp_ms: int, lag_seconds: float) -> None:
+    def add(self, hashes: list[int], physical_offset: int, store_timestamp_ms: int) -> None:
         """Indexes one record under its hashes."""
-        if lag_seconds > 0 or self._pending:
-            visible_at = self._clock.monotonic_seconds() + lag_seconds
-            self._pending.append((visible_at, hashes, physical_offset, store_timestamp_ms))
+        if self._pending or self._lag_seconds() > 0:
+            stored_at = self._clock.monotonic_seconds()
+            self._pending.append((stored_at, hashes, physical_offset, store_timestamp_ms))
         else:
             self._insert(hashes, physical_offset, store_timestamp_ms)
 
@@ -53,18 +55,21 @@ class KeyIndex:
             self._began_ms = store_timestamp_ms
         # IndexFile.putKey stores whole seconds since the file's begin.
         seconds = max(0, store_timestamp_ms - self._began_ms) // 1000
-        found_ms = self._began_ms + seconds * 1000
+        entry = (physical_offset, self._began_ms + seconds * 1000)
         for value in hashes:
             entries = self._entries.get(value)
             if entries is None:
-                entries = self._entries[value] = deque()
-            entries.append((physical_offset, found_ms))
+                self._entries[value] = [entry]
+            else:
+                entries.append(entry)
         self._last = (store_timestamp_ms, physical_offset)
 
     def drain(self) -> None:
         """Makes the entries visible whose lag is over, in the order of the log."""
-        now = self._clock.monotonic_seconds()
-        while self._pending and self._pending[0][0] <= now:
+        if not self._pending:
+            return
+        newest = self._clock.monotonic_seconds() - self._lag_seconds()
+        while self._pending and self._pending[0][0] <= newest:
             _, hashes, physical_offset, store_timestamp_ms = self._pending.popleft()
             self._insert(hashes, physical_offset, store_timestamp_ms)
 
@@ -86,7 +91,7 @@ class KeyIndex:
         for value in hashes:
             entries = self._entries.get(value)
             while entries and entries[0][0] <= physical_offset:
-                entries.popleft()
+                del entries[0]
             if entries is not None and not entries:
                 del self._entries[value]
 

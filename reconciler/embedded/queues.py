@@ -89,11 +89,6 @@ class QueueTable:
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 
-    def forget_below(self, physical_offset: int) -> None:
-        """Retention: records below this log offset are gone."""
-        for queue in self._queues.values():
-            queue.forget_below(physical_offset)
-
     def __iter__(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
         for (topic, queue_id), queue in self._queues.items():
             yield topic, queue_id, queue

@@ -31,7 +31,7 @@ from reconciler.embedded.queues import ConsumeQueue, QueueTable
 from reconciler.embedded.settings import BrokerSettings
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_KEPT_SHARE = 0.95  # over a cap, the oldest are deleted until this share of it is left
+_RETIRED_AT_ONCE = 8  # by one append above a cap
 
 
 class MessageStore:
@@ -49,11 +49,10 @@ class MessageStore:
         self._family = family
         self._settings = settings
         self._clock = clock
-        self._faults = faults
         self._log = log
         self.store_host = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
         self.queues = QueueTable()
-        self.index = KeyIndex(clock)
+        self.index = KeyIndex(clock, lambda: faults.index_lag_seconds)
         self._records: dict[int, bytes] = {}
         self._order: deque[int] = deque()
         self._bytes = 0
@@ -79,9 +78,9 @@ class MessageStore:
         record = encode(message)
         if self._log is not None:
             self._log.append_message(record, message.physical_offset)
-        self._file_away(message, record, self._faults.index_lag_seconds)
-        if self._bytes > self._settings.max_stored_bytes or len(self._order) > self._settings.max_stored_messages:
-            self.retire(to_share=_KEPT_SHARE)
+        self._file_away(message, record)
+        if self._is_over_a_cap():
+            self.retire(most=_RETIRED_AT_ONCE)
         return message
 
     def _delay(self, message: Message) -> None:
@@ -102,7 +101,7 @@ class MessageStore:
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
 
-    def _file_away(self, message: Message, record: bytes, lag_seconds: float) -> None:
+    def _file_away(self, message: Message, record: bytes) -> None:
         self._records[message.physical_offset] = record
         self._order.append(message.physical_offset)
         self._bytes += len(record)
@@ -117,7 +116,7 @@ class MessageStore:
         if self._is_indexed(transaction):
             hashes = index_keys(message, unique_key=self._family.indexes_unique_key)
             if hashes:
-                self.index.add(hashes, message.physical_offset, message.store_timestamp_ms, lag_seconds)
+                self.index.add(hashes, message.physical_offset, message.store_timestamp_ms)
 
     def _code_of(self, message: Message) -> int:
         if message.topic != SCHEDULE_TOPIC:
@@ -137,7 +136,7 @@ class MessageStore:
         message = decode(record)
         if message.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
             self.queues.queue(message.topic, message.queue_id).skip_to(message.queue_offset)
-        self._file_away(message, record, 0.0)
+        self._file_away(message, record)
         if self._log is not None:
             self._log.note_recovered(message.physical_offset)
 
@@ -177,23 +176,25 @@ class MessageStore:
         return offset_message_id(message.store_host, message.physical_offset)
 
     # -- retention ---------------------------------------------------------------------------------
-    def retire(self, *, to_share: float = 1.0) -> int:
-        """Deletes what is older than the retention or above the caps; returns how many messages went."""
+    def _is_over_a_cap(self) -> bool:
         settings = self._settings
-        oldest_ms = self._clock.now_ms() - round(settings.retention_seconds * 1000)
-        bytes_cap, count_cap = settings.max_stored_bytes * to_share, settings.max_stored_messages * to_share
+        return self._bytes > settings.max_stored_bytes or len(self._order) > settings.max_stored_messages
+
+    def retire(self, *, most: int | None = None) -> int:
+        """Deletes what is older than the retention or above the caps, oldest first; returns how many went.
+
+        At most ``most`` in one call, because nothing else is answered meanwhile.
+        """
+        oldest_ms = self._clock.now_ms() - round(self._settings.retention_seconds * 1000)
         retired = 0
-        while self._order:
+        while self._order and (most is None or retired < most):
             record = self._records[self._order[0]]
-            over = self._bytes > bytes_cap or len(self._order) > count_cap
-            if not over and store_timestamp_of(record) >= oldest_ms:
+            if not self._is_over_a_cap() and store_timestamp_of(record) >= oldest_ms:
                 break
             self._drop_oldest(record)
             retired += 1
-        if retired:
-            self.queues.forget_below(self.first_offset)
-            if self._log is not None:
-                self._log.forget_below(self.first_offset)
+        if retired and self._log is not None:
+            self._log.forget_below(self.first_offset)
         return retired
 
     def _drop_oldest(self, record: bytes) -> None:
@@ -202,3 +203,4 @@ class MessageStore:
         self._bytes -= len(record)
         message = decode(record)
         self.index.forget(index_keys(message, unique_key=self._family.indexes_unique_key), physical_offset)
+        self.queues.queue(message.topic, message.queue_id).forget_below(physical_offset + 1)

@@ -75,6 +75,23 @@ class RawClient:
         self._socket.sendall(encode_frame(command))
         return self._opaque
 
+    def send_bytes(self, frame: bytes) -> None:
+        self._socket.sendall(frame)
+
+    def raw_answer(self) -> bytes:
+        """The next frame as it came, without its length word; only on a connection that used nothing else."""
+        length = int.from_bytes(self._exactly(4), "big")
+        return self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self._socket.recv(count - len(data))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            data += part
+        return data
+
     def answer(self, opaque: int, within_seconds: float = 10.0) -> Command | None:
         """The response to a request; None if none came in time. ConnectionError if the broker hung up."""
         deadline = time.monotonic() + within_seconds

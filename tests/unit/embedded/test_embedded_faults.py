@@ -1,0 +1,175 @@
+"""Every fault knob does what it says, once and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.embedded.faults import FOREVER, Faults
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.errors import InvalidValue
+from tests.polling import eventually
+from tests.unit.embedded.raw_client import TOPIC, RawClient, end_fields
+
+SHORT_SECONDS = 0.2
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[RawClient]:
+    with RawClient(broker.address) as connected:
+        yield connected
+
+
+def lost(client: RawClient, fields: dict[str, object]) -> bool:
+    opaque = client.send(37, {name: str(value) for name, value in fields.items()})
+    return client.answer(opaque, SHORT_SECONDS) is None
+
+
+def test_only_the_nth_end_is_dropped(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.drop_nth_end(2)
+    halves = [client.send_half(UNIQ_KEY=f"K{number}") for number in range(3)]
+    assert [lost(client, end_fields(half, 8)) for half in halves] == [False, True, False]
+    assert [message.properties["UNIQ_KEY"] for message in broker.stored(TOPIC)] == ["K0", "K2"]
+    assert broker.faults.counts["drop_end"] == 1
+
+
+def test_every_end_of_a_key_is_dropped(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.drop_end_of("K1", "order-2")
+    by_unique_key = client.send_half(UNIQ_KEY="K1")
+    by_business_key = client.send_half(UNIQ_KEY="K2", KEYS="order-2 customer-1")
+    other = client.send_half(UNIQ_KEY="K3", KEYS="order-3")
+    assert lost(client, end_fields(by_unique_key, 8))
+    assert lost(client, end_fields(by_unique_key, 12))
+    assert lost(client, end_fields(by_business_key, 8))
+    assert not lost(client, end_fields(other, 8))
+
+
+def test_a_one_way_end_is_dropped_without_a_trace(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.drop_ends(1)
+    half = client.send_half(UNIQ_KEY="K1")
+    fields = {name: str(value) for name, value in end_fields(half, 8).items()}
+    client.send(37, fields, flag=2)
+    client.send(37, fields, flag=2)
+    assert len(eventually(lambda: broker.stored(TOPIC), within_seconds=5)) == 1
+    assert client.call(30, topic=TOPIC, queueId=0).fields["offset"] == "1"
+
+
+def test_an_end_can_be_late(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.delay_ends(0.3, count=1)
+    half = client.send_half(UNIQ_KEY="K1")
+    opaque = client.send(37, {name: str(value) for name, value in end_fields(half, 8).items()})
+    assert client.answer(opaque, 0.05) is None
+    assert broker.stored(TOPIC) == []
+    answer = client.answer(opaque, 5)
+    assert answer is not None
+    assert answer.code == 0
+    assert len(broker.stored(TOPIC)) == 1
+
+
+def test_an_end_can_cost_the_connection(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.close_on_end()
+    half = client.send_half(UNIQ_KEY="K1")
+    with pytest.raises(ConnectionError):
+        client.end(half)
+    with RawClient(broker.address) as again:
+        assert again.end(half).code == 0
+
+
+def test_sends_are_refused_as_busy_so_often(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.busy(count=2)
+    assert [client.send_message().code for _ in range(3)] == [2, 2, 0]
+
+
+def test_ends_are_refused_as_busy_for_a_while(broker: EmbeddedBroker, client: RawClient) -> None:
+    half = client.send_half(UNIQ_KEY="K1")
+    broker.faults.busy(37, seconds=0.3)
+    assert client.end(half).code == 2
+    assert client.send_message().code == 0
+    assert eventually(lambda: client.end(half).code == 0, within_seconds=5)
+
+
+def test_a_reply_can_be_lost_after_the_work_was_done(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.lose_replies(37)
+    half = client.send_half(UNIQ_KEY="K1")
+    assert lost(client, end_fields(half, 8))
+    assert len(broker.stored(TOPIC)) == 1
+
+
+def test_a_hung_broker_answers_nothing_and_recovers(broker: EmbeddedBroker, client: RawClient) -> None:
+    broker.faults.stop_answering()
+    assert client.answer(client.send(26, {}), SHORT_SECONDS) is None
+    broker.faults.clear()
+    assert client.call(26).code == 0
+
+
+def test_the_index_lags_and_catches_up(broker: EmbeddedBroker, client: RawClient) -> None:
+    client.send_message(UNIQ_KEY="BEFORE")
+    broker.faults.lag_index(3600)
+    client.send_message(UNIQ_KEY="AFTER")
+    assert len(client.found(TOPIC, "BEFORE")) == 1
+    assert client.query(TOPIC, "AFTER").code == 22
+    assert client.pull().fields["nextBeginOffset"] == "2"  # only the index is late
+    broker.faults.clear()
+    assert len(client.found(TOPIC, "AFTER")) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("FLUSH_DISK_TIMEOUT", 10), ("FLUSH_SLAVE_TIMEOUT", 12), ("SLAVE_NOT_AVAILABLE", 11)]
+)
+def test_a_flush_status_means_stored_but_not_safe(
+    broker: EmbeddedBroker, client: RawClient, status: str, code: int
+) -> None:
+    broker.faults.answer_flush(status, count=1)
+    half = client.send_half(UNIQ_KEY="K1")
+    assert half.code == code
+    assert client.end(half).code == 0
+    assert client.send_message().code == 0
+
+
+def test_a_full_disk_refuses_sends_and_commits(broker: EmbeddedBroker, client: RawClient) -> None:
+    half = client.send_half(UNIQ_KEY="K1")
+    broker.faults.fill_disk()
+    assert client.send_message().code == 14
+    assert client.end(half).code == 14
+    broker.faults.fill_disk(0)
+    assert client.end(half).code == 0
+    assert len(broker.stored(TOPIC)) == 1
+
+
+def test_transactional_messages_can_be_forbidden() -> None:
+    settings = BrokerSettings(reject_transaction_message=True)
+    with EmbeddedBroker(settings=settings) as broker, RawClient(broker.address) as client:
+        assert client.send_half(UNIQ_KEY="K1").code == 16
+        assert client.send_message().code == 0
+        assert client.call(25, b"rejectTransactionMessage=false\n").code == 0
+        assert client.send_half(UNIQ_KEY="K1").code == 0
+
+
+def test_knobs_are_turned_over_the_wire_too(broker: EmbeddedBroker, client: RawClient) -> None:
+    assert client.call(25, b"fault.busy=1\ntransactionTimeOut=1500\n").code == 0
+    assert client.send_message().code == 2
+    assert b"transactionTimeOut=1500\n" in client.call(26).body
+    refused = client.call(25, b"fault.nonsense=1\n")
+    assert refused.code == 1
+    assert refused.remark is not None
+    assert "drop_nth_end" in refused.remark
+
+
+@pytest.mark.parametrize(("knob", "value"), [("nonsense", "1"), ("drop_ends", "x"), ("answer_flush", "FINE")])
+def test_a_knob_that_cannot_work_is_named(knob: str, value: str) -> None:
+    with pytest.raises(InvalidValue):
+        Faults().apply(knob, value)
+
+
+def test_every_knob_can_be_turned_by_name() -> None:
+    for knob in Faults.KNOBS:
+        Faults().apply(knob, "FLUSH_DISK_TIMEOUT" if knob == "answer_flush" else "1")
+    assert FOREVER == -1
