@@ -178,9 +178,13 @@ class Sender:
         if len(body) > MAXIMUM_BODY_BYTES:
             raise UsageError(f"a batch of {len(body)} bytes is larger than {MAXIMUM_BODY_BYTES}")
         target = queue or self._choose(topic, set(), is_again=False)
+        address = self._address(target)
+        if not self._families.facts(address).has_batch_send:
+            remark = "this broker is older than 4.1 and takes no batches"
+            raise BrokerRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, request=f"batch to {topic}")
         fields = self._fields(target, "", flag=0, system_flag=0, is_batch=True)
         command = _v2(RequestCode.SEND_BATCH_MESSAGE, fields, body)
-        answer = self._client.request(self._address(target), command, timeout_seconds=timeout_seconds)
+        answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
         _require_stored(answer, f"batch to {target.topic}")
         ids = answer.fields.get("msgId", "").split(",")
         if len(ids) != len(keys):
