@@ -1,0 +1,112 @@
+"""Shard memories to be tested alike: in memory, over fakeredis, over redis-server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import redis
+
+from reconciler.clock import ManualClock
+from reconciler.contract.keyspace import ShardKeys, offsets_field
+from reconciler.contract.subscription import Shard
+from reconciler.contract.unique_key import key_of, member_of
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.round_leases import RedisRoundLeases
+from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.ports import AnnouncementQueue, RoundLeases, ShardMemory
+
+QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
+
+
+class Shards(Protocol):
+    """A shard memory with the hands of its other users: announcement consumer, recorder, and bad luck."""
+
+    @property
+    def memory(self) -> ShardMemory: ...
+
+    @property
+    def leases(self) -> RoundLeases: ...
+
+    def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None: ...
+
+    def consume(self, shard: Shard, keys: Iterable[str]) -> None: ...
+
+    def pending(self, shard: Shard) -> dict[str, int]: ...
+
+    def half(self, shard: Shard) -> set[str]: ...
+
+    def wipe(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    store: MemoryShards
+    clock: ManualClock
+
+    @property
+    def memory(self) -> ShardMemory:
+        return self.store
+
+    @property
+    def leases(self) -> RoundLeases:
+        return self.store
+
+    def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
+        expected = self.store.position(shard, QUEUE)
+        assert self.store.admit(shard, QUEUE, expected=expected, following=following, unique_keys=list(keys)).admitted
+
+    def consume(self, shard: Shard, keys: Iterable[str]) -> None:
+        self.store._memory(shard).commit[0].update(keys)
+
+    def pending(self, shard: Shard) -> dict[str, int]:
+        return dict(self.store._memory(shard).pending)
+
+    def half(self, shard: Shard) -> set[str]:
+        return set(self.store._memory(shard).half)
+
+    def wipe(self) -> None:
+        self.store.wipe()
+
+
+@dataclass(frozen=True, slots=True)
+class InRedis:
+    """`client` is used for the other users' commands; `clients` by the code under test."""
+
+    client: redis.Redis
+    clients: RedisClients
+    commit_generations: int = 2
+
+    @property
+    def memory(self) -> ShardMemory:
+        return RedisShardMemory(self.clients, commit_generations=self.commit_generations)
+
+    @property
+    def leases(self) -> RoundLeases:
+        return RedisRoundLeases(self.clients.short)
+
+    def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
+        names, members = ShardKeys(shard), [member_of(key) for key in keys]
+        with self.client.pipeline(transaction=True) as pipe:
+            if members:
+                pipe.sadd(names.half, *members)
+            pipe.hset(names.offsets, offsets_field(QUEUE.broker, QUEUE.queue_id), following)
+            pipe.execute()
+
+    def consume(self, shard: Shard, keys: Iterable[str]) -> None:
+        members = [member_of(key) for key in keys]
+        if members:
+            self.client.sadd(ShardKeys(shard).commit, *members)
+
+    def pending(self, shard: Shard) -> dict[str, int]:
+        found: Any = self.client.zrange(ShardKeys(shard).pending, 0, -1, withscores=True)
+        return {key_of(member): int(score) for member, score in found}
+
+    def half(self, shard: Shard) -> set[str]:
+        found: Any = self.client.smembers(ShardKeys(shard).half)
+        return {key_of(member) for member in found}
+
+    def wipe(self) -> None:
+        self.client.flushall()

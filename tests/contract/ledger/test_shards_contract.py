@@ -1,0 +1,240 @@
+"""ports.ShardMemory and ports.RoundLeases on every backend: one round moves exactly what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import fakeredis
+import pytest
+import redis
+
+from reconciler.clock import ManualClock
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.errors import InvariantViolation
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ports import PendingKey, RoundCounts, RoundDone
+from tests.contract.ledger.rows import key, new_environment, shard
+from tests.contract.ledger.shards import InMemory, InRedis, Shards
+
+BACKENDS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)]
+
+
+@pytest.fixture(params=BACKENDS)
+def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
+    """An empty memory."""
+    if request.param == "memory":
+        clock = ManualClock()
+        yield InMemory(MemoryShards(clock), clock)
+    elif request.param == "fakeredis":
+        with fakeredis.FakeRedis() as client:
+            yield InRedis(client, RedisClients(rounds=client, short=client))
+    else:
+        server = request.getfixturevalue("shared_redis_server")
+        clients = open_redis(server.url)
+        with redis.Redis.from_url(server.url) as client:
+            yield InRedis(client, clients)
+            client.flushall()
+        clients.close()
+
+
+OF = shard(new_environment())
+
+
+def keys(*numbers: int) -> list[str]:
+    return [key(number) for number in numbers]
+
+
+def run(shards: Shards) -> RoundDone:
+    memory = shards.memory
+    done = memory.take_round(OF, epoch=memory.begin_epoch(OF))
+    assert done is not None
+    return done
+
+
+def test_a_new_memory_has_no_epoch_and_generation_zero(shards: Shards) -> None:
+    state = shards.memory.state(OF)
+    assert (state.epoch, state.generation) == (None, 0)
+    assert state.now_ms > 1_600_000_000_000
+    assert shards.memory.pending_size(OF) == (0, None)
+    assert shards.memory.due(OF, first_seen_until_ms=state.now_ms, limit=10) == []
+
+
+def test_the_epoch_is_written_once_and_names_the_environment(shards: Shards) -> None:
+    first = shards.memory.begin_epoch(OF)
+    assert first.startswith(f"{OF.subscription.environment}:")
+    assert len(first) > len(OF.subscription.environment) + 8
+    assert shards.memory.begin_epoch(OF) == first
+    assert shards.memory.state(OF).epoch == first
+
+
+def test_a_round_counts_what_it_moved(shards: Shards) -> None:
+    shards.announce(OF, keys(1, 2, 3), following=5)
+    shards.consume(OF, keys(2))
+    first = run(shards)
+    assert (first.generation, first.offsets) == (1, {"broker-a/3": 5})
+    assert first.counts == RoundCounts(
+        announced=3, matched=1, pending_before=0, pending_added=2, pending_matched=0, pending_after=2
+    )
+    assert shards.pending(OF) == {key(1): first.at_ms, key(3): first.at_ms}
+    assert shards.half(OF) == set()
+
+    shards.announce(OF, keys(3, 4, 5), following=9)
+    shards.consume(OF, keys(1, 5))
+    second = run(shards)
+    assert (second.generation, second.offsets) == (2, {"broker-a/3": 9})
+    assert second.counts == RoundCounts(
+        announced=3, matched=1, pending_before=2, pending_added=1, pending_matched=1, pending_after=2
+    )
+    assert shards.pending(OF) == {key(3): first.at_ms, key(4): second.at_ms}, "an age never starts again"
+    assert shards.memory.state(OF).generation == 2
+    assert shards.memory.pending_size(OF) == (2, first.at_ms)
+
+
+def test_an_empty_round_moves_the_fence_only(shards: Shards) -> None:
+    assert run(shards).counts == RoundCounts(
+        announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0
+    )
+    assert run(shards).generation == 2
+
+
+def test_a_consumption_matches_announcements_of_two_more_rounds_and_then_is_forgotten(shards: Shards) -> None:
+    shards.consume(OF, keys(1, 2, 3))
+    run(shards)
+    shards.announce(OF, keys(1), following=1)
+    assert run(shards).counts.matched == 1
+    shards.announce(OF, keys(2), following=2)
+    assert run(shards).counts.matched == 1
+    shards.announce(OF, keys(3), following=3)
+    assert run(shards).counts.pending_added == 1, "costs an inbox look-up only"
+
+
+def test_a_late_consumption_takes_its_key_out_of_pending(shards: Shards) -> None:
+    shards.announce(OF, keys(1), following=1)
+    run(shards)
+    run(shards)
+    shards.consume(OF, keys(1))
+    assert run(shards).counts.pending_matched == 1
+    assert shards.pending(OF) == {}
+
+
+def test_a_round_of_another_epoch_does_not_run(shards: Shards) -> None:
+    shards.announce(OF, keys(1), following=1)
+    shards.memory.begin_epoch(OF)
+    assert shards.memory.take_round(OF, epoch=f"{OF.subscription.environment}:other") is None
+    assert shards.half(OF) == set(keys(1))
+    assert shards.memory.state(OF).generation == 0
+
+
+def test_a_round_without_an_epoch_does_not_run(shards: Shards) -> None:
+    shards.announce(OF, keys(1), following=1)
+    assert shards.memory.take_round(OF, epoch=f"{OF.subscription.environment}:gone") is None
+    assert shards.half(OF) == set(keys(1))
+
+
+def test_a_wiped_memory_shows_in_epoch_and_generation(shards: Shards) -> None:
+    shards.announce(OF, keys(1), following=1)
+    before = run(shards)
+    shards.wipe()
+    state = shards.memory.state(OF)
+    assert (state.epoch, state.generation) == (None, 0)
+    assert shards.memory.take_round(OF, epoch=before.epoch) is None
+    assert shards.memory.begin_epoch(OF) != before.epoch
+
+
+def test_times_of_rounds_never_run_backwards(shards: Shards) -> None:
+    memory = shards.memory
+    epoch = memory.begin_epoch(OF)
+    ahead = memory.state(OF).now_ms + 3_600_000
+    first = memory.take_round(OF, epoch=epoch, not_before_ms=ahead)
+    second = memory.take_round(OF, epoch=epoch)
+    assert first is not None
+    assert second is not None
+    assert (first.at_ms, second.at_ms) == (ahead, ahead + 1)
+
+
+def test_due_keys_come_oldest_first_with_ties_by_key_and_page_without_gaps(shards: Shards) -> None:
+    memory = shards.memory
+    epoch = memory.begin_epoch(OF)
+    first_batch, second_batch = keys(*range(50, 150)), keys(*range(0, 50))
+    shards.announce(OF, first_batch, following=1)
+    first = memory.take_round(OF, epoch=epoch)
+    shards.announce(OF, second_batch, following=2)
+    second = memory.take_round(OF, epoch=epoch)
+    assert first is not None
+    assert second is not None
+    expected = [(first.at_ms, k) for k in first_batch] + [(second.at_ms, k) for k in second_batch]
+
+    for page_size in (1, 7, 50, 150, 1_000):
+        found: list[PendingKey] = []
+        while page := memory.due(
+            OF, first_seen_until_ms=second.at_ms, limit=page_size, after=found[-1] if found else None
+        ):
+            assert len(page) <= page_size
+            found += page
+        assert [(one.first_seen_ms, one.unique_key) for one in found] == expected
+
+    assert len(memory.due(OF, first_seen_until_ms=second.at_ms - 1, limit=1_000)) == 100
+    assert len(memory.due(OF, first_seen_until_ms=first.at_ms, limit=1_000)) == 100
+    assert memory.due(OF, first_seen_until_ms=first.at_ms - 1, limit=1_000) == []
+    assert memory.due(OF, first_seen_until_ms=second.at_ms, limit=0) == []
+
+
+@pytest.mark.parametrize("gone", [[3], [0, 1, 2, 3], [4], list(range(10))])
+def test_paging_goes_on_after_a_key_that_is_gone(shards: Shards, gone: list[int]) -> None:
+    shards.announce(OF, keys(*range(10)), following=1)
+    done = run(shards)
+    shards.memory.forget(OF, keys(*gone))
+    after = PendingKey(unique_key=key(3), first_seen_ms=done.at_ms)
+    page = shards.memory.due(OF, first_seen_until_ms=done.at_ms, limit=100, after=after)
+    assert [one.unique_key for one in page] == [key(n) for n in range(4, 10) if n not in gone]
+    late = PendingKey(unique_key=key(3), first_seen_ms=done.at_ms + 1)
+    assert shards.memory.due(OF, first_seen_until_ms=done.at_ms, limit=100, after=late) == []
+
+
+def test_forgetting_counts_what_was_there(shards: Shards) -> None:
+    shards.announce(OF, keys(*range(2_500)), following=1)
+    run(shards)
+    assert shards.memory.forget(OF, keys(*range(1, 2_400), 9_999)) == 2_399
+    assert shards.memory.forget(OF, keys(1)) == 0
+    assert shards.memory.forget(OF, []) == 0
+    assert shards.memory.pending_size(OF)[0] == 101
+
+
+def test_shards_and_environments_do_not_mix(shards: Shards) -> None:
+    shards.announce(OF, keys(1), following=1)
+    run(shards)
+    for other in (shard(OF.subscription.environment, 4), shard("elsewhere", 3)):
+        assert shards.memory.pending_size(other) == (0, None)
+        assert shards.memory.state(other).epoch is None
+
+
+def test_a_foreign_epoch_stops_the_shard(shards: Shards) -> None:
+    if isinstance(shards, InMemory):
+        shards.store._memory(OF).epoch = "staging:1"
+    else:
+        assert isinstance(shards, InRedis)
+        shards.client.set(ShardKeys(OF).epoch, "staging:1")
+    shards.announce(OF, keys(1), following=1)
+    with pytest.raises(InvariantViolation, match="staging"):
+        shards.memory.state(OF)
+    with pytest.raises(InvariantViolation, match="staging"):
+        shards.memory.begin_epoch(OF)
+    with pytest.raises(InvariantViolation, match="staging"):
+        shards.memory.take_round(OF, epoch="staging:1")
+    assert shards.half(OF) == set(keys(1))
+
+
+# ---- leases
+
+
+def test_one_token_holds_a_lease_and_only_it_renews_and_releases(shards: Shards) -> None:
+    leases = shards.leases
+    assert leases.take(OF, token="a", lease_seconds=60)
+    assert not leases.take(OF, token="b", lease_seconds=60)
+    assert leases.take(OF, token="a", lease_seconds=60), "renewing"
+    leases.release(OF, token="b")
+    assert not leases.take(OF, token="b", lease_seconds=60)
+    leases.release(OF, token="a")
+    assert leases.take(OF, token="b", lease_seconds=60)
+    assert leases.take(shard(OF.subscription.environment, 4), token="a", lease_seconds=60)
