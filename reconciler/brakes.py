@@ -1,0 +1,120 @@
+"""Brakes of step 10: a token bucket per topic, and the circuit breaker.
+
+Buckets live in memory: a restart refills them, nothing else. The breaker's state lives in the ledger (a hold of
+kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import HoldKind
+from reconciler.events import BreakerClosed, BreakerOpened, EventSink
+from reconciler.ports import Holds
+
+#: Ladders that must have reached the half's rung before their share of "nothing anywhere" means anything.
+ABSENT_LADDERS_MIN = 50
+ABSENT_SHARE_MAX = 0.2
+CALM_ROUNDS_TO_CLOSE = 3
+
+
+class TokenBucket:
+    """Lets `rate_per_second` through on average and `burst` at once. Confined to one thread."""
+
+    def __init__(self, rate_per_second: float, *, burst: float) -> None:
+        self._rate = rate_per_second
+        self._burst = burst
+        self._tokens = burst
+        self._at_seconds: float | None = None
+
+    def available(self, now_seconds: float) -> int:
+        """Whole tokens at a monotonic time; never negative."""
+        if self._at_seconds is not None:
+            self._tokens = min(self._burst, self._tokens + (now_seconds - self._at_seconds) * self._rate)
+        self._at_seconds = now_seconds
+        # The tiny amount forgives the rounding of many small refills.
+        return max(0, int(self._tokens + 1e-9))
+
+    def take(self, now_seconds: float) -> bool:
+        """Takes one token; False if there is none."""
+        if self.available(now_seconds) < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def charge(self, tokens: float) -> None:
+        """Takes tokens after the fact; the bucket may go into debt, which later refills pay first."""
+        self._tokens -= tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundLoad:
+    """What a subscription's round showed."""
+
+    announced: int
+    #: Candidates that became due in this round.
+    became_due: int
+    #: Ladders that asked for the half, and those of them that found nothing anywhere.
+    ladders: int
+    ladders_absent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerRules:
+    """When the breaker opens."""
+
+    candidates_min: int = 1_000
+    share: float = 0.05
+
+    def ceiling(self, announced: int) -> float:
+        """Candidates that may become due in one round: more open the breaker."""
+        return max(float(self.candidates_min), self.share * announced)
+
+    def too_many(self, became_due: int, *, announced: int) -> str | None:
+        """Why the number of due candidates opens the breaker; None if it does not."""
+        ceiling = self.ceiling(announced)
+        if became_due > ceiling:
+            return f"{became_due} candidates became due in one round, more than {ceiling:g}"
+        return None
+
+    def too_absent(self, ladders: int, ladders_absent: int) -> str | None:
+        """Why the share of messages that are nowhere opens the breaker; None if it does not."""
+        if ladders >= ABSENT_LADDERS_MIN and ladders_absent > ABSENT_SHARE_MAX * ladders:
+            return f"{ladders_absent} of {ladders} messages were found nowhere: rather the look-ups are wrong"
+        return None
+
+
+class CircuitBreaker:
+    """Freezes the repairs of a topic by a hold of kind BREAKER. Confined to the thread of the rounds."""
+
+    def __init__(self, *, holds: Holds, rules: BreakerRules, owner: str, events: EventSink) -> None:
+        self._holds = holds
+        self.rules = rules
+        self._owner = owner
+        self._events = events
+        self._calm: dict[Subscription, int] = {}
+
+    def open_if(self, subscription: Subscription, reason: str | None) -> None:
+        """Opens for a reason; None does nothing."""
+        if reason is None:
+            return
+        self._calm[subscription] = 0
+        if self._holds.place(
+            subscription.environment, subscription.topic, HoldKind.BREAKER, by=self._owner, reason=reason
+        ):
+            self._events.emit(
+                BreakerOpened(environment=subscription.environment, topic=subscription.topic, reason=reason)
+            )
+
+    def round_ended(self, subscription: Subscription, load: RoundLoad, *, siblings: Sequence[Subscription]) -> None:
+        """Counts calm rounds; closes when every subscription of the topic had three in a row."""
+        storm = self.rules.too_many(load.became_due, announced=load.announced) or self.rules.too_absent(
+            load.ladders, load.ladders_absent
+        )
+        self._calm[subscription] = 0 if storm else self._calm.get(subscription, 0) + 1
+        if min(self._calm.get(sibling, 0) for sibling in siblings) < CALM_ROUNDS_TO_CLOSE:
+            return
+        if self._holds.lift(subscription.environment, subscription.topic, HoldKind.BREAKER):
+            self._events.emit(BreakerClosed(environment=subscription.environment, topic=subscription.topic))

@@ -1,0 +1,246 @@
+"""Step 8: which pending keys are looked at in this round. The gate is asked before any per-key question.
+
+A key is due when it is older than the grace period and the group has consumed everything that was stored before it
+(watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
+are still found; and whatever has waited for a quarter of the brokers' retention is looked at in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.contract.subscription import Shard
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX
+from reconciler.contract.verdicts import Verdict
+from reconciler.dossier import PAGE_KEYS, Dossier
+from reconciler.evidence import Watermark, WatermarkState
+from reconciler.plan import SubscriptionPlan
+from reconciler.ports import Candidate, Candidates, PendingKey, ShardMemory
+
+#: Sorts behind every other key, as text and as bytes.
+_LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionRules:
+    """How many and how careful."""
+
+    skew_margin_seconds: float = 10.0
+    #: Keys verified in one round of a subscription.
+    candidates_max: int = 2_000
+    #: Pending keys walked through in one round: those that the ledger knows already are skipped.
+    scan_max: int = 20_000
+    #: fileReservedTime of the brokers.
+    retention_seconds: float = 72 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Up to which first-seen time keys may be judged."""
+
+    #: "open", "shut" or "unknown".
+    state: str
+    detail: str
+    #: Keys first seen at or before this are due.
+    due_until_ms: int
+    #: Keys first seen at or before this are older than the grace period: the trickle takes from them.
+    old_until_ms: int
+
+    def lets_through(self, first_seen_ms: int) -> bool:
+        """True if a key may be judged."""
+        return first_seen_ms <= self.due_until_ms
+
+
+def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules: SelectionRules) -> Gate:
+    """due = score + grace <= now and watermark > score + skew_margin, or a quarter of the retention has passed."""
+    old_until = now_ms - round(plan.grace_period_seconds * 1000)
+    expiring_until = min(old_until, now_ms - round(rules.retention_seconds * 1000 / 4))
+    if watermark.state is WatermarkState.UNKNOWN:
+        return Gate(state="unknown", detail=watermark.detail, due_until_ms=expiring_until, old_until_ms=old_until)
+    consumed_until = watermark.at_ms - round(rules.skew_margin_seconds * 1000) - 1
+    if consumed_until >= old_until:
+        return Gate(state="open", detail=watermark.detail, due_until_ms=old_until, old_until_ms=old_until)
+    due_until = max(consumed_until, expiring_until)
+    return Gate(state="shut", detail=watermark.detail, due_until_ms=due_until, old_until_ms=old_until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a round looks at."""
+
+    #: Keys to be verified in full.
+    due: tuple[Dossier, ...]
+    #: Keys behind the shut gate: as many as the trickle allows.
+    trickle: tuple[Dossier, ...]
+    #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
+    closed: Mapping[Shard, Sequence[str]]
+    #: Keys that became due since the last round of this process and that the ledger did not know.
+    became_due: int
+
+
+def is_closed(candidate: Candidate) -> bool:
+    """True if the key may leave pending without another look.
+
+    REJECTED is looked at again whenever the key is announced again: who announces somebody's key before its commit
+    must not hide the loss that may follow.
+    """
+    return candidate.state is not CandidateState.OPEN and candidate.verdict is not Verdict.REJECTED
+
+
+class CandidateSelector:
+    """Walks pending and the ledger's open rows within bounds. Confined to the thread of the rounds.
+
+    The cursors are an economy: a restart walks from the oldest key again.
+    """
+
+    def __init__(self, *, memory: ShardMemory, candidates: Candidates, rules: SelectionRules) -> None:
+        self._memory = memory
+        self._candidates = candidates
+        self.rules = rules
+        self._due_before: dict[Shard, int] = {}
+        self._cursors: dict[Shard, PendingKey] = {}
+        self._trickle_cursors: dict[Shard, PendingKey] = {}
+
+    def select(
+        self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, *, trickle: int, count_until: float
+    ) -> Selection:
+        """Due keys of the given shards; at most `trickle` keys behind the gate.
+
+        `count_until`: counting of keys that became due may stop above this number.
+        """
+        known = self._open_rows(plan, shards, gate)
+        room = self.rules.candidates_max - len(known)
+        walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until)
+        for number, shard in enumerate(shards):
+            left = len(shards) - number
+            walk.share(left)
+            self._walk_shard(plan, shard, gate, walk)
+        behind = self._behind_gate(plan, shards, gate, trickle, walk) if trickle > 0 else []
+        waiting = [s for s in known if not s.gate_open]
+        chosen = (behind + waiting)[:trickle]
+        trickled = {s.unique_key for s in chosen}
+        return Selection(
+            due=tuple(s for s in (*known, *walk.found) if s.unique_key not in trickled),
+            trickle=tuple(replace(s, gate_open=True) for s in chosen),
+            closed=walk.closed,
+            became_due=walk.became_due,
+        )
+
+    def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate) -> list[Dossier]:
+        numbers = {shard.number for shard in shards}
+        rows = self._candidates.open_due(plan.subscription, limit=max(1, self.rules.candidates_max // 2))
+        return [
+            Dossier(
+                unique_key=row.unique_key,
+                first_seen_ms=row.first_seen_ms,
+                shard=row.shard,
+                known=row,
+                # A loss is followed whatever the gate says: it was proved already.
+                gate_open=row.loss_verdict is not None or gate.lets_through(row.first_seen_ms),
+            )
+            for row in rows
+            if row.shard in numbers
+        ]
+
+    def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: Gate, walk: _Walk) -> None:
+        before = self._due_before.get(shard, -1)
+        after = self._cursors.pop(shard, None)
+        while walk.goes_on:
+            page = self._memory.due(shard, first_seen_until_ms=gate.due_until_ms, limit=PAGE_KEYS, after=after)
+            rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+            for pending in page:
+                walk.visit(shard, pending, rows.get(pending.unique_key), is_new=pending.first_seen_ms > before)
+            if len(page) < PAGE_KEYS:
+                self._due_before[shard] = max(before, gate.due_until_ms)
+                return
+            after = page[-1]
+        # Stopped early: the next round goes on behind what was looked at.
+        if after is not None:
+            self._due_before[shard] = max(before, after.first_seen_ms)
+        resume = walk.resume_after(after)
+        if resume is not None:
+            self._cursors[shard] = resume
+
+    def _behind_gate(
+        self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, trickle: int, walk: _Walk
+    ) -> list[Dossier]:
+        found: list[Dossier] = []
+        if gate.due_until_ms >= gate.old_until_ms:
+            return found
+        for shard in shards:
+            after = self._trickle_cursors.pop(shard, None)
+            if after is None or after.first_seen_ms <= gate.due_until_ms:
+                after = PendingKey(unique_key=_LAST_KEY, first_seen_ms=gate.due_until_ms)
+            page = self._memory.due(shard, first_seen_until_ms=gate.old_until_ms, limit=PAGE_KEYS, after=after)
+            rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+            fresh: list[Dossier] = []
+            for pending in page:
+                row = rows.get(pending.unique_key)
+                if row is not None and is_closed(row):
+                    walk.close(shard, pending.unique_key)
+                elif row is None or row.state is not CandidateState.OPEN:
+                    fresh.append(_suspect(shard, pending, row))
+            if not fresh and len(page) == PAGE_KEYS:
+                self._trickle_cursors[shard] = page[-1]
+            found += fresh[:trickle]
+        return sorted(found, key=lambda s: (s.first_seen_ms, s.unique_key))[:trickle]
+
+
+def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossier:
+    return Dossier(unique_key=pending.unique_key, first_seen_ms=pending.first_seen_ms, shard=shard.number, known=row)
+
+
+class _Walk:
+    """Budget and findings of one walk over pending."""
+
+    def __init__(self, *, room: int, scan: int, count_until: float) -> None:
+        self.found: list[Dossier] = []
+        self.closed: dict[Shard, list[str]] = {}
+        self.became_due = 0
+        self._room_left = room
+        self._scan_left = scan
+        self._count_until = count_until
+        self._room_share = 0
+        self._scan_share = 0
+        self._last: PendingKey | None = None
+        self._left_out = False
+
+    def share(self, shards_left: int) -> None:
+        """Gives the next shard its part of what is left."""
+        self._room_share = self._room_left // shards_left
+        self._scan_share = self._scan_left // shards_left
+        self._last = None
+        self._left_out = False
+
+    def resume_after(self, seen: PendingKey | None) -> PendingKey | None:
+        """Where the shard's next walk begins: before the first key that found no room, else behind all seen."""
+        return self._last if self._left_out else seen
+
+    @property
+    def goes_on(self) -> bool:
+        """True while there is room for keys, or the counting is not over."""
+        wants_more = self._room_share > 0 or self.became_due <= self._count_until
+        return wants_more and self._scan_share > 0
+
+    def visit(self, shard: Shard, pending: PendingKey, row: Candidate | None, *, is_new: bool) -> None:
+        """Sorts one pending key."""
+        self._scan_share -= 1
+        self._scan_left -= 1
+        if row is not None and is_closed(row):
+            self.close(shard, pending.unique_key)
+        elif row is None or row.state is not CandidateState.OPEN:
+            self.became_due += is_new
+            if self._room_share <= 0:
+                self._left_out = True
+            else:
+                self._room_share -= 1
+                self._room_left -= 1
+                self.found.append(_suspect(shard, pending, row))
+        if not self._left_out:
+            self._last = pending
+
+    def close(self, shard: Shard, unique_key: str) -> None:
+        """Notes a key that the ledger has closed."""
+        self.closed.setdefault(shard, []).append(unique_key)

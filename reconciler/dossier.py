@@ -1,0 +1,110 @@
+"""What is known about one key while it is verified, and what may be asked next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.delivery import row_of
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import Candidate, Repair
+
+#: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
+PAGE_KEYS = 500
+#: Characters of one witness's answer that are kept.
+DETAIL_CHARACTERS_MAX = 400
+
+
+class Question(StrEnum):
+    """What to ask next; the order is the order of cost."""
+
+    INBOX = "inbox"
+    OUTBOX = "outbox"
+    COMMITTED_COPIES = "committed copies"
+    INBOX_AGAIN = "inbox again"
+    GROUP_COPIES = "group copies"
+    HALF_COPIES = "half copies"
+    CHECK_BACK = "check-back"
+    PARKED_COPIES = "parked copies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckBack:
+    """How old a half is, in its broker's own time, and what that age means there."""
+
+    age_seconds: float
+    #: Younger than this it is left to the broker's own check-back.
+    wait_seconds: float
+    #: Older than this an open half would have a put-back copy; None: cannot be told.
+    rollback_evident_after_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dossier:
+    """One key that is looked at in a round, with all answers so far; None means not asked yet."""
+
+    unique_key: str
+    first_seen_ms: int
+    shard: int
+    #: The ledger's row, if the key was verified before.
+    known: Candidate | None = None
+    #: False: the gate is shut for this key: only its inbox and outbox are asked.
+    gate_open: bool = True
+    #: The topic-wide repair of the key, if there is one.
+    repair: Repair | None = None
+    inbox: Lookup[InboxRow] | None = None
+    outbox: Lookup[OutboxRow] | None = None
+    copies: Lookup[StoredMessage] | None = None
+    #: Read before the copies; None also if a broker did not answer.
+    positions: Sequence[QueuePosition] | None = None
+    #: Read after the positions.
+    inbox_again: Lookup[InboxRow] | None = None
+    group_copies: Mapping[str, Lookup[StoredMessage]] | None = None
+    halves: Lookup[StoredMessage] | None = None
+    check_back: CheckBack | None = None
+    parked: Lookup[StoredMessage] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """For whom is judged, and which witnesses exist at all."""
+
+    topic: TopicPlan
+    plan: SubscriptionPlan
+    has_outbox: bool
+    has_inbox: bool
+
+    @property
+    def is_weaker(self) -> bool:
+        """A witness is missing by configuration: every verdict says so."""
+        return not (self.has_outbox and self.has_inbox)
+
+
+def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, object]:
+    """JSON-ready: what each witness answered. Bounded."""
+    evidence: dict[str, object] = {"reason": reason}
+    if bench.is_weaker:
+        evidence["weaker"] = True
+    asked: dict[str, Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None] = {
+        "inbox": dossier.inbox_again or dossier.inbox,
+        "outbox": dossier.outbox,
+        "committed_copies": dossier.copies,
+        "half_copies": dossier.halves,
+        "parked_copies": dossier.parked,
+        **{f"{name}_copies": lookup for name, lookup in (dossier.group_copies or {}).items()},
+    }
+    for witness, lookup in asked.items():
+        if lookup is not None:
+            evidence[witness] = {"presence": str(lookup.presence), "detail": lookup.reason[:DETAIL_CHARACTERS_MAX]}
+    row = row_of(dossier.outbox)
+    if row is not None:
+        evidence["outbox_state"] = str(row.state)
+    for witness, copies in (("committed_at", dossier.copies), ("half_at", dossier.halves)):
+        if copies is not None and copies.is_found:
+            newest = copies.records[-1]
+            evidence[witness] = f"{newest.broker}@{newest.commit_log_offset}"
+    if dossier.check_back is not None:
+        evidence["half_age_seconds"] = round(dossier.check_back.age_seconds, 3)
+    return evidence

@@ -1,0 +1,249 @@
+"""Step 9 as a pure function: what is known about a key gives a verdict, or the next question, cheapest first.
+
+The rungs are those of the verification ladder (docs: how the reconciliation works). `judge` never guesses: what a
+witness did not answer is UNKNOWN and keeps the key pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
+from reconciler.delivery import disagreement, own_copies, reach, row_of, standing
+from reconciler.dossier import Bench, CheckBack, Dossier, Question
+from reconciler.evidence import StoredMessage
+from reconciler.ports import Repair
+
+#: Longest wait before a key that could not be decided is looked at again.
+UNDECIDED_WAIT_SECONDS_MAX = 60.0
+#: Longest wait before a lagging or retrying group is asked for again.
+LAGGING_WAIT_SECONDS_MAX = 300.0
+#: Longest wait before the effect of a repair is looked for again.
+LOSS_WAIT_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A verdict and why."""
+
+    verdict: Verdict
+    reason: str
+    #: Known time until nothing can change; None: the usual back-off.
+    wait_seconds: float | None = None
+
+
+Answer = Finding | Question | None
+
+
+def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
+    """The verdict, or the next question."""
+    for rung in _RUNGS:
+        answer = rung(dossier, bench)
+        if answer is not None:
+            return _after_repair(answer, dossier)
+    return _after_repair(_everything_absent(dossier, bench), dossier)
+
+
+def _unknown(reason: str, wait_seconds: float | None = None) -> Finding:
+    return Finding(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds)
+
+
+def _effect(d: Dossier, bench: Bench) -> Answer:
+    """Rung 1: the group's inbox."""
+    if not bench.has_inbox:
+        return None
+    inbox = d.inbox_again or d.inbox
+    if inbox is None:
+        return Question.INBOX
+    if inbox.is_unknown:
+        return _unknown(f"inbox: {inbox.reason}")
+    if inbox.is_absent:
+        return None
+    if bench.has_outbox and d.outbox is None:
+        return Question.OUTBOX
+    if d.outbox is not None and bench.has_outbox and d.outbox.is_unknown:
+        return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}")
+    row = row_of(d.outbox)
+    seen = inbox.records[0].content_digest
+    if row is not None and None not in (seen, row.content_digest) and seen != row.content_digest:
+        return Finding(verdict=Verdict.COLLISION, reason="the inbox row has another content than the outbox row")
+    return Finding(verdict=Verdict.CONSUMED, reason="the inbox has the key")
+
+
+def _under_repair(d: Dossier, _bench: Bench) -> Answer:
+    """A proved loss whose repair is not finished: only its effect matters, and the inbox has none yet."""
+    if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
+        return None
+    return Finding(verdict=d.known.loss_verdict, reason=f"repair is {d.repair.state} on rung {d.repair.rung}")
+
+
+def _wanted(d: Dossier, bench: Bench) -> Answer:
+    """A committed message whose tag the group does not take needs no broker to be asked."""
+    if bench.has_outbox and d.outbox is None:
+        return Question.OUTBOX
+    row = row_of(d.outbox)
+    if row is not None and row.is_committed:
+        return _filtered(row.tag, bench)
+    return None
+
+
+def _filtered(tag: str | None, bench: Bench) -> Answer:
+    if bench.plan.accepts(tag):
+        return None
+    return Finding(verdict=Verdict.FILTERED, reason=f"the group does not take the tag {tag!r}")
+
+
+def _gate(d: Dossier, _bench: Bench) -> Answer:
+    """Rung 2: what was undecided stays so while the gate is shut."""
+    if d.gate_open:
+        return None
+    verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
+    return Finding(verdict=verdict, reason="the group has not consumed up to the announcement: the gate is shut")
+
+
+def _committed_copy(d: Dossier, bench: Bench) -> Answer:
+    """Rung 3: a copy under the real topic. Never a loss; the question is only how far the group is."""
+    if d.copies is None:
+        return Question.COMMITTED_COPIES
+    if d.copies.is_unknown:
+        return _unknown(f"committed copy: {d.copies.reason}")
+    if d.copies.is_absent:
+        return None
+    filtered = _filtered(d.copies.records[-1].tag, bench)
+    if filtered is not None:
+        return filtered
+    match reach(d.positions, d.copies.records):
+        case Verdict.LAGGING:
+            return Finding(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
+        case Verdict.UNKNOWN:
+            return _unknown("the group's offset is not known")
+    if bench.has_inbox and d.inbox_again is None:
+        return Question.INBOX_AGAIN
+    if d.group_copies is None:
+        return Question.GROUP_COPIES
+    verdict = standing(d.positions, d.group_copies)
+    if verdict is Verdict.UNKNOWN:
+        return _unknown("retry or dead-letter topic did not answer")
+    if verdict is Verdict.DELIVERED_NOT_APPLIED and not bench.has_inbox:
+        return _unknown("delivered; without an inbox nobody knows whether it took effect")
+    return Finding(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
+
+
+def _commit(d: Dossier, bench: Bench) -> Answer:
+    """No copy anywhere: from here on everything rests on the evidence of the commit."""
+    if not bench.has_outbox:
+        return None if bench.topic.trust_announcements else _unknown("no outbox is configured: the commit is unproved")
+    if d.outbox is None or d.outbox.is_unknown:
+        return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}")
+    row = row_of(d.outbox)
+    if row is None:
+        return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
+    if not row.is_committed:
+        return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
+    return None
+
+
+def _half(d: Dossier, bench: Bench) -> Answer:
+    """Rung 4: the half message."""
+    if d.halves is None:
+        return Question.HALF_COPIES
+    if d.halves.is_unknown:
+        return _unknown(f"half: {d.halves.reason}")
+    if d.halves.is_absent:
+        return None
+    row = row_of(d.outbox)
+    own = own_copies(d.halves.records, topic=bench.topic, row=row)
+    if not own:
+        why = disagreement(d.halves.records[-1], topic=bench.topic, row=row)
+        return Finding(verdict=Verdict.COLLISION, reason=f"a half with this key is another message: {why}")
+    filtered = _filtered(own[-1].tag, bench)
+    if filtered is not None:
+        return filtered
+    if d.check_back is None:
+        return Question.CHECK_BACK
+    left = d.check_back.wait_seconds - d.check_back.age_seconds
+    if left > 0:
+        return _unknown("left to the broker's own check-back", wait_seconds=left)
+    if _looks_rolled_back(own, d.check_back):
+        return _rolled_back_or_parked(d)
+    return Finding(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
+
+
+def _looks_rolled_back(own: Sequence[StoredMessage], check_back: CheckBack) -> bool:
+    """An open half of 4.3 and newer gets put-back copies; one that was rolled back stays a single copy."""
+    after = check_back.rollback_evident_after_seconds
+    return after is not None and check_back.age_seconds > after and len(own) == 1 and own[0].check_times is None
+
+
+def _rolled_back_or_parked(d: Dossier) -> Finding | Question:
+    if d.parked is None:
+        return Question.PARKED_COPIES
+    if d.parked.is_unknown:
+        return _unknown(f"parked copy: {d.parked.reason}")
+    if d.parked.is_found:
+        return Finding(verdict=Verdict.LOST_CONFIRM, reason="committed, parked, and the half is still there")
+    return Finding(
+        verdict=Verdict.ROLLED_BACK_WRONGLY, reason="committed, but the half was closed without a committed copy"
+    )
+
+
+def _parked(d: Dossier, bench: Bench) -> Answer:
+    """Rung 5: the broker gave up asking, and the half copies are gone."""
+    if d.parked is None:
+        return Question.PARKED_COPIES
+    if d.parked.is_unknown:
+        return _unknown(f"parked copy: {d.parked.reason}")
+    if d.parked.is_absent:
+        return None
+    row = row_of(d.outbox)
+    own = own_copies(d.parked.records, topic=bench.topic, row=row)
+    if not own:
+        why = disagreement(d.parked.records[-1], topic=bench.topic, row=row)
+        return Finding(verdict=Verdict.COLLISION, reason=f"a parked copy with this key is another message: {why}")
+    filtered = _filtered(own[-1].tag, bench)
+    return filtered or Finding(verdict=Verdict.PARKED, reason="committed, and the broker parked the half")
+
+
+def _everything_absent(_d: Dossier, _bench: Bench) -> Finding:
+    """Rung 6."""
+    return Finding(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
+
+
+_RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
+    _effect, _under_repair, _wanted, _gate, _committed_copy, _commit, _half, _parked
+)  # fmt: skip
+
+
+def _is_finished(repair: Repair) -> bool:
+    return repair.state in (RepairState.DONE, RepairState.FAILED)
+
+
+def _after_repair(answer: Finding | Question, d: Dossier) -> Finding | Question:
+    """A loss whose repair has ended without an effect is not repaired a second time: a person must look."""
+    if isinstance(answer, Finding) and answer.verdict in LOSSES and d.repair is not None and _is_finished(d.repair):
+        return Finding(
+            verdict=Verdict.QUARANTINED,
+            reason=f"{answer.verdict}, and its repair is {d.repair.state}: {d.repair.answer or 'no answer noted'}",
+        )
+    return answer
+
+
+def state_of(verdict: Verdict) -> CandidateState:
+    """SETTLED and QUARANTINED leave pending; OPEN stays."""
+    if verdict in SETTLING:
+        return CandidateState.SETTLED
+    return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
+
+
+def wait_seconds(finding: Finding, *, attempts: int, grace_period_seconds: float) -> float:
+    """How long an OPEN candidate is left alone: doubling from a fraction of the grace period, bounded."""
+    if finding.wait_seconds is not None:
+        return finding.wait_seconds
+    doubled = 2.0 ** min(attempts, 16)
+    if finding.verdict in LOSSES:
+        return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
+    if finding.verdict is Verdict.UNKNOWN:
+        return min(min(5.0, grace_period_seconds) * doubled, UNDECIDED_WAIT_SECONDS_MAX)
+    return min(grace_period_seconds * doubled, LAGGING_WAIT_SECONDS_MAX)

@@ -1,0 +1,302 @@
+"""Steps 7 to 10 for one subscription, in reading order. No driver, no clock of its own, nothing kept in memory but
+token buckets and cursors: a crash between any two lines costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reconciler.brakes import CircuitBreaker, RoundLoad, TokenBucket
+from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.dossier import PAGE_KEYS, Dossier
+from reconciler.errors import InvalidValue, RedisAway
+from reconciler.events import EventSink, OutageClosed, OutageOpened, RoundFinished
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
+from reconciler.repair import Repairer, RepairOutcome, RepairReport
+from reconciler.repair_case import first_rung
+from reconciler.shard_rounds import ShardRound, ShardRounds
+from reconciler.verify import Judged, Soundings, Verifier
+
+#: While the gate is shut: look-ups a second and subscription.
+TRICKLE_PER_SECOND = 1.0
+TRICKLE_BURST = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundReport:
+    """What one round of a subscription did."""
+
+    subscription: Subscription
+    #: Why nothing ran: Redis is away, or an outage is not over; None: it ran.
+    suspended: str | None = None
+    #: The canonical event; None if suspended.
+    event: RoundFinished | None = None
+    #: Verified keys of this round, bounded by SelectionRules.candidates_max.
+    judged: tuple[Judged, ...] = ()
+    repairs: RepairReport = field(default_factory=RepairReport)
+
+
+class ReconcileRound:
+    """Rounds of all subscriptions, one after the other. Confined to one thread; several processes are harmless."""
+
+    def __init__(
+        self,
+        topics: Sequence[TopicPlan],
+        *,
+        shards: ShardRounds,
+        memory: ShardMemory,
+        selector: CandidateSelector,
+        verifier: Verifier,
+        repairer: Repairer,
+        breaker: CircuitBreaker,
+        candidates: Candidates,
+        repairs: Repairs,
+        outages: Outages,
+        outbox: OutboxEvidence,
+        clock: Clock,
+        owner: str,
+        events: EventSink,
+    ) -> None:
+        self._plans = {plan.subscription: (topic, plan) for topic in topics for plan in topic.subscriptions}
+        self._shards = shards
+        self._memory = memory
+        self._selector = selector
+        self._verifier = verifier
+        self._repairer = repairer
+        self._breaker = breaker
+        self._candidates = candidates
+        self._repairs = repairs
+        self._outages = outages
+        self._outbox = outbox
+        self._clock = clock
+        self._owner = owner
+        self._events = events
+        self._trickles: dict[Subscription, TokenBucket] = {}
+
+    # ---- the round
+
+    def run(self, subscription: Subscription) -> RoundReport:
+        """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
+        topic, plan = self._plan(subscription)
+        outage = self._outages.current(subscription.environment)
+        if outage is not None and not outage.is_scanned:
+            return RoundReport(subscription=subscription, suspended=f"outage: {outage.reason}")
+        try:
+            return self._round(topic, plan, outage)
+        except RedisAway as error:
+            return self._suspend(subscription, "AWAY", str(error))
+
+    def _round(self, topic: TopicPlan, plan: SubscriptionPlan, outage: Outage | None) -> RoundReport:
+        rounds = [self._shards.run(shard) for shard in topic.shards_of(plan.subscription)]
+        lost = [r.shard for r in rounds if r.lost_memory]
+        if lost:
+            return self._suspend(plan.subscription, "MEMORY_LOST", f"no epoch marker in {lost[0]}, {len(lost)} in all")
+        if outage is not None:
+            self._outages.close(outage)
+            self._events.emit(
+                OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
+            )
+        ours = [r for r in rounds if r.is_ours]
+        announced = sum(r.done.counts.announced for r in ours if r.done is not None)
+
+        gate = self._gate(plan, ours)
+        selection = self._select(plan, ours, gate, announced)
+        self._breaker.open_if(
+            plan.subscription, self._breaker.rules.too_many(selection.became_due, announced=announced)
+        )
+        for shard, keys in selection.closed.items():
+            self._memory.forget(shard, keys)
+
+        soundings = self._verifier.soundings(plan)
+        judged = self._verify(topic, plan, selection.due, soundings)
+        judged += self._verify_trickle(topic, plan, selection.trickle, soundings)
+        load = RoundLoad(
+            announced=announced,
+            became_due=selection.became_due,
+            ladders=sum(j.reached_half for j in judged),
+            ladders_absent=sum(j.found_nowhere for j in judged),
+        )
+        self._breaker.open_if(plan.subscription, self._breaker.rules.too_absent(load.ladders, load.ladders_absent))
+
+        repairs = self._repairer.run(topic)
+        self._breaker.round_ended(plan.subscription, load, siblings=[p.subscription for p in topic.subscriptions])
+        event = self._event(topic, plan, rounds, gate, selection, judged, repairs, soundings)
+        self._events.emit(event)
+        return RoundReport(subscription=plan.subscription, event=event, judged=tuple(judged), repairs=repairs)
+
+    def release(self) -> None:
+        """Gives up every lease, at shutdown. Raises RedisAway: they run out by themselves."""
+        for subscription, (topic, _plan) in self._plans.items():
+            for shard in topic.shards_of(subscription):
+                self._shards.release(shard)
+
+    # ---- steps
+
+    def _plan(self, subscription: Subscription) -> tuple[TopicPlan, SubscriptionPlan]:
+        try:
+            return self._plans[subscription]
+        except KeyError as error:
+            raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
+
+    def _suspend(self, subscription: Subscription, reason: str, detail: str) -> RoundReport:
+        """Opens the outage, or lets the scan of the open one begin again."""
+        outage = self._outages.open(subscription.environment, reason=reason, noticed_by=self._owner)
+        if outage.is_scanned:
+            self._outages.advance(outage, scan_position={"again": reason}, scanned=0)
+        self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
+        return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")
+
+    def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> Gate:
+        """Asked once a round, before any per-key question, and only if a key is old enough."""
+        now_ms = max((r.now_ms for r in ours), default=0)
+        old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
+        oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
+        if oldest_ms is None or oldest_ms > old_until_ms:
+            return Gate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1)
+        watermark = self._verifier.watermark(plan)
+        return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
+
+    def _select(self, plan: SubscriptionPlan, ours: Sequence[ShardRound], gate: Gate, announced: int) -> Selection:
+        bucket = self._trickles.get(plan.subscription)
+        if bucket is None:
+            bucket = self._trickles[plan.subscription] = TokenBucket(TRICKLE_PER_SECOND, burst=TRICKLE_BURST)
+        return self._selector.select(
+            plan,
+            [r.shard for r in ours],
+            gate,
+            trickle=bucket.available(self._clock.monotonic_seconds()),
+            count_until=self._breaker.rules.ceiling(announced),
+        )
+
+    def _verify(
+        self, topic: TopicPlan, plan: SubscriptionPlan, dossiers: Sequence[Dossier], soundings: Soundings
+    ) -> list[Judged]:
+        judged: list[Judged] = []
+        for start in range(0, len(dossiers), PAGE_KEYS):
+            page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
+            done = self._verifier.verify(topic, plan, page, soundings)
+            self._write_down(topic, plan, done)
+            judged += done
+        return judged
+
+    def _verify_trickle(
+        self, topic: TopicPlan, plan: SubscriptionPlan, dossiers: Sequence[Dossier], soundings: Soundings
+    ) -> list[Judged]:
+        before = soundings.look_ups
+        judged = self._verify(topic, plan, dossiers, soundings)
+        self._trickles[plan.subscription].charge(soundings.look_ups - before)
+        return judged
+
+    def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Dossier]) -> list[Dossier]:
+        """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
+        kept = {
+            number: self._shards.keeps(Shard(subscription=plan.subscription, number=number))
+            for number in sorted({d.shard for d in page})
+        }
+        return [d for d in page if kept[d.shard]]
+
+    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judged]) -> None:
+        """Verdicts into SQL first; only then repairs are opened and keys leave pending."""
+        by_shard: dict[int, list[Verification]] = {}
+        for one in judged:
+            known = one.dossier.known
+            was_closed = known is not None and known.state is not CandidateState.OPEN
+            if was_closed and one.verification.state is CandidateState.OPEN:
+                self._candidates.reopen(plan.subscription, one.dossier.unique_key)
+            by_shard.setdefault(one.dossier.shard, []).append(one.verification)
+        for number, verifications in sorted(by_shard.items()):
+            shard = Shard(subscription=plan.subscription, number=number)
+            self._candidates.record(shard, verifications)
+            for verification in verifications:
+                if verification.verdict in LOSSES:
+                    self._repairer.open(topic, verification.unique_key, verification.verdict)
+            closed = [v.unique_key for v in verifications if v.state is not CandidateState.OPEN]
+            if closed:
+                self._memory.forget(shard, closed)
+
+    def _event(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        rounds: Sequence[ShardRound],
+        gate: Gate,
+        selection: Selection,
+        judged: Sequence[Judged],
+        repairs: RepairReport,
+        soundings: Soundings,
+    ) -> RoundFinished:
+        done = [r.done for r in rounds if r.done is not None]
+        now_ms = max((r.now_ms for r in rounds), default=0)
+        oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
+        return RoundFinished(
+            subscription=plan.subscription,
+            at_ms=max((d.at_ms for d in done), default=0),
+            shards_run=len(done),
+            shards_skipped=len(rounds) - len(done),
+            announced=sum(d.counts.announced for d in done),
+            matched=sum(d.counts.matched + d.counts.pending_matched for d in done),
+            pending_after=sum(r.pending for r in rounds),
+            oldest_pending_seconds=max(0.0, (now_ms - oldest_ms) / 1000),
+            gate=gate.state,
+            gate_detail=gate.detail,
+            became_due=selection.became_due,
+            verified=len(judged),
+            broker_look_ups=soundings.look_ups,
+            verdicts=dict(sorted(Counter(str(j.verification.verdict) for j in judged).items())),
+            repairs=repairs.counts,
+            holds=tuple(str(kind) for kind in repairs.holds),
+            weaker=self._verifier.bench(topic, plan).is_weaker,
+            problems=tuple(r.problem for r in rounds if r.problem is not None),
+        )
+
+    # ---- single keys, for commands
+
+    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judged:
+        """Verifies one key now, whatever the gate says. Writes its verdict down unless it is a dry run."""
+        topic, plan = self._plan(subscription)
+        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        dossier = Dossier(
+            unique_key=unique_key,
+            first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
+            shard=known.shard if known is not None else topic.shard_of(unique_key),
+            known=known,
+        )
+        judged = self._verifier.verify(topic, plan, [dossier], self._verifier.soundings(plan))
+        if not dry_run:
+            self._write_down(topic, plan, judged)
+        return judged[0]
+
+    def repair_one(
+        self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
+    ) -> tuple[Judged, RepairOutcome | None]:
+        """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance.
+
+        None: there is nothing to repair. A dry run changes nothing and tells the next step.
+        """
+        topic, _plan = self._plan(subscription)
+        if not dry_run:
+            self._another_chance(topic, subscription, unique_key)
+        judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
+        return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
+
+    def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
+        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        if known is None or known.loss_verdict is None or known.verdict is Verdict.CONSUMED:
+            return
+        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        for row in rows:
+            if row.scope == EVERY_GROUP and row.state is RepairState.FAILED:
+                self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
+                self._candidates.reopen(subscription, unique_key)
+
+    def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
+        """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""
+        lookup = self._outbox.read(topic.topic, [unique_key]).get(unique_key)
+        return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

@@ -1,0 +1,206 @@
+"""The state machine of a repair, and what is known about one that is worked on.
+
+| from | to | when |
+|---|---|---|
+| OPEN | SENDING | target and attempt are written and committed before a byte leaves |
+| OPEN | SENT | somebody else delivered it: a committed copy is there |
+| SENDING | SENT | answered "done", or a committed copy is found later |
+| SENDING | OPEN | certainly not executed, or no copy although the index has passed the send by 5 s |
+| SENT | DONE | every group that takes the message has its inbox row |
+| SENT | OPEN | the next rung: no effect within two grace periods although the group is past the copy |
+| any | FAILED | 16 attempts, no rung left, or the commit is not proved any more |
+
+Within a state the rung, the wait and the answer may change. A repair never leaves DONE or FAILED by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.delivery import own_copies, row_of
+from reconciler.errors import InvariantViolation
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, TransactionState
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import Repair
+
+ATTEMPTS_MAX = 16
+#: A copy that is still absent when the index has passed the send by this was not made by it.
+SEND_MARGIN_MS = 5_000
+#: Longest wait between two attempts.
+BACK_OFF_SECONDS_MAX = 300.0
+
+_LEGAL = {
+    RepairState.OPEN: {RepairState.OPEN, RepairState.SENDING, RepairState.SENT, RepairState.FAILED},
+    RepairState.SENDING: {RepairState.SENDING, RepairState.SENT, RepairState.OPEN, RepairState.FAILED},
+    RepairState.SENT: {RepairState.SENT, RepairState.DONE, RepairState.OPEN, RepairState.FAILED},
+    RepairState.DONE: set[RepairState](),
+    RepairState.FAILED: set[RepairState](),
+}
+
+
+def require_legal(before: RepairState, after: RepairState) -> None:
+    """Raises InvariantViolation unless the table above allows it."""
+    if after not in _LEGAL[before]:
+        raise InvariantViolation(f"a repair must not go from {before} to {after}")
+
+
+def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
+    """The rung after this one; None at the end of the ladder."""
+    later = order[order.index(rung) + 1 :] if rung in order else ()
+    return later[0] if later else None
+
+
+def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
+    """Where a loss starts: without an open half there is nothing to END."""
+    usable = [rung for rung in order if verdict is Verdict.LOST_CONFIRM or rung is not Rung.END]
+    return usable[0] if usable else order[0]
+
+
+def back_off_seconds(attempts: int) -> float:
+    """1, 2, 4 ... seconds, bounded."""
+    return min(2.0 ** min(attempts, 16), BACK_OFF_SECONDS_MAX)
+
+
+class Ask(StrEnum):
+    """What to ask next."""
+
+    COPIES = "committed copies"
+    STANDINGS = "standings"
+    HALVES = "half copies"
+    PARKED = "parked copies"
+    ROWS = "hand-over rows"
+
+
+class Act(StrEnum):
+    """What a decision asks the procedure to do."""
+
+    #: Write the state, nothing else.
+    WRITE = "write"
+    #: Write SENDING, then END COMMIT on the half `message`.
+    END = "end"
+    #: Write SENDING, then republish `message`.
+    REPUBLISH = "republish"
+    #: Write SENDING, then hand `message` over to `groups`.
+    HAND_OVER = "hand-over"
+    #: END ROLLBACK on each of `halves`, then write.
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do, and the state that follows if it is only written."""
+
+    act: Act
+    state: RepairState
+    rung: Rung
+    reason: str
+    wait_seconds: float = 0.0
+    message: StoredMessage | None = None
+    halves: tuple[StoredMessage, ...] = ()
+    groups: tuple[str, ...] = ()
+    #: True: decide again at once, the claim is kept.
+    goes_on: bool = False
+
+    @property
+    def subject(self) -> StoredMessage:
+        """The message of an act that has one; raises InvariantViolation for others."""
+        if self.message is None:
+            raise InvariantViolation(f"{self.act} has no message")
+        return self.message
+
+    def only_writes(self, **changes: Any) -> Decision:
+        """The same without an act."""
+        return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One claimed repair with all answers so far; None means not asked yet."""
+
+    repair: Repair
+    topic: TopicPlan
+    #: Database time when it was claimed.
+    now_ms: int
+    has_outbox: bool
+    #: After a send the effect is looked for no earlier.
+    verify_after_seconds: float
+    #: Group -> its inbox, and the outbox: both read after the claim.
+    inboxes: Mapping[str, Lookup[InboxRow]]
+    outbox: Lookup[OutboxRow]
+    copies: Lookup[StoredMessage] | None = None
+    #: Group without an inbox row -> where it stands with the copies; asked after the copies.
+    standings: Mapping[str, Verdict] | None = None
+    halves: Lookup[StoredMessage] | None = None
+    parked: Lookup[StoredMessage] | None = None
+    #: Hand-over rows of the key.
+    rows: Sequence[Repair] | None = None
+
+    @property
+    def tag(self) -> tuple[bool, str | None]:
+        """(known, tag) from the outbox, else from any copy."""
+        row = row_of(self.outbox)
+        if row is not None:
+            return True, row.tag
+        for lookup in (self.copies, self.halves, self.parked):
+            if lookup is not None and lookup.is_found:
+                return True, lookup.records[-1].tag
+        return False, None
+
+    @property
+    def missing(self) -> tuple[SubscriptionPlan, ...]:
+        """Groups that take the message and whose inbox has no row, as far as anybody knows."""
+        known, tag = self.tag
+        wanting = [p for p in self.topic.subscriptions if not known or p.accepts(tag)]
+        return tuple(p for p in wanting if not self._has_effect(p.group))
+
+    def _has_effect(self, group: str) -> bool:
+        lookup = self.inboxes.get(group)
+        return lookup is not None and lookup.is_found
+
+    @property
+    def own_halves(self) -> tuple[StoredMessage, ...]:
+        """Half copies that are the outbox row's message."""
+        records = self.halves.records if self.halves is not None else ()
+        return own_copies(records, topic=self.topic, row=row_of(self.outbox))
+
+    @property
+    def waited_seconds(self) -> float:
+        """Time since the last send, or since the loss was proved."""
+        since_ms = self.repair.sent_at_ms if self.repair.sent_at_ms is not None else self.repair.created_at_ms
+        return (self.now_ms - since_ms) / 1000
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long an effect may take before the next rung."""
+        return 2 * self.topic.grace_period_seconds
+
+
+def message_of_outbox(row: OutboxRow) -> StoredMessage | None:
+    """The message as the outbox kept it; None without a body. It was never stored: its places are empty."""
+    if row.body is None:
+        return None
+    properties = dict(row.properties or {})
+    properties.update({name: value for name, value in (("TAGS", row.tag), ("KEYS", row.message_keys)) if value})
+    return StoredMessage(
+        unique_key=row.unique_key,
+        topic=row.topic,
+        real_topic=row.topic,
+        broker="",
+        queue_id=-1,
+        queue_offset=-1,
+        commit_log_offset=-1,
+        born_timestamp_ms=row.created_at_ms,
+        store_timestamp_ms=row.created_at_ms,
+        transaction_state=TransactionState.NONE,
+        prepared_transaction_offset=0,
+        producer_group=row.producer_group,
+        check_times=None,
+        reconsume_times=0,
+        properties=properties,
+        body=row.body,
+    )

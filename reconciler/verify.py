@@ -1,0 +1,229 @@
+"""Step 9: asks the witnesses what `judgement.judge` wants to know, cheapest first, and stops as soon as it is decided.
+
+Inbox and outbox are asked for up to 500 keys at once. Per round and topic the group's positions are read first and
+the index horizon is proved second, both before any look-up whose "not found" counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.contract.tables import EVERY_GROUP
+from reconciler.contract.verdicts import Verdict
+from reconciler.delivery import own_copies, row_of
+from reconciler.dossier import Bench, CheckBack, Dossier, Question, evidence_of
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage, Watermark
+from reconciler.judgement import Finding, judge, state_of, wait_seconds
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import (
+    BrokerEvidence,
+    Horizon,
+    InboxEvidence,
+    OutboxEvidence,
+    Repair,
+    Repairs,
+    Verification,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRules:
+    """How careful."""
+
+    skew_margin_seconds: float = 10.0
+    #: How long a half is left to the broker's check-back; None: asked from the broker.
+    check_back_wait_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A key with its verdict, ready to be written down."""
+
+    dossier: Dossier
+    verification: Verification
+
+    @property
+    def reached_half(self) -> bool:
+        """True if the half was asked for: rung 4 of the ladder."""
+        return self.dossier.halves is not None
+
+    @property
+    def found_nowhere(self) -> bool:
+        """True if the ladder ended with no copy of any kind on any broker."""
+        return self.verification.verdict is Verdict.EXPIRED
+
+
+class Soundings:
+    """What one round asks the brokers once: positions, then horizon. Counts look-ups. One thread, one round."""
+
+    def __init__(self, brokers: BrokerEvidence, plan: SubscriptionPlan) -> None:
+        self._brokers = brokers
+        self._plan = plan
+        self._positions: Sequence[QueuePosition] | None = None
+        self._horizon: Horizon | None = None
+        self.look_ups = 0
+
+    def horizon(self) -> Horizon:
+        """The horizon of this round; positions are read before it, so a retry copy of a passed message is covered."""
+        if self._horizon is None:
+            self._positions = self._brokers.positions(self._plan.subscription)
+            self._horizon = self._brokers.horizon(self._plan.subscription.topic)
+        return self._horizon
+
+    def positions(self) -> Sequence[QueuePosition] | None:
+        """The group's offsets; None if a broker did not answer."""
+        self.horizon()
+        return self._positions
+
+    def count(self, lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
+        """Counts one QUERY_MESSAGE a broker that answered."""
+        self.look_ups += max(1, len(lookup.answers))
+        return lookup
+
+
+class Verifier:
+    """The verification ladder over ports. Holds no state between calls."""
+
+    def __init__(
+        self,
+        *,
+        brokers: BrokerEvidence,
+        outbox: OutboxEvidence,
+        inbox: InboxEvidence,
+        repairs: Repairs,
+        rules: VerifyRules,
+    ) -> None:
+        self._brokers = brokers
+        self._outbox = outbox
+        self._inbox = inbox
+        self._repairs = repairs
+        self._rules = rules
+
+    def bench(self, topic: TopicPlan, plan: SubscriptionPlan) -> Bench:
+        """Who judges: which witnesses are configured."""
+        return Bench(
+            topic=topic,
+            plan=plan,
+            has_outbox=self._outbox.is_configured(topic.topic),
+            has_inbox=self._inbox.is_configured(plan.subscription),
+        )
+
+    def watermark(self, plan: SubscriptionPlan) -> Watermark:
+        """The group's low watermark: the gate."""
+        return self._brokers.watermark(plan.subscription)
+
+    def soundings(self, plan: SubscriptionPlan) -> Soundings:
+        """One a round."""
+        return Soundings(self._brokers, plan)
+
+    def verify(
+        self, topic: TopicPlan, plan: SubscriptionPlan, suspects: Sequence[Dossier], soundings: Soundings
+    ) -> list[Judged]:
+        """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
+        bench = self.bench(topic, plan)
+        repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
+        dossiers = {s.unique_key: replace(s, repair=repairs.get(s.unique_key)) for s in suspects}
+        findings: dict[str, Finding] = {}
+        open_keys = list(dossiers)
+        while open_keys:
+            asked: dict[Question, list[str]] = {}
+            for key in open_keys:
+                answer = judge(dossiers[key], bench)
+                if isinstance(answer, Finding):
+                    findings[key] = answer
+                else:
+                    asked.setdefault(answer, []).append(key)
+            for question, keys in asked.items():
+                for answered in self._ask(question, [dossiers[key] for key in keys], bench, soundings):
+                    dossiers[answered.unique_key] = answered
+            open_keys = [key for keys in asked.values() for key in keys]
+        return [_judged(dossiers[key], findings[key], bench) for key in dossiers]
+
+    def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Repair]:
+        if not unique_keys:
+            return {}
+        rows = self._repairs.read(topic.environment, topic.topic, unique_keys)
+        return {key: row for key, found in rows.items() for row in found if row.scope == EVERY_GROUP}
+
+    def _ask(
+        self, question: Question, dossiers: Sequence[Dossier], bench: Bench, soundings: Soundings
+    ) -> list[Dossier]:
+        keys = [d.unique_key for d in dossiers]
+        match question:
+            case Question.INBOX:
+                inbox = self._inbox.read(bench.plan.subscription, keys)
+                return [replace(d, inbox=_inbox_of(inbox, d)) for d in dossiers]
+            case Question.INBOX_AGAIN:
+                inbox = self._inbox.read(bench.plan.subscription, keys)
+                return [replace(d, inbox_again=_inbox_of(inbox, d)) for d in dossiers]
+            case Question.OUTBOX:
+                outbox = self._outbox.read(bench.topic.topic, keys)
+                return [replace(d, outbox=_outbox_of(outbox, d)) for d in dossiers]
+            case _:
+                return [self._look_up(question, d, bench, soundings) for d in dossiers]
+
+    def _look_up(self, question: Question, d: Dossier, bench: Bench, soundings: Soundings) -> Dossier:
+        topic = bench.topic.topic
+        horizon = soundings.horizon()
+        # "Not found" counts only if the index had passed the announcement by more than the clocks may differ.
+        not_before_ms = d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
+        match question:
+            case Question.COMMITTED_COPIES:
+                copies = self._brokers.committed_copies(
+                    topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms
+                )
+                return replace(d, copies=soundings.count(copies), positions=soundings.positions())
+            case Question.GROUP_COPIES:
+                of_group = self._brokers.group_copies(bench.plan.subscription, d.unique_key, horizon=horizon)
+                for lookup in of_group.values():
+                    soundings.count(lookup)
+                return replace(d, group_copies=of_group)
+            case Question.HALF_COPIES:
+                halves = self._brokers.half_copies(
+                    topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms, outbox=row_of(d.outbox)
+                )
+                return replace(d, halves=soundings.count(halves))
+            case Question.PARKED_COPIES:
+                parked = self._brokers.parked_copies(topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms)
+                return replace(d, parked=soundings.count(parked))
+            case _:
+                return replace(d, check_back=self._check_back(d, bench, horizon))
+
+    def _check_back(self, d: Dossier, bench: Bench, horizon: Horizon) -> CheckBack:
+        records = d.halves.records if d.halves is not None else ()
+        own = own_copies(records, topic=bench.topic, row=row_of(d.outbox))
+        newest = own[-1]
+        # Put-back copies have fresh store times: the age is that of the first copy, in its broker's own time. A
+        # broker without a horizon did not prove how late it is there: the half counts as just born.
+        now_ms = horizon.at_ms.get(newest.broker, 0)
+        wait = self._rules.check_back_wait_seconds
+        return CheckBack(
+            age_seconds=max(0.0, (now_ms - min(copy.store_timestamp_ms for copy in own)) / 1000),
+            wait_seconds=self._brokers.check_back_wait_seconds(newest) if wait is None else wait,
+            rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(newest),
+        )
+
+
+def _inbox_of(read: Mapping[str, Lookup[InboxRow]], d: Dossier) -> Lookup[InboxRow]:
+    return read.get(d.unique_key) or Lookup.unknown("inbox", "the key is missing in the answer")
+
+
+def _outbox_of(read: Mapping[str, Lookup[OutboxRow]], d: Dossier) -> Lookup[OutboxRow]:
+    return read.get(d.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer")
+
+
+def _judged(dossier: Dossier, finding: Finding, bench: Bench) -> Judged:
+    attempts = dossier.known.attempts if dossier.known is not None else 0
+    grace = bench.plan.grace_period_seconds
+    return Judged(
+        dossier=dossier,
+        verification=Verification(
+            unique_key=dossier.unique_key,
+            verdict=finding.verdict,
+            evidence=evidence_of(dossier, bench, reason=finding.reason),
+            first_seen_ms=dossier.first_seen_ms,
+            state=state_of(finding.verdict),
+            wait_seconds=wait_seconds(finding, attempts=attempts, grace_period_seconds=grace),
+        ),
+    )
