@@ -1,0 +1,228 @@
+"""The outbox in SQL: `record` in the caller's transaction, everything else on connections of the producer's own.
+
+A visible row that is not ROLLED_BACK means committed, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from producers.errors import KeyTaken, RolledBackAlready, UnsafeConnection
+from producers.local_connection import LocalConnection
+from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
+from reconciler.contract.tables import OutboxState
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.sql.engines import (
+    database_now_ms,
+    is_away,
+    lacks_schema,
+    now_ms,
+    now_ms_sql,
+    open_engine,
+    reading,
+    writing,
+)
+from reconciler.sql.identity import read_identity
+from reconciler.sql.tables import outbox, outbox_identity
+
+#: How long a tombstone waits for a transaction that holds the key.
+TOMBSTONE_LOCK_SECONDS = 2.0
+
+_ENTRY_COLUMNS = (
+    "unique_key",
+    "topic",
+    "producer_group",
+    "tag",
+    "message_keys",
+    "business_id",
+    "half_broker",
+    "half_commit_log_offset",
+    "half_queue_offset",
+    "properties",
+    "body",
+    "content_digest",
+)
+_FACT = (
+    outbox.c.unique_key,
+    outbox.c.topic,
+    outbox.c.tag,
+    outbox.c.state,
+    outbox.c.created_at_ms,
+    outbox.c.announced_at_ms,
+)
+
+
+class SqlOutbox:
+    """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
+
+    def __init__(self, url: str, *, pool_size: int = 5) -> None:
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
+        self._identity: str | None = None
+
+    def prepare(self) -> None:
+        """Reads the database's identity. Raises DatabaseAway, or ConfigurationError for a missing table or row."""
+        self._identity = read_identity(self.engine)
+
+    def record(self, connection: object, entry: OutboxEntry) -> LocalConnection:
+        """Inserts the row in the caller's transaction; one statement that also compares the database's identity.
+
+        Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
+        any of them the caller's transaction must be rolled back. Other driver errors pass as they are.
+        """
+        if self._identity is None:
+            self.prepare()
+        local = LocalConnection(connection)
+        if local.dialect != ("mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name):
+            raise UnsafeConnection(f"the connection is to {local.dialect}, the outbox is in {self.engine.dialect.name}")
+        values = tuple(getattr(entry, name) for name in _ENTRY_COLUMNS)
+        try:
+            written = local.execute(_record_sql(local.dialect, local.marker), (*values, self._identity))
+        except Exception as error:
+            self._refuse(error, entry.unique_key)
+            raise
+        if written != 1:
+            raise UnsafeConnection(
+                f"the connection is to another database than {self._shown}: outbox row and business would not be one "
+                "transaction; pass a connection of the business to the producer's own database"
+            )
+        return local
+
+    def find(self, unique_key: str) -> OutboxFact | None:
+        """The committed row, or None. Raises DatabaseAway."""
+        with reading(self.engine) as connection:
+            row = connection.execute(sa.select(*_FACT).where(outbox.c.unique_key == unique_key)).one_or_none()
+        return None if row is None else _fact(row)
+
+    def insert_tombstone(self, half: CheckedHalf) -> bool:
+        """True: inserted and committed. False: the key exists (MySQL 1062 and its like). Raises DatabaseAway."""
+        statement = sa.insert(outbox).values(
+            unique_key=half.unique_key,
+            topic=half.topic,
+            producer_group=half.producer_group,
+            tag=half.tag,
+            state=OutboxState.ROLLED_BACK.value,
+            created_at_ms=now_ms(self.engine.dialect.name),
+        )
+        try:
+            with writing(self.engine) as connection:
+                connection.execute(statement)
+        except IntegrityError:
+            return False
+        return True
+
+    def mark_announced(self, unique_keys: Sequence[str]) -> int:
+        """NEW becomes ANNOUNCED; both get the time. Raises DatabaseAway."""
+        return self._mark(
+            unique_keys, (OutboxState.NEW, OutboxState.ANNOUNCED), OutboxState.ANNOUNCED, "announced_at_ms"
+        )
+
+    def mark_settled(self, unique_keys: Sequence[str]) -> int:
+        """ANNOUNCED becomes SETTLED. Raises DatabaseAway."""
+        return self._mark(unique_keys, (OutboxState.ANNOUNCED,), OutboxState.SETTLED, "settled_at_ms")
+
+    def unannounced(self, producer_group: str, *, older_than_seconds: float, limit: int) -> OutboxPage:
+        """NEW rows, oldest first. Raises DatabaseAway."""
+        query = self._query(producer_group, OutboxState.NEW, outbox.c.created_at_ms, older_than_seconds, limit)
+        return self._page(query)
+
+    def announced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
+        at = outbox.c.announced_at_ms
+        query = self._query(producer_group, OutboxState.ANNOUNCED, at, older_than_seconds, limit)
+        if after is not None:
+            query = query.where(
+                sa.or_(
+                    at > after.announced_at_ms,
+                    sa.and_(at == after.announced_at_ms, outbox.c.unique_key > after.unique_key),
+                )
+            )
+        return self._page(query)
+
+    def close(self) -> None:
+        """Closes the pool's idle connections."""
+        self.engine.dispose()
+
+    @property
+    def _shown(self) -> str:
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def _refuse(self, error: Exception, unique_key: str) -> None:
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if "IntegrityError" in names:
+            # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
+            fact = self.find(unique_key)
+            if fact is not None and not fact.is_committed:
+                raise RolledBackAlready(
+                    f"{unique_key}: the broker was told to roll back before the local transaction had recorded; roll "
+                    "it back and run it again (local_transaction_timeout_seconds may be too short)"
+                ) from error
+            if fact is not None:
+                raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
+        elif lacks_schema(str(error)):
+            raise ConfigurationError(f"{self._shown}: {str(error)[:300]}: run reconciler db upgrade outbox") from error
+        elif is_away(error):
+            raise DatabaseAway(f"{self._shown}: {str(error)[:300]}") from error
+
+    def _mark(
+        self, unique_keys: Sequence[str], before: Sequence[OutboxState], after: OutboxState, time_column: str
+    ) -> int:
+        if not unique_keys:
+            return 0
+        statement = (
+            sa.update(outbox)
+            .where(outbox.c.unique_key.in_(unique_keys), outbox.c.state.in_([state.value for state in before]))
+            .values({"state": after.value, time_column: now_ms(self.engine.dialect.name)})
+        )
+        with writing(self.engine) as connection:
+            return connection.execute(statement).rowcount
+
+    def _query(
+        self,
+        producer_group: str,
+        state: OutboxState,
+        at: sa.ColumnElement[Any],
+        older_than_seconds: float,
+        limit: int,
+    ) -> sa.Select[Any]:
+        until = now_ms(self.engine.dialect.name) - int(older_than_seconds * 1000)
+        return (
+            sa.select(*_FACT)
+            .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group, at <= until)
+            .order_by(at, outbox.c.unique_key)
+            .limit(limit)
+        )
+
+    def _page(self, query: sa.Select[Any]) -> OutboxPage:
+        with reading(self.engine) as connection:
+            facts = tuple(_fact(row) for row in connection.execute(query))
+            return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
+
+
+@cache
+def _record_sql(dialect: str, marker: str) -> str:
+    # One statement: the row is written only into the database that has the producer's identity.
+    columns = ", ".join((*_ENTRY_COLUMNS, "state", "created_at_ms"))
+    markers = ", ".join([marker] * len(_ENTRY_COLUMNS))
+    return (
+        f"INSERT INTO {outbox.name} ({columns}) SELECT {markers}, '{OutboxState.NEW}', "  # noqa: S608  # names of ours
+        f"{now_ms_sql(dialect)} FROM {outbox_identity.name} WHERE id = 1 AND identity = {marker}"
+    )
+
+
+def _fact(row: Any) -> OutboxFact:
+    return OutboxFact(
+        unique_key=row.unique_key,
+        topic=row.topic,
+        tag=row.tag,
+        state=OutboxState(row.state),
+        created_at_ms=row.created_at_ms,
+        announced_at_ms=row.announced_at_ms,
+    )

@@ -1,0 +1,129 @@
+"""Reads producers' outboxes as evidence of commits: SELECT only, on engines that cannot write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.tables import OutboxState
+from reconciler.errors import ReconcilerError
+from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.sql.engines import open_engine, reading
+from reconciler.sql.tables import outbox
+
+#: Keys asked for in one statement.
+KEYS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOutbox:
+    """One producer group's outbox and the topics it sends."""
+
+    producer_group: str
+    topics: frozenset[str]
+    #: None: the group runs without an outbox, or it cannot be reached from here.
+    url: str | None
+
+
+class SqlOutboxReader:
+    """The port OutboxEvidence over any number of databases; one engine a URL. Thread-safe."""
+
+    def __init__(self, outboxes: Iterable[ReadOutbox], *, pool_size: int = 5) -> None:
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        self._outboxes = tuple(outboxes)
+        self._engines = {
+            url: open_engine(url, pool_size=pool_size, read_only=True)
+            for url in sorted({found.url for found in self._outboxes if found.url is not None})
+        }
+
+    def is_configured(self, topic: str) -> bool:
+        """True if at least one producer group of the topic has an outbox here."""
+        return any(found.url is not None for found in self._of(topic))
+
+    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+        """FOUND with the row (tombstones too); ABSENT if every outbox of the topic answered; else UNKNOWN.
+
+        A group without an outbox can never answer, so its topic's missing keys stay UNKNOWN.
+        """
+        keys = list(dict.fromkeys(unique_keys))
+        rows: dict[str, list[OutboxRow]] = {key: [] for key in keys}
+        answers: dict[str, list[WitnessAnswer]] = {key: [] for key in keys}
+        for witness, url in self._witnesses(topic):
+            for start in range(0, len(keys), KEYS_MAX):
+                batch = keys[start : start + KEYS_MAX]
+                found, problem = self._ask(url, topic, batch)
+                for key in batch:
+                    row = found.get(key)
+                    answers[key].append(_answer(witness, row, problem))
+                    if row is not None:
+                        rows[key].append(row)
+        return {key: _combine(rows[key], answers[key]) for key in keys}
+
+    def close(self) -> None:
+        """Closes all engines."""
+        for engine in self._engines.values():
+            engine.dispose()
+
+    def _of(self, topic: str) -> list[ReadOutbox]:
+        return [found for found in self._outboxes if topic in found.topics]
+
+    def _witnesses(self, topic: str) -> list[tuple[str, str | None]]:
+        # Groups that share a database are one witness.
+        named: dict[str | None, list[str]] = {}
+        for found in self._of(topic):
+            named.setdefault(found.url, []).append(found.producer_group)
+        return [(f"outbox of {', '.join(groups)}", url) for url, groups in named.items()]
+
+    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> tuple[dict[str, OutboxRow], str | None]:
+        if url is None:
+            return {}, "no outbox is configured"
+        query = sa.select(outbox).where(outbox.c.unique_key.in_(keys), outbox.c.topic == topic)
+        try:
+            with reading(self._engines[url]) as connection:
+                return {row.unique_key: _row(row) for row in connection.execute(query)}, None
+        except ReconcilerError as error:
+            return {}, str(error)
+
+
+def _answer(witness: str, row: OutboxRow | None, problem: str | None) -> WitnessAnswer:
+    if problem is not None:
+        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=problem)
+    if row is None:
+        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
+    return WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=row.state.value)
+
+
+def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
+    presences = {answer.presence for answer in answers}
+    if rows:
+        presence = Presence.FOUND
+    elif Presence.UNKNOWN in presences or not answers:
+        presence = Presence.UNKNOWN
+    else:
+        presence = Presence.ABSENT
+    return Lookup(presence=presence, records=tuple(rows), answers=tuple(answers))
+
+
+def _row(row: Any) -> OutboxRow:
+    return OutboxRow(
+        unique_key=row.unique_key,
+        topic=row.topic,
+        producer_group=row.producer_group,
+        tag=row.tag,
+        message_keys=row.message_keys,
+        business_id=row.business_id,
+        half_broker=row.half_broker,
+        half_commit_log_offset=row.half_commit_log_offset,
+        half_queue_offset=row.half_queue_offset,
+        properties=None if row.properties is None else json.loads(row.properties),
+        body=None if row.body is None else bytes(row.body),
+        content_digest=None if row.content_digest is None else bytes(row.content_digest),
+        state=OutboxState(row.state),
+        created_at_ms=row.created_at_ms,
+        announced_at_ms=row.announced_at_ms,
+        settled_at_ms=row.settled_at_ms,
+    )

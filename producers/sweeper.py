@@ -1,0 +1,259 @@
+"""The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
+
+Three steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
+announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce the rest again later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from producers.announcer import Announcer
+from producers.ports import Outbox, OutboxFact
+from reconciler.contract.announcement import AnnouncedKey
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ReconcilerError
+from reconciler.evidence import InboxRow, Lookup
+from reconciler.ports import InboxEvidence
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPolicy:
+    """When rows are touched. All ages are database time."""
+
+    #: NEW rows older than this are announced: the producer had its time.
+    sweep_after_seconds: float = 60.0
+    #: ANNOUNCED rows are looked up in the inboxes when their announcement is older than this.
+    settle_after_seconds: float = 3_600.0
+    #: Rows still unsettled after this are announced again.
+    announce_again_after_seconds: float = 21_600.0
+    page_rows: int = 1_000
+    #: Bounds one sweep of one source; the next sweep goes on where this one stopped.
+    pages_maximum: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSource:
+    """One producer group's rows in one outbox."""
+
+    producer_group: str
+    outbox: Outbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptSubscription:
+    """A group whose inbox must have the key before a row is settled."""
+
+    subscription: Subscription
+    #: Tags that the group takes; None: all.
+    tags: frozenset[str] | None = None
+
+    def wants(self, tag: str | None) -> bool:
+        """False: the group's tag filter excludes the message, so it is not waited for."""
+        return self.tags is None or tag in self.tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """What one sweep did, all sources together."""
+
+    #: NEW rows announced.
+    announced: int = 0
+    #: Rows marked SETTLED.
+    settled: int = 0
+    #: Rows announced again.
+    announced_again: int = 0
+    #: Rows looked at that no inbox has yet.
+    unsettled: int = 0
+    #: Rows that cannot be settled: no inbox is configured for a group, or no group for the topic (weaker mode).
+    unprovable: int = 0
+    #: Sources that were not finished because of `problems`.
+    failed_sources: int = 0
+    problems: tuple[str, ...] = ()
+
+    def plus(self, other: SweepReport) -> SweepReport:
+        """Both together."""
+        return SweepReport(
+            announced=self.announced + other.announced,
+            settled=self.settled + other.settled,
+            announced_again=self.announced_again + other.announced_again,
+            unsettled=self.unsettled + other.unsettled,
+            unprovable=self.unprovable + other.unprovable,
+            failed_sources=self.failed_sources + other.failed_sources,
+            problems=self.problems + other.problems,
+        )
+
+
+@dataclass(slots=True)
+class _Sorted:
+    settled: list[OutboxFact] = field(default_factory=list)
+    absent: list[OutboxFact] = field(default_factory=list)
+    unknown: list[OutboxFact] = field(default_factory=list)
+    unprovable: list[OutboxFact] = field(default_factory=list)
+
+
+class Sweeper:
+    """Sweeps all sources. Confined to one thread; any number of sweepers in any process do no harm.
+
+    In memory it keeps only where the last sweep stopped, to share its work fairly: a restart begins anew.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[OutboxSource],
+        *,
+        announcer: Announcer,
+        subscriptions: Sequence[SweptSubscription],
+        inboxes: InboxEvidence,
+        policy: SweepPolicy | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._sources = tuple(sources)
+        self._announcer = announcer
+        self._inboxes = inboxes
+        self._policy = policy or SweepPolicy()
+        self._is_stopping = is_stopping
+        self._by_topic: dict[str, list[SweptSubscription]] = {}
+        for swept in subscriptions:
+            self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
+        self._stopped_at: dict[int, OutboxFact | None] = {}
+
+    def sweep_once(self) -> SweepReport:
+        """One pass over all sources; never raises for a database or broker that is away, the report tells."""
+        report = SweepReport()
+        for number, source in enumerate(self._sources):
+            if self._is_stopping():
+                break
+            try:
+                report = report.plus(self.announce_new(source))
+                report = report.plus(self.settle(source, number))
+            except ReconcilerError as error:
+                report = report.plus(_failure(source, error))
+        for problem in report.problems:
+            logger.warning("sweep: %s", problem)
+        return report
+
+    def announce_new(self, source: OutboxSource) -> SweepReport:
+        """Announces NEW rows and marks them, page by page until none is left or brokers fail."""
+        policy = self._policy
+        report = SweepReport()
+        for _ in range(policy.pages_maximum):
+            page = source.outbox.unannounced(
+                source.producer_group, older_than_seconds=policy.sweep_after_seconds, limit=policy.page_rows
+            )
+            confirmed, error = self._announce(source, page.facts)
+            report = replace(report, announced=report.announced + confirmed)
+            if error is not None:
+                return report.plus(_failure(source, error))
+            if len(page.facts) < policy.page_rows or self._is_stopping():
+                break
+        return report
+
+    def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
+        """Settles ANNOUNCED rows that every wanting group's inbox has; announces old ones of the rest again."""
+        policy = self._policy
+        report = SweepReport()
+        after = self._stopped_at.get(number)
+        for _ in range(policy.pages_maximum):
+            page = source.outbox.announced(
+                source.producer_group,
+                older_than_seconds=policy.settle_after_seconds,
+                limit=policy.page_rows,
+                after=after,
+            )
+            report = report.plus(self._settle_page(source, page.facts, page.now_ms))
+            after = page.facts[-1] if len(page.facts) == policy.page_rows else None
+            self._stopped_at[number] = after
+            if after is None or report.failed_sources or self._is_stopping():
+                break
+        return report
+
+    def _settle_page(self, source: OutboxSource, facts: Sequence[OutboxFact], now_ms: int) -> SweepReport:
+        found = self._sort(facts)
+        source.outbox.mark_settled([fact.unique_key for fact in found.settled])
+        again_ms = int(self._policy.announce_again_after_seconds * 1000)
+        due = [
+            fact
+            for fact in (
+                *found.absent,
+                *found.unknown,
+                *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
+            )
+            if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
+        ]
+        confirmed, error = self._announce(source, due)
+        report = SweepReport(
+            settled=len(found.settled),
+            announced_again=confirmed,
+            unsettled=len(found.absent) + len(found.unknown),
+            unprovable=len(found.unprovable),
+        )
+        return report if error is None else report.plus(_failure(source, error))
+
+    def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact]) -> tuple[int, ReconcilerError | None]:
+        by_topic: dict[str, list[AnnouncedKey]] = {}
+        for fact in facts:
+            key = AnnouncedKey(unique_key=fact.unique_key, tag=fact.tag, committed_at_ms=fact.created_at_ms)
+            by_topic.setdefault(fact.topic, []).append(key)
+        total = 0
+        failure: ReconcilerError | None = None
+        for topic, keys in by_topic.items():
+            announced = self._announcer.announce(topic, source.producer_group, keys)
+            source.outbox.mark_announced(announced.unique_keys)
+            total += len(announced.unique_keys)
+            failure = announced.error or failure
+        return total, failure
+
+    def _sort(self, facts: Sequence[OutboxFact]) -> _Sorted:
+        sorted_ = _Sorted()
+        by_topic: dict[str, list[OutboxFact]] = {}
+        for fact in facts:
+            by_topic.setdefault(fact.topic, []).append(fact)
+        for topic, rows in by_topic.items():
+            subscribed = self._by_topic.get(topic, [])
+            answers = {
+                swept.subscription: self._inboxes.read(
+                    swept.subscription, [fact.unique_key for fact in rows if swept.wants(fact.tag)]
+                )
+                for swept in subscribed
+                if self._inboxes.is_configured(swept.subscription)
+            }
+            for fact in rows:
+                self._sort_one(fact, subscribed, answers, sorted_)
+        return sorted_
+
+    @staticmethod
+    def _sort_one(
+        fact: OutboxFact,
+        subscribed: Sequence[SweptSubscription],
+        answers: Mapping[Subscription, Mapping[str, Lookup[InboxRow]]],
+        sorted_: _Sorted,
+    ) -> None:
+        wanting = [swept.subscription for swept in subscribed if swept.wants(fact.tag)]
+        if not subscribed or any(subscription not in answers for subscription in wanting):
+            sorted_.unprovable.append(fact)
+            return
+        presences: Counter[str] = Counter()
+        for subscription in wanting:
+            lookup = answers[subscription].get(fact.unique_key)
+            presences["unknown" if lookup is None else lookup.presence.value.lower()] += 1
+        if presences["found"] == len(wanting):
+            sorted_.settled.append(fact)
+        elif presences["absent"]:
+            sorted_.absent.append(fact)
+        else:
+            sorted_.unknown.append(fact)
+
+
+def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
+    # Nothing will ever settle it: it is announced a second time (the first may have been lost) and then left alone.
+    return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
+
+
+def _failure(source: OutboxSource, error: ReconcilerError) -> SweepReport:
+    return SweepReport(failed_sources=1, problems=(f"{source.producer_group}: {error}",))
