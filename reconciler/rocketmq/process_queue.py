@@ -10,9 +10,9 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-Queue = TypeVar("Queue")
+from reconciler.rocketmq.routes import MessageQueue
 
 
 class Cached(Protocol):
@@ -55,10 +55,10 @@ class CacheState:
     is_waiting_for_room: bool
 
 
-class ProcessQueue(Generic[Queue]):
+class ProcessQueue:
     """Shared by the pulling thread, the handlers and the committer; confined by its own lock."""
 
-    def __init__(self, queue: Queue, *, start_offset: int, limits: CacheLimits | None = None) -> None:
+    def __init__(self, queue: MessageQueue, *, start_offset: int, limits: CacheLimits | None = None) -> None:
         self.queue = queue
         self._limits = limits or CacheLimits()
         self._lock = threading.Lock()

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.rocketmq.process_queue import CacheLimits, ProcessQueue
+from reconciler.rocketmq.routes import MessageQueue
+
+QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ def items(*offsets: int, size: int = 10) -> list[Item]:
     return [Item(offset, size) for offset in offsets]
 
 
-def pulled(queue: ProcessQueue[str], *offsets: int, following: int | None = None, size: int = 10) -> list[Item]:
+def pulled(queue: ProcessQueue, *offsets: int, following: int | None = None, size: int = 10) -> list[Item]:
     permit = queue.begin_pull()
     assert permit is not None
     messages = items(*offsets, size=size)
@@ -30,14 +33,14 @@ def pulled(queue: ProcessQueue[str], *offsets: int, following: int | None = None
 
 
 def test_an_empty_queue_commits_the_next_offset_to_pull() -> None:
-    queue = ProcessQueue("q", start_offset=7)
+    queue = ProcessQueue(QUEUE, start_offset=7)
     assert queue.committable() == 7
     pulled(queue, following=12)  # the broker skipped filtered messages
     assert queue.committable() == 12
 
 
 def test_a_message_that_is_not_done_holds_the_commit_back_however_much_follows_it() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     first, second, third = pulled(queue, 0, 1, 5)
     queue.done([third], era=queue.era)
     queue.done([second], era=queue.era)
@@ -47,7 +50,7 @@ def test_a_message_that_is_not_done_holds_the_commit_back_however_much_follows_i
 
 
 def test_filtered_gaps_at_the_end_are_committed_with_the_last_message() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     messages = pulled(queue, 0, following=100)
     queue.done(messages, era=queue.era)
     assert queue.committable() == 100
@@ -55,7 +58,7 @@ def test_filtered_gaps_at_the_end_are_committed_with_the_last_message() -> None:
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_any_order_of_completion_commits_the_smallest_open_offset(gaps: list[int], draw: random.Random) -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     offsets = [sum(gaps[: index + 1]) for index in range(len(gaps))]
     messages = pulled(queue, *offsets)
     open_offsets = set(offsets)
@@ -69,7 +72,7 @@ def test_any_order_of_completion_commits_the_smallest_open_offset(gaps: list[int
 
 
 def test_results_after_the_queue_was_lost_are_not_committed() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     messages = pulled(queue, 0, 1)
     assert queue.revoke() == 0
     queue.done(messages, era=queue.era)
@@ -78,7 +81,7 @@ def test_results_after_the_queue_was_lost_are_not_committed() -> None:
 
 
 def test_a_reply_that_comes_after_the_queue_was_lost_is_dropped() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     permit = queue.begin_pull()
     assert permit is not None
     queue.revoke()
@@ -86,7 +89,7 @@ def test_a_reply_that_comes_after_the_queue_was_lost_is_dropped() -> None:
 
 
 def test_there_is_one_pull_at_a_time() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     permit = queue.begin_pull()
     assert permit is not None
     assert queue.begin_pull() is None
@@ -95,7 +98,7 @@ def test_there_is_one_pull_at_a_time() -> None:
 
 
 def test_pulling_stops_at_the_message_limit_and_goes_on_when_one_is_done() -> None:
-    queue = ProcessQueue("q", start_offset=0, limits=CacheLimits(messages=3))
+    queue = ProcessQueue(QUEUE, start_offset=0, limits=CacheLimits(messages=3))
     messages = pulled(queue, 0, 1, 2)
     assert queue.begin_pull() is None
     assert queue.state().is_waiting_for_room
@@ -104,14 +107,14 @@ def test_pulling_stops_at_the_message_limit_and_goes_on_when_one_is_done() -> No
 
 
 def test_pulling_stops_at_the_byte_limit() -> None:
-    queue = ProcessQueue("q", start_offset=0, limits=CacheLimits(bytes=100))
+    queue = ProcessQueue(QUEUE, start_offset=0, limits=CacheLimits(bytes=100))
     messages = pulled(queue, 0, 1, size=60)
     assert queue.begin_pull() is None
     assert queue.done(messages[:1], era=queue.era) is True
 
 
 def test_one_message_above_the_byte_limit_still_gets_through() -> None:
-    queue = ProcessQueue("q", start_offset=0, limits=CacheLimits(bytes=10))
+    queue = ProcessQueue(QUEUE, start_offset=0, limits=CacheLimits(bytes=10))
     messages = pulled(queue, 0, size=1_000)
     assert queue.begin_pull() is None
     assert queue.done(messages, era=queue.era) is True
@@ -119,7 +122,7 @@ def test_one_message_above_the_byte_limit_still_gets_through() -> None:
 
 
 def test_one_stuck_message_does_not_let_the_queue_run_on_without_end() -> None:
-    queue = ProcessQueue("q", start_offset=0, limits=CacheLimits(span=10))
+    queue = ProcessQueue(QUEUE, start_offset=0, limits=CacheLimits(span=10))
     stuck, *others = pulled(queue, *range(10))
     queue.done(others, era=queue.era)
     assert queue.begin_pull() is None
@@ -127,12 +130,12 @@ def test_one_stuck_message_does_not_let_the_queue_run_on_without_end() -> None:
 
 
 def test_completions_without_a_waiting_pull_do_not_ask_for_one() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     assert queue.done(pulled(queue, 0), era=queue.era) is False
 
 
 def test_a_seek_voids_what_was_pulled_before_it() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     messages = pulled(queue, 0, 1)
     era = queue.era
     permit = queue.begin_pull()
@@ -144,7 +147,7 @@ def test_a_seek_voids_what_was_pulled_before_it() -> None:
 
 
 def test_a_late_reply_does_not_end_the_pull_that_began_after_the_seek() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     old = queue.begin_pull()
     assert old is not None
     queue.seek(5)
@@ -154,7 +157,7 @@ def test_a_late_reply_does_not_end_the_pull_that_began_after_the_seek() -> None:
 
 
 def test_offsets_that_were_taken_before_are_not_handled_twice() -> None:
-    queue = ProcessQueue("q", start_offset=0)
+    queue = ProcessQueue(QUEUE, start_offset=0)
     pulled(queue, 0, 1, 2)
     permit = queue.begin_pull()
     assert permit is not None

@@ -1,0 +1,61 @@
+"""What a consumer's user code looks like, and how its answer is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.rocketmq.consumer_message import ReceivedMessage
+
+logger = logging.getLogger(__name__)
+
+
+class ConsumeStatus(StrEnum):
+    """Answer of a listener for its batch."""
+
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    #: Concurrent: handed back to the broker, comes again later. Orderly: the same batch again after a pause.
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+#: Gets one to `batch_size` messages of one queue. Anything but CONSUME_SUCCESS, also None or an exception, means
+#: RECONSUME_LATER: a listener that forgets to answer must not lose a message.
+MessageListener = Callable[[Sequence[ReceivedMessage]], ConsumeStatus | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerAnswer:
+    """A listener's answer with the reason, where it did not give one itself."""
+
+    status: ConsumeStatus
+    #: CR_SUCCESS, CR_LATER, CR_RETURN_NULL or CR_THROW_EXCEPTION (Java's CMResult, for CONSUME_MESSAGE_DIRECTLY).
+    direct_result: str
+    remark: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        """The messages are done."""
+        return self.status is ConsumeStatus.CONSUME_SUCCESS
+
+
+def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]) -> ListenerAnswer:
+    """Runs the user code; never raises an Exception."""
+    try:
+        status = listener(messages)
+    except Exception as error:  # whatever user code raises, its messages come again
+        logger.exception("the listener raised; %d messages come again", len(messages))
+        return ListenerAnswer(
+            status=ConsumeStatus.RECONSUME_LATER,
+            direct_result="CR_THROW_EXCEPTION",
+            remark=f"{type(error).__name__}: {error}",
+        )
+    if status is ConsumeStatus.CONSUME_SUCCESS:
+        return ListenerAnswer(status=status, direct_result="CR_SUCCESS")
+    if status is ConsumeStatus.RECONSUME_LATER:
+        return ListenerAnswer(status=status, direct_result="CR_LATER")
+    logger.error("the listener answered %r, not a ConsumeStatus; %d messages come again", status, len(messages))
+    return ListenerAnswer(
+        status=ConsumeStatus.RECONSUME_LATER, direct_result="CR_RETURN_NULL", remark=f"answered {status!r}"
+    )

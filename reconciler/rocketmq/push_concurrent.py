@@ -1,0 +1,78 @@
+"""Concurrent consumption: every batch on its own, in any order; failures go back to the broker."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from reconciler.rocketmq.consumer_listener import MessageListener, call_listener
+from reconciler.rocketmq.consumer_message import ReceivedMessage
+from reconciler.rocketmq.consumer_pool import WorkerPool
+from reconciler.rocketmq.process_queue import ProcessQueue
+from reconciler.rocketmq.push_schedule import StepThread
+
+
+class SendBack(Protocol):
+    """Hands a failed message back, so that it comes again later or goes to the dead letters."""
+
+    def __call__(self, message: ReceivedMessage) -> bool:
+        """True: it is stored for later, this delivery is done. False: nobody took it."""
+        ...
+
+
+class ConcurrentConsumption:
+    """Runs a listener on a pool. Shared by the pulling thread and the pool's; holds no state of its own."""
+
+    def __init__(
+        self,
+        listener: MessageListener,
+        *,
+        pool: WorkerPool,
+        steps: StepThread,
+        send_back: SendBack,
+        resume: Callable[[ProcessQueue], None],
+        batch_size: int,
+        local_retry_seconds: float,
+    ) -> None:
+        self._listener = listener
+        self._pool = pool
+        self._steps = steps
+        self._send_back = send_back
+        self._resume = resume
+        self._batch_size = batch_size
+        self._local_retry_seconds = local_retry_seconds
+
+    def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
+        """Hands the messages to the pool in batches; flow control of the queue bounds how many wait there."""
+        size = self._batch_size
+        for start in range(0, len(messages), size):
+            self._submit(queue, messages[start : start + size], era)
+
+    def release(self, queue: ProcessQueue) -> None:
+        """The queue is lost or the consumer stops: nothing to give up here, results of a revoked queue don't count."""
+
+    def _submit(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
+        self._pool.submit(lambda: self._consume(queue, messages, era))
+
+    def _consume(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
+        if queue.is_revoked or queue.era != era:
+            return
+        answer = call_listener(self._listener, messages)
+        if answer.is_success:
+            done = messages
+        elif queue.is_revoked or queue.era != era:
+            return  # the new owner gets them anyway; a copy sent back would be one more
+        else:
+            done = [message for message in messages if self._send_back(message)]
+            settled = {message.queue_offset for message in done}
+            self._retry_here([message for message in messages if message.queue_offset not in settled], queue, era)
+        if done and queue.done(done, era=era):
+            self._resume(queue)
+
+    def _retry_here(self, messages: Sequence[ReceivedMessage], queue: ProcessQueue, era: int) -> None:
+        """Nobody took them: they stay uncommitted in this process and come again after a pause."""
+        if not messages:
+            return
+        again = [dataclasses.replace(message, reconsume_times=message.reconsume_times + 1) for message in messages]
+        self._steps.later(self._local_retry_seconds, lambda: self._submit(queue, again, era))
