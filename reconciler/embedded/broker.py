@@ -7,6 +7,7 @@ answers. So nothing is answered or delivered that kill -9 could take back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import uuid
@@ -90,6 +91,7 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._wake_delay = asyncio.Event()
         self._check_lock = asyncio.Lock()
+        self._stopped = False
         try:
             self._recover()
         except BaseException:
@@ -124,6 +126,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stops the periodic work, closes connections and the log."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -284,7 +287,7 @@ class Broker:
 
     async def _check(self) -> None:
         last = self.clock.monotonic_seconds()
-        while True:
+        while not self._stopped:
             await asyncio.sleep(min(_TICK_SECONDS, self.settings.check_interval))
             if self.clock.monotonic_seconds() - last < self.settings.check_interval:
                 continue
@@ -295,7 +298,7 @@ class Broker:
                 logger.exception("check round")
 
     async def _tick(self) -> None:
-        while True:
+        while not self._stopped:
             await asyncio.sleep(_TICK_SECONDS)
             self.transactions.write_finished_when_due()
             self.store.retire(most=_RETIRED_A_TICK)
@@ -303,24 +306,24 @@ class Broker:
             self.commit()
 
     async def _slow_tick(self) -> None:
-        while True:
+        while not self._stopped:
             await asyncio.sleep(_SLOW_TICK_SECONDS)
             self.clients.expire(self.settings.channel_expiry_seconds)
             self.locks.expire()
             self.commit()
 
     async def _scan_held_pulls(self) -> None:
-        while True:
+        while not self._stopped:
             await asyncio.sleep(self.settings.suspend_scan_interval_seconds)
             self.polling.scan()
             self.commit()
 
     async def _deliver_delayed(self) -> None:
-        while True:
+        while not self._stopped:
             self._wake_delay.clear()
             pause = self.delay.deliver_due()
             self.commit()
-            try:
-                await asyncio.wait_for(self._wake_delay.wait(), timeout=max(pause, 0.001))
-            except TimeoutError:
-                continue
+            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.001)):
+                    await self._wake_delay.wait()

@@ -261,7 +261,7 @@ def _split(body: bytes) -> list[tuple[bytes, str, int]]:
             (properties_length,) = struct.unpack_from(">H", body, start + length)
             properties_start = start + length + 2
             properties_end = properties_start + properties_length
-            if length < 0 or properties_end != position + size:
+            if length < 0 or properties_end != position + size or properties_end > len(body):
                 raise BadField("the batch body is malformed")
             properties = body[properties_start:properties_end].decode()
             parts.append((body[start : start + length], properties, flag))
