@@ -1,0 +1,229 @@
+"""Whether a Redis is safe to keep the sets: asked by `doctor`, and by `run` before it starts.
+
+A set that is evicted, expired or written without permission looks like a smaller difference, so what cannot be
+verified is refused unless the settings accept it (`redis.accept_unverified`, for fakeredis and closed services).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import redis
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisError, ResponseError
+
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import ConfigurationError
+from reconciler.ledger.redis_client import RedisClient, translated_errors
+
+#: The first version with ZDIFFSTORE.
+VERSION_MIN = (6, 2)
+MEMORY_SHARE_MAX = 0.7
+
+
+class Severity(StrEnum):
+    """What a finding means for a start."""
+
+    OK = "OK"
+    #: Works; something would make it better.
+    ADVICE = "ADVICE"
+    #: `run` refuses to start.
+    REFUSED = "REFUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisFinding:
+    """One answer about one Redis node."""
+
+    #: role, version, eviction, memory, persistence, lazy-free or permissions; a cluster puts the node before it.
+    name: str
+    severity: Severity
+    detail: str
+    #: What to do; empty for OK.
+    remedy: str = ""
+
+
+def check_redis(client: RedisClient, *, environment: str, accept_unverified: bool = False) -> list[RedisFinding]:
+    """All findings, of every primary where it is a cluster. Writes nothing. Raises RedisAway if it does not answer."""
+    with translated_errors():
+        if not isinstance(client, RedisCluster):
+            return list(_check_node(client, environment, accept_unverified=accept_unverified))
+        found: list[RedisFinding] = []
+        for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
+            one: redis.Redis = client.get_redis_connection(node)
+            found += [
+                RedisFinding(name=f"{node.name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
+                for f in _check_node(one, environment, accept_unverified=accept_unverified)
+            ]
+        return found
+
+
+def require_safe(findings: Sequence[RedisFinding]) -> None:
+    """Raises ConfigurationError with every refusal and its remedy."""
+    refused = [f for f in findings if f.severity is Severity.REFUSED]
+    if refused:
+        raise ConfigurationError("; ".join(f"Redis {f.name}: {f.detail} - {f.remedy}" for f in refused))
+
+
+def _check_node(client: redis.Redis, environment: str, *, accept_unverified: bool) -> Iterator[RedisFinding]:
+    client.ping()
+    info = _ask(lambda: client.info("all")) or {}
+    settings = _ask(lambda: client.config_get("*max*memory*", "lazyfree-lazy-server-del", "appendonly", "save")) or {}
+    unverified = Severity.ADVICE if accept_unverified else Severity.REFUSED
+    yield _role(client, unverified)
+    yield _version(info, unverified)
+    yield _eviction(info, settings, unverified)
+    yield from _memory(info)
+    yield from _persistence(info, settings)
+    if settings.get("lazyfree-lazy-server-del") == "no":
+        yield RedisFinding(
+            name="lazy-free",
+            severity=Severity.ADVICE,
+            detail="lazyfree-lazy-server-del is no: replacing a big set frees it in place",
+            remedy="CONFIG SET lazyfree-lazy-server-del yes",
+        )
+    yield _permissions(client, environment)
+
+
+def _ask(question: Callable[[], Any]) -> Mapping[str, Any] | None:
+    """The answer, or None where the command is not allowed or not known."""
+    try:
+        answer: Mapping[str, Any] = question()
+    except ResponseError:
+        return None
+    return answer
+
+
+def _role(client: redis.Redis, unverified: Severity) -> RedisFinding:
+    try:
+        answer: Any = client.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
+    except ResponseError as error:
+        return _unknown("role", f"ROLE is refused ({error})", unverified)
+    role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
+    if role == "master":
+        return RedisFinding(name="role", severity=Severity.OK, detail="primary")
+    return RedisFinding(
+        name="role",
+        severity=Severity.REFUSED,
+        detail=f"this server is a {role}",
+        remedy="give the URL of the primary, or redis+sentinel://",
+    )
+
+
+def _version(info: Mapping[str, Any], unverified: Severity) -> RedisFinding:
+    text = str(info.get("redis_version") or "")
+    numbers = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if len(numbers) < 2:
+        return _unknown("version", "INFO does not tell the version", unverified)
+    if numbers < VERSION_MIN:
+        return RedisFinding(
+            name="version",
+            severity=Severity.REFUSED,
+            detail=f"{text} lacks ZDIFFSTORE",
+            remedy="upgrade to 6.2 or newer",
+        )
+    return RedisFinding(name="version", severity=Severity.OK, detail=text)
+
+
+def _eviction(info: Mapping[str, Any], settings: Mapping[str, Any], unverified: Severity) -> RedisFinding:
+    policy = settings.get("maxmemory-policy") or info.get("maxmemory_policy")
+    if policy is None:
+        return _unknown("eviction", "neither CONFIG nor INFO tells maxmemory-policy", unverified)
+    if policy != "noeviction":
+        return RedisFinding(
+            name="eviction",
+            severity=Severity.REFUSED,
+            detail=f"maxmemory-policy is {policy}: a whole set can vanish without an error",
+            remedy="CONFIG SET maxmemory-policy noeviction, and in redis.conf",
+        )
+    return RedisFinding(name="eviction", severity=Severity.OK, detail="noeviction")
+
+
+def _memory(info: Mapping[str, Any]) -> Iterator[RedisFinding]:
+    used, limit = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
+    if limit and used > limit * MEMORY_SHARE_MAX:
+        yield RedisFinding(
+            name="memory",
+            severity=Severity.ADVICE,
+            detail=f"{used} of {limit} bytes are used: when it is full, announcements suspend",
+            remedy="raise maxmemory",
+        )
+
+
+def _persistence(info: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[RedisFinding]:
+    if "aof_enabled" not in info:
+        return
+    if int(info["aof_enabled"]):
+        yield RedisFinding(name="persistence", severity=Severity.OK, detail="append-only file")
+        return
+    detail = "snapshots only" if settings.get("save") else "no append-only file"
+    yield RedisFinding(
+        name="persistence",
+        severity=Severity.ADVICE,
+        detail=f"{detail}: a restart loses sets; nothing is lost by it but time (announcements rewind)",
+        remedy="appendonly yes, appendfsync everysec",
+    )
+
+
+def _unknown(name: str, detail: str, unverified: Severity) -> RedisFinding:
+    remedy = "allow the user INFO, ROLE and CONFIG GET, or set redis.accept_unverified = true and check by hand"
+    return RedisFinding(name=name, severity=unverified, detail=detail, remedy=remedy)
+
+
+def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
+    """Queues every command of a round under MULTI and throws them away: Redis checks permissions when it queues."""
+    probe = Subscription(environment=environment, topic="doctor", group="doctor")
+    keys = ShardKeys(Shard(subscription=probe, number=0))
+    refused: list[str] = []
+    connection: Any = client.connection_pool.get_connection()
+    try:
+        for command in (("WATCH", keys.generation), ("TIME",), ("MULTI",), *_commands(keys), ("DISCARD",)):
+            try:
+                connection.send_command(*command)
+                connection.read_response()
+            except ResponseError as error:
+                refused.append(f"{command[0]} ({error})")
+                if command[0] == "MULTI":
+                    break  # what follows would not be queued but run
+    except RedisError:
+        connection.disconnect()
+        raise
+    finally:
+        if refused:
+            connection.disconnect()  # whatever it still watches or queues goes with it
+        client.connection_pool.release(connection)
+    if not refused:
+        return RedisFinding(name="permissions", severity=Severity.OK, detail="every command of a round is allowed")
+    return RedisFinding(
+        name="permissions",
+        severity=Severity.REFUSED,
+        detail="refused: " + ", ".join(refused)[:1_000],
+        remedy="give the user the commands and keys of the ACL in the Redis reference",
+    )
+
+
+def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
+    return [
+        ("GET", keys.epoch),
+        ("SET", keys.epoch, "probe", "NX"),
+        ("TYPE", keys.half),
+        ("HGETALL", keys.offsets),
+        ("HGET", keys.offsets, "probe/0"),
+        ("ZCARD", keys.pending),
+        ("SCARD", keys.half),
+        ("SDIFFSTORE", keys.new, keys.half, keys.commit, keys.commit_generation(1)),
+        ("ZUNIONSTORE", keys.pending, 2, keys.pending, keys.new, "WEIGHTS", 1, 1, "AGGREGATE", "MIN"),
+        ("ZDIFFSTORE", keys.pending, 2, keys.pending, keys.commit),
+        ("ZRANGEBYSCORE", keys.pending, "-inf", 0, "LIMIT", 0, 1),
+        ("ZRANGE", keys.pending, 0, 0),
+        ("ZREM", keys.pending, "probe"),
+        ("RENAME", keys.commit, keys.commit_generation(1)),
+        ("UNLINK", keys.half, keys.new),
+        ("INCRBY", keys.generation, 1),
+        ("PEXPIRE", keys.round_lease, 1),
+    ]

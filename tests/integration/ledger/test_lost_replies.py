@@ -1,0 +1,272 @@
+"""The reply of EXEC is lost, another owner is quicker, Redis is damaged: nothing leaves pending unseen."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation, RedisAway
+from reconciler.ledger.redis_client import RedisClients, open_client, open_redis
+from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.ports import RoundDone
+from tests.contract.ledger.rows import key, new_environment, shard
+from tests.contract.ledger.shards import InRedis
+from tests.integration.ledger.reply_swallower import ReplySwallower
+from tests.services.redis_server import RedisServer
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
+    clients = open_redis(shared_redis_server.url)
+    with redis.Redis.from_url(shared_redis_server.url) as client:
+        yield InRedis(client, clients)
+    clients.close()
+
+
+@pytest.fixture
+def proxy(shared_redis_server: RedisServer) -> Iterator[ReplySwallower]:
+    with ReplySwallower(shared_redis_server.port) as swallower:
+        yield swallower
+
+
+@pytest.fixture
+def of() -> Shard:
+    return shard(new_environment() + "-replies")
+
+
+def through(proxy: ReplySwallower, *, retries: int) -> RedisClients:
+    """Clients as open_redis makes them, or with the retries that a default redis-py has."""
+    if retries == 0:
+        return open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
+    client = redis.Redis.from_url(proxy.url, socket_timeout=0.5, retry=Retry(NoBackoff(), retries))
+    return RedisClients(rounds=client, short=client)
+
+
+@pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
+@pytest.mark.parametrize("hang", [False, True], ids=["reset", "silence"])
+def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
+    direct: InRedis, proxy: ReplySwallower, of: Shard, retries: int, hang: bool
+) -> None:
+    clients = through(proxy, retries=retries)
+    memory = RedisShardMemory(clients)
+    epoch = memory.begin_epoch(of)
+    direct.announce(of, [key(n) for n in range(50)], following=50)
+    direct.consume(of, [key(n) for n in range(13)])
+
+    proxy.swallow(1, hang=hang)
+    assert memory.take_round(of, epoch=epoch) is None
+    assert proxy.swallowed == 1
+    assert proxy.seen == 1, "the MULTI was not sent again"
+    assert memory.state(of).generation == 1
+    assert set(direct.pending(of)) == {key(n) for n in range(13, 50)}
+
+    again = memory.take_round(of, epoch=epoch)
+    assert again is not None
+    assert (again.generation, again.counts.pending_after) == (2, 37)
+    clients.close()
+
+
+def test_histories_with_lost_replies_lose_nothing(direct: InRedis, proxy: ReplySwallower) -> None:
+    dice = random.Random(20240611)
+    clients = through(proxy, retries=0)
+    memory = RedisShardMemory(clients)
+    lost = 0
+    for history in range(60):
+        of = shard(f"histories-{history}")
+        epoch = memory.begin_epoch(of)
+        announced: set[str] = set()
+        consumed: set[str] = set()
+        settled: set[str] = set()
+        for step in range(12):
+            fresh = [key(history * 10_000 + step * 100 + n) for n in range(dice.randint(0, 9))]
+            announced.update(fresh)
+            direct.announce(of, fresh, following=step)
+            some = [one for one in sorted(announced - consumed) if dice.random() < 0.5]
+            consumed.update(some)
+            direct.consume(of, some)
+            before = memory.state(of).generation
+            is_lost = dice.random() < 0.4
+            proxy.swallow(int(is_lost))
+            done = memory.take_round(of, epoch=epoch)
+            assert (done is None) is is_lost
+            lost += is_lost
+            assert memory.state(of).generation == before + 1
+            if dice.random() < 0.3:
+                victims = sorted(direct.pending(of))[:3]
+                settled.update(victims)
+                memory.forget(of, victims)
+        assert announced - consumed - settled <= set(direct.pending(of))
+        assert set(direct.pending(of)) <= announced - settled
+    assert lost > 200
+    clients.close()
+
+
+def test_of_two_owners_at_once_each_generation_belongs_to_one(direct: InRedis, of: Shard) -> None:
+    owners = [RedisShardMemory(direct.clients), RedisShardMemory(direct.clients)]
+    epoch = owners[0].begin_epoch(of)
+    done: list[RoundDone] = []
+    barrier = threading.Barrier(3)
+
+    def run(memory: RedisShardMemory) -> None:
+        barrier.wait(10)
+        for _ in range(60):
+            one = memory.take_round(of, epoch=epoch)
+            if one is not None:
+                done.append(one)
+
+    def feed() -> None:
+        barrier.wait(10)
+        for number in range(300):
+            direct.announce(of, [key(number)], following=number)
+            if number % 3:
+                direct.consume(of, [key(number)])
+
+    threads = [threading.Thread(target=run, args=(owner,)) for owner in owners] + [threading.Thread(target=feed)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    last = owners[0].take_round(of, epoch=epoch)
+    assert last is not None
+    rounds = sorted([*done, last], key=lambda one: one.generation)
+    assert [one.generation for one in rounds] == list(range(1, last.generation + 1))
+    assert set(direct.pending(of)) == {key(number) for number in range(0, 300, 3)}
+    assert sum(one.counts.announced for one in rounds) == 300
+    assert sum(one.counts.matched + one.counts.pending_matched for one in rounds) == 200
+
+
+@pytest.mark.parametrize("damaged", ["half", "commit", "pending", "offsets", "new", "commit:1", "generation", "epoch"])
+def test_a_key_of_a_wrong_type_stops_the_shard_and_takes_no_key_away(direct: InRedis, of: Shard, damaged: str) -> None:
+    memory, names = direct.memory, ShardKeys(of)
+    epoch = memory.begin_epoch(of)
+    if damaged != "half":
+        direct.announce(of, [key(1)], following=1)
+    direct.client.delete(f"{names.root}:{damaged}")
+    if damaged in ("generation", "epoch"):
+        direct.client.rpush(f"{names.root}:{damaged}", "x")
+    else:
+        direct.client.set(f"{names.root}:{damaged}", "x")
+    with pytest.raises(InvariantViolation):
+        memory.state(of)
+    with pytest.raises(InvariantViolation):
+        memory.take_round(of, epoch=epoch)
+    if damaged != "half":
+        assert direct.half(of) == {key(1)}
+
+
+def test_a_generation_that_is_no_number_stops_the_shard(direct: InRedis, of: Shard) -> None:
+    epoch = direct.memory.begin_epoch(of)
+    direct.client.set(ShardKeys(of).generation, "seven")
+    with pytest.raises(InvariantViolation, match="no number"):
+        direct.memory.take_round(of, epoch=epoch)
+
+
+def test_a_missing_generation_of_consumed_keys_is_not_renamed(direct: InRedis, of: Shard) -> None:
+    memory, names = direct.memory, ShardKeys(of)
+    epoch = memory.begin_epoch(of)
+    direct.client.sadd(names.commit_generation(2), b"old")
+    assert memory.take_round(of, epoch=epoch) is not None
+    assert not direct.client.exists(names.commit, names.commit_generation(1), names.commit_generation(2))
+
+
+def test_damage_between_check_and_exec_is_noticed_and_named(direct: InRedis, of: Shard) -> None:
+    """WRONGTYPE inside MULTI does not roll back: the round must say so instead of reporting zero."""
+    memory, names = RedisShardMemory(direct.clients), ShardKeys(of)
+    epoch = memory.begin_epoch(of)
+    direct.announce(of, [key(1)], following=1)
+    damaging = _DamagesBeforeExec(direct.clients, lambda: direct.client.set(names.commit, "text"))
+    with pytest.raises(InvariantViolation, match="SDIFFSTORE"):
+        damaging.take_round(of, epoch=epoch)
+
+
+class _DamagesBeforeExec(RedisShardMemory):
+    """Somebody else writes a wrong type after the types were checked."""
+
+    def __init__(self, clients: RedisClients, damage: object) -> None:
+        super().__init__(clients)
+        self._damage = damage
+
+    def _commands(self, keys, at_ms, present):  # type: ignore[no-untyped-def]  # the hook, not the interface
+        self._damage()  # type: ignore[operator]
+        return super()._commands(keys, at_ms, present)
+
+
+def test_an_epoch_that_changes_under_the_round_stops_it(direct: InRedis, of: Shard) -> None:
+    memory, names = RedisShardMemory(direct.clients), ShardKeys(of)
+    epoch = memory.begin_epoch(of)
+    direct.announce(of, [key(1)], following=1)
+    other = f"{of.subscription.environment}:other"
+    racing = _DamagesBeforeExec(direct.clients, lambda: direct.client.set(names.epoch, other))
+    assert racing.take_round(of, epoch=epoch) is None
+    assert direct.half(of) == {key(1)}
+
+
+def test_redis_that_is_gone_is_away_and_comes_back(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory
+    server = new_redis_server()
+    clients = open_redis(server.url, timeout_seconds=0.5, round_timeout_seconds=0.5)
+    memory = RedisShardMemory(clients)
+    epoch = memory.begin_epoch(of)
+    server.stop()
+    for call in (
+        lambda: memory.state(of),
+        lambda: memory.begin_epoch(of),
+        lambda: memory.take_round(of, epoch=epoch),
+        lambda: memory.due(of, first_seen_until_ms=1, limit=1),
+        lambda: memory.forget(of, [key(1)]),
+        lambda: memory.pending_size(of),
+    ):
+        with pytest.raises(RedisAway):
+            call()
+    server.start()
+    assert memory.state(of).epoch == epoch
+    server.freeze()
+    with pytest.raises(RedisAway):
+        memory.state(of)
+    server.thaw()
+    assert memory.take_round(of, epoch=epoch) is not None
+    clients.close()
+
+
+def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory
+    server = new_redis_server()
+    clients = open_redis(server.url)
+    with redis.Redis.from_url(server.url) as client:
+        hands = InRedis(client, clients)
+        epoch = hands.memory.begin_epoch(of)
+        hands.announce(of, [key(1)], following=1)
+
+        client.config_set("maxmemory", "1")
+        with pytest.raises(RedisAway, match=r"OOM|maxmemory"):
+            hands.memory.take_round(of, epoch=epoch)
+        client.config_set("maxmemory", "0")
+
+        client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
+        url = server.url.replace("redis://", "redis://reader:x@")
+        reader = open_client(url, timeout_seconds=1)
+        forbidden = replace(clients, rounds=reader, short=reader)
+        with pytest.raises(RedisAway, match="permission"):
+            RedisShardMemory(forbidden).take_round(of, epoch=epoch)
+        reader.close()
+
+        client.config_set("min-replicas-to-write", "1")
+        with pytest.raises(RedisAway):
+            hands.memory.take_round(of, epoch=epoch)
+        client.config_set("min-replicas-to-write", "0")
+
+        assert hands.half(of) == {key(1)}
+        assert hands.memory.state(of).generation == 0
+        done = hands.memory.take_round(of, epoch=epoch)
+        assert done is not None
+        assert done.counts.pending_after == 1
+    clients.close()
