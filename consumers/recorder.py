@@ -146,11 +146,11 @@ class CommitRecorder:
     def check_shards(self, topic: str) -> None:
         """Raises InvalidValue if the reconciler wrote down another number of shards, RedisAway if Redis is away."""
         stored = self._sink.stored_shards(Subscription(environment=self._environment, topic=topic, group=self._group))
-        self._checked_at[topic] = self._clock.monotonic_seconds()
         if stored is not None and stored != self._shards:
             raise InvalidValue(
                 "shards", self._shards, f"the reconciler runs {topic}/{self._group} with {stored}: set shards={stored}"
             )
+        self._checked_at[topic] = self._clock.monotonic_seconds()
 
     def record(self, topic: str, unique_key: str) -> bool:
         """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises."""

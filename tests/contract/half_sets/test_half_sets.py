@@ -1,0 +1,119 @@
+"""What every adapter of HalfSets and CommitSets does."""
+
+from __future__ import annotations
+
+from reconciler.contract.unique_key import shard_of
+from reconciler.ports import Admission
+from tests.contract.half_sets.conftest import Backend, queue
+from tests.polling import eventually
+
+
+def keys(count: int, first: int = 0) -> list[str]:
+    return [f"{number:032X}" for number in range(first, first + count)]
+
+
+def test_a_queue_that_nobody_consumed_has_no_position(backend: Backend) -> None:
+    assert backend.half_sets.position(backend.shard(), queue()) is None
+    assert backend.half_sets.size(backend.shard()) == 0
+
+
+def test_keys_and_offset_move_together(backend: Backend) -> None:
+    shard = backend.shard()
+    first = backend.half_sets.admit(shard, queue(), expected=None, following=5, unique_keys=[])
+    assert first == Admission(admitted=True, offset=5)
+    assert backend.half_sets.admit(shard, queue(), expected=5, following=8, unique_keys=keys(3)).admitted
+    assert backend.half_sets.position(shard, queue()) == 8
+    assert backend.half_sets.size(shard) == 3
+    assert backend.half() == set(keys(3))
+
+
+def test_a_refused_step_writes_nothing_and_tells_the_stored_offset(backend: Backend) -> None:
+    shard = backend.shard()
+    backend.half_sets.admit(shard, queue(), expected=None, following=5, unique_keys=[])
+    for expected in (None, 4, 6):
+        answer = backend.half_sets.admit(shard, queue(), expected=expected, following=9, unique_keys=keys(2))
+        assert answer == Admission(admitted=False, offset=5)
+    assert backend.half_sets.size(shard) == 0
+    assert backend.half_sets.position(shard, queue()) == 5
+
+
+def test_after_a_loss_of_memory_nothing_is_admitted_at_the_old_offset(backend: Backend) -> None:
+    shard = backend.shard()
+    backend.half_sets.admit(shard, queue(), expected=None, following=5, unique_keys=keys(2))
+    backend.wipe()
+    answer = backend.half_sets.admit(shard, queue(), expected=5, following=6, unique_keys=keys(1))
+    assert answer == Admission(admitted=False, offset=None)
+    assert backend.half_sets.size(shard) == 0
+
+
+def test_offset_0_is_an_offset(backend: Backend) -> None:
+    shard = backend.shard()
+    backend.half_sets.admit(shard, queue(), expected=None, following=0, unique_keys=[])
+    assert backend.half_sets.position(shard, queue()) == 0
+    assert not backend.half_sets.admit(shard, queue(), expected=None, following=1, unique_keys=[]).admitted
+    assert backend.half_sets.admit(shard, queue(), expected=0, following=1, unique_keys=keys(1)).admitted
+
+
+def test_a_rewind_adds_keys_twice_without_harm(backend: Backend) -> None:
+    shard = backend.shard()
+    backend.half_sets.admit(shard, queue(), expected=None, following=3, unique_keys=keys(3))
+    assert backend.half_sets.admit(shard, queue(), expected=3, following=0, unique_keys=[]).admitted
+    assert backend.half_sets.admit(shard, queue(), expected=0, following=3, unique_keys=keys(3)).admitted
+    assert backend.half_sets.size(shard) == 3
+
+
+def test_the_largest_announcements_fit_into_one_step(backend: Backend) -> None:
+    shard = backend.shard()
+    many = keys(16_000)
+    assert backend.half_sets.admit(shard, queue(), expected=None, following=32, unique_keys=many).admitted
+    assert backend.half_sets.size(shard) == len(many)
+
+
+def test_queues_of_two_brokers_and_of_two_shards_do_not_meet(backend: Backend) -> None:
+    shard = backend.shard(1)
+    backend.half_sets.admit(shard, queue(1, "a"), expected=None, following=10, unique_keys=keys(1))
+    backend.half_sets.admit(shard, queue(1, "b"), expected=None, following=20, unique_keys=keys(1, 1))
+    assert backend.half_sets.position(shard, queue(1, "a")) == 10
+    assert backend.half_sets.position(shard, queue(1, "b")) == 20
+    assert backend.half_sets.size(shard) == 2
+    assert backend.half_sets.position(backend.shard(2), queue(2, "a")) is None
+
+
+def test_long_keys_of_other_clients_are_kept_whole(backend: Backend) -> None:
+    long = ["0A" * 17, "FF" * 28]
+    backend.half_sets.admit(backend.shard(), queue(), expected=None, following=1, unique_keys=long)
+    assert backend.half() == set(long)
+
+
+def test_one_holder_has_the_lease_until_it_gives_it_up(backend: Backend) -> None:
+    sets, shard = backend.half_sets, backend.shard()
+    assert sets.take_lease(shard, queue(), token="one", lease_seconds=30)
+    assert sets.take_lease(shard, queue(), token="one", lease_seconds=30)
+    assert not sets.take_lease(shard, queue(), token="two", lease_seconds=30)
+    sets.release_lease(shard, queue(), token="two")
+    assert not sets.take_lease(shard, queue(), token="two", lease_seconds=30)
+    sets.release_lease(shard, queue(), token="one")
+    assert sets.take_lease(shard, queue(), token="two", lease_seconds=30)
+    assert sets.take_lease(shard, queue(0, "broker-b"), token="one", lease_seconds=30)
+
+
+def test_a_dead_holders_lease_ends_by_itself(backend: Backend) -> None:
+    sets, shard = backend.half_sets, backend.shard()
+    assert sets.take_lease(shard, queue(), token="dead", lease_seconds=0.2)
+    assert not sets.take_lease(shard, queue(), token="heir", lease_seconds=30)
+    eventually(lambda: sets.take_lease(shard, queue(), token="heir", lease_seconds=30), within_seconds=5)
+
+
+def test_consumed_keys_go_into_the_shard_of_their_hash(backend: Backend) -> None:
+    many = keys(200)
+    backend.commit_sets.record(backend.subscription, many, shards=4)
+    backend.commit_sets.record(backend.subscription, many[:7], shards=4)
+    backend.commit_sets.record(backend.subscription, [], shards=4)
+    for number in range(4):
+        assert backend.commit(number) == {key for key in many if shard_of(key, 4) == number}
+
+
+def test_a_thousand_keys_of_one_shard_are_recorded(backend: Backend) -> None:
+    many = keys(5_001)
+    backend.commit_sets.record(backend.subscription, many, shards=1)
+    assert backend.commit() == set(many)

@@ -1,0 +1,190 @@
+"""A unique-key topic in memory with everything the announcement consumer touches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from consumers.announcement_port import AnnouncementEvent, EventKind, PulledBatch, StepKind, StepOutcome
+from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
+from consumers.announcement_step import AnnouncementStep
+from reconciler.clock import ManualClock
+from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
+from reconciler.contract.keyspace import offsets_field
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import BrokerUnavailable, DatabaseAway
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.ports import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
+
+SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
+QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
+
+
+def announcement(*keys: str, environment: str = "test", topic: str = "ORDERS") -> bytes:
+    """A version 1 body."""
+    return encode_announcement(
+        Announcement(
+            environment=environment,
+            topic=topic,
+            producer_group="order-service",
+            keys=tuple(AnnouncedKey(unique_key=key, tag=None, committed_at_ms=1) for key in keys),
+        )
+    )
+
+
+class MemoryTopic:
+    """AnnouncementSource over lists; the broker's retention and absence are knobs."""
+
+    def __init__(self, queues: Sequence[AnnouncementQueue] = (QUEUE,)) -> None:
+        self.stored: dict[AnnouncementQueue, list[PulledAnnouncement]] = {queue: [] for queue in queues}
+        self.minimum: dict[AnnouncementQueue, int] = dict.fromkeys(queues, 0)
+        self.is_away = False
+        self.pulls = 0
+
+    def send(self, body: bytes, *, queue: AnnouncementQueue = QUEUE, tag: str = "ORDERS", **more: Any) -> int:
+        """Returns the queue offset."""
+        offset = len(self.stored[queue])
+        self.stored[queue].append(PulledAnnouncement(queue_offset=offset, tag=tag, body=body, **more))
+        return offset
+
+    def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
+        self._answer()
+        return [queue for queue in self.stored if queue.unique_key_topic == unique_key_topic]
+
+    def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        self._answer()
+        self.pulls += 1
+        stored, minimum = self.stored[queue], self.minimum[queue]
+        if not minimum <= offset <= len(stored):
+            return PulledBatch(
+                messages=[],
+                next_offset=minimum if offset < minimum else len(stored),
+                min_offset=minimum,
+                max_offset=len(stored),
+                is_offset_illegal=True,
+            )
+        page = stored[offset : offset + max_messages]
+        return PulledBatch(
+            # Like a broker: messages of other tags are left out (but those whose hash is equal).
+            messages=[message for message in page if message.tag in {tag, f"{tag}-hashes-alike"}],
+            next_offset=offset + len(page),
+            min_offset=minimum,
+            max_offset=len(stored),
+        )
+
+    def earliest(self, queue: AnnouncementQueue) -> int:
+        self._answer()
+        return self.minimum[queue]
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise BrokerUnavailable("away")
+
+
+class FailingLedger:
+    """The announcements' ledger with a database that can be away."""
+
+    def __init__(self, ledger: MemoryLedger) -> None:
+        self._ledger = ledger.announcements
+        self.is_away = False
+
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
+        self._answer()
+        return self._ledger.floor(subscription, queue)
+
+    def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
+        self._answer()
+        self._ledger.quarantine(environment, refused)
+
+    def has_open_outage(self, environment: str) -> bool:
+        self._answer()
+        return self._ledger.has_open_outage(environment)
+
+    def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
+        self._answer()
+        self._ledger.open_outage(environment, reason=reason, noticed_by=noticed_by)
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise DatabaseAway("away")
+
+
+class World:
+    """One subscription, its topic, its Redis and its ledger, on a clock that the test moves."""
+
+    def __init__(self, *, half_sets: HalfSets | None = None, queues: Sequence[AnnouncementQueue] = (QUEUE,)) -> None:
+        self.clock = ManualClock()
+        self.topic = MemoryTopic(queues)
+        self.memory = MemoryShards(self.clock)
+        self.half_sets = half_sets or self.memory
+        self.rows = MemoryLedger(self.clock)
+        self.ledger = FailingLedger(self.rows)
+        self.events: list[AnnouncementEvent] = []
+
+    def step(self, token: str = "one", **options: Any) -> AnnouncementStep:
+        """A consumer process."""
+        rules = options.pop("rules", AnnouncementRules(environment="test", topic="ORDERS"))
+        return AnnouncementStep(
+            SUBSCRIPTION,
+            unique_key_topic="RECONCILER_UNIQUE_KEY",
+            shards=16,
+            half_sets=options.pop("half_sets", self.half_sets),
+            ledger=self.ledger,
+            source=self.topic,
+            rules=rules,
+            token=token,
+            clock=self.clock,
+            on_event=self.events.append,
+            jitter=random.Random(1),
+            **options,
+        )
+
+    def run(self, step: AnnouncementStep, queue: AnnouncementQueue = QUEUE, *, steps: int = 60) -> StepOutcome:
+        """Steps until there is nothing to do; time passes as the outcomes ask for."""
+        for _ in range(steps):
+            outcome = step.run_once(queue)
+            self.clock.advance(outcome.wait_seconds)
+            if outcome.kind is not StepKind.MOVED_ON:
+                return outcome
+        raise AssertionError("the step never came to rest")
+
+    def run_seconds(self, step: AnnouncementStep, seconds: float, queue: AnnouncementQueue = QUEUE) -> None:
+        """Steps for a while."""
+        end = self.clock.monotonic_seconds() + seconds
+        while self.clock.monotonic_seconds() < end:
+            outcome = step.run_once(queue)
+            self.clock.advance(max(0.01, outcome.wait_seconds))
+
+    def half(self, queue: AnnouncementQueue = QUEUE) -> set[str]:
+        """Announced keys of the queue's shard."""
+        found = self.memory._shards.get(Shard(subscription=SUBSCRIPTION, number=queue.queue_id))
+        return set(found.half) if found else set()
+
+    def kinds(self) -> list[EventKind]:
+        """What was told, in order."""
+        return [event.kind for event in self.events]
+
+    def set_floor(self, offset: int, queue: AnnouncementQueue = QUEUE) -> None:
+        """A floor as rounds leave it."""
+        field = offsets_field(queue.broker, queue.queue_id)
+        self.rows.rows.floors[(SUBSCRIPTION, field)] = Floor(
+            subscription=SUBSCRIPTION,
+            broker=queue.broker,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            updated_at_ms=self.clock.now_ms(),
+        )
+
+    def scan_outage(self) -> None:
+        """The daemon puts the inbox back: announcements may resume."""
+        current = self.rows.outages.current("test")
+        assert current is not None
+        self.rows.outages.advance(current, scan_position={"complete": True}, scanned=0)
+
+    def close_outage(self) -> None:
+        """The next round."""
+        current = self.rows.outages.current("test")
+        assert current is not None
+        self.rows.outages.close(current)

@@ -1,0 +1,78 @@
+"""Messages and tables that the consumer tests share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from consumers.message import HandedOverMessage
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import inbox_metadata
+
+_numbers = itertools.count(1)
+
+business = sa.MetaData()
+#: Without any unique index: two effects are seen as two rows.
+effects = sa.Table(
+    "effects", business, sa.Column("unique_key", sa.String(64)), sa.Column("amount", sa.Integer, nullable=False)
+)
+
+
+def new_key() -> str:
+    """A key that no other test has."""
+    return f"{next(_numbers):032X}"
+
+
+def message(
+    unique_key: str | None = None, *, body: bytes = b"paid", topic: str = "ORDERS", **properties: str
+) -> HandedOverMessage:
+    """A message as a client brings it."""
+    key = unique_key or new_key()
+    return HandedOverMessage(
+        topic=topic, unique_key=key, body=body, properties={"UNIQ_KEY": key, "TAGS": "paid", **properties}
+    )
+
+
+@contextmanager
+def inbox_engine(url: str) -> Iterator[sa.Engine]:
+    """An engine on a database with an inbox and the business table."""
+    engine = open_engine(url)
+    try:
+        inbox_metadata.create_all(engine)
+        business.create_all(engine)
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def sqlite_url(folder: Path) -> str:
+    """A fresh file database."""
+    return f"sqlite:///{folder / 'service.db'}"
+
+
+def effect_count(engine: sa.Engine, unique_key: str | None = None) -> int:
+    """Rows of the business table."""
+    query = sa.select(sa.func.count()).select_from(effects)
+    if unique_key is not None:
+        query = query.where(effects.c.unique_key == unique_key)
+    with engine.connect() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+class KeptRecorder:
+    """A recorder that remembers, and can be told to be without Redis."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[str, str]] = []
+        self.is_away = False
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        """False while away."""
+        if self.is_away:
+            return False
+        self.recorded.append((topic, unique_key))
+        return True

@@ -1,0 +1,225 @@
+"""The batching recorder against a sink in memory: batches, bounds, and a Redis that is away."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from consumers.recorder import CommitRecorder
+from reconciler.clock import SystemClock
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import InvalidValue, RedisAway
+from tests.polling import eventually
+from tests.unit.consumers.messages import new_key
+
+
+class Sink:
+    """Commit sets that can be away, blocked, or of another number of shards."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.is_away = False
+        self.shards: int | None = 16
+        self.open = threading.Event()
+        self.open.set()
+        self.entered = threading.Event()
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        self.entered.set()
+        self.open.wait(10)
+        if self.is_away:
+            raise RedisAway("away")
+        self.calls.append(list(unique_keys))
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        if self.is_away:
+            raise RedisAway("away")
+        return self.shards
+
+
+def recorder_of(sink: Sink, **options: object) -> CommitRecorder:
+    return CommitRecorder(sink, environment="test", group="billing", **options)  # type: ignore[arg-type]
+
+
+def test_an_acknowledgement_finds_its_key_recorded() -> None:
+    sink = Sink()
+    with recorder_of(sink) as recorder:
+        key = new_key()
+        assert recorder.record("ORDERS", key) is True
+        assert sink.calls == [[key]]
+
+
+def test_what_arrives_during_a_flush_travels_together() -> None:
+    sink = Sink()
+    sink.open.clear()
+    with recorder_of(sink, wait_seconds=5.0) as recorder:
+        keys = [new_key() for _ in range(50)]
+        answers: list[bool] = []
+        threads = [threading.Thread(target=lambda k=key: answers.append(recorder.record("ORDERS", k))) for key in keys]
+        threads[0].start()
+        assert sink.entered.wait(5)
+        for thread in threads[1:]:
+            thread.start()
+        eventually(lambda: recorder.state().waiting == 50, within_seconds=5)
+        sink.open.set()
+        for thread in threads:
+            thread.join(5)
+        assert answers == [True] * 50
+        assert len(sink.calls) == 2
+        assert sorted(key for call in sink.calls for key in call) == sorted(keys)
+
+
+def test_keys_that_nobody_waits_for_are_flushed_after_the_batch_time() -> None:
+    sink = Sink()
+    with recorder_of(sink, batch_seconds=0.02) as recorder:
+        assert recorder.record_many("ORDERS", [new_key()]) is True
+        eventually(lambda: sink.calls, within_seconds=5)
+
+
+def test_a_full_batch_does_not_wait_for_its_time() -> None:
+    sink = Sink()
+    with recorder_of(sink, batch_seconds=3600.0, batch_keys=200) as recorder:
+        recorder.record_many("ORDERS", [new_key() for _ in range(199)])
+        recorder.record_many("ORDERS", [new_key()])
+        eventually(lambda: sink.calls, within_seconds=5)
+        assert len(sink.calls[0]) == 200
+
+
+def test_a_stuck_redis_holds_an_acknowledgement_up_for_50_ms_only() -> None:
+    sink = Sink()
+    sink.open.clear()
+    recorder = recorder_of(sink)
+    started = time.monotonic()
+    assert recorder.record("ORDERS", new_key()) is False
+    assert 0.04 <= time.monotonic() - started < 1.0
+    sink.open.set()
+    recorder.close()
+
+
+def test_without_redis_nothing_waits_every_key_is_counted_and_it_recovers() -> None:
+    sink = Sink()
+    missed: list[str] = []
+    sink.is_away = True
+    with recorder_of(sink, on_missed=lambda topic, keys: missed.extend(keys)) as recorder:
+        lost = [new_key() for _ in range(300)]
+        started = time.monotonic()
+        assert [recorder.record("ORDERS", key) for key in lost] == [False] * 300
+        # Only the first ones pay for finding out; the rest is dropped at once.
+        assert time.monotonic() - started < 2.0
+        assert recorder.state().missed == 300
+        assert missed == lost
+        assert recorder.state().is_away
+        assert recorder.state().waiting == 0
+        sink.is_away = False
+
+        def is_back() -> bool:
+            return recorder.record("ORDERS", new_key())
+
+        eventually(is_back, within_seconds=5)
+        assert not recorder.state().is_away
+        assert recorder.state().recorded == 1
+
+
+def test_memory_is_bounded_while_redis_is_stuck() -> None:
+    sink = Sink()
+    sink.open.clear()
+    recorder = recorder_of(sink, waiting_keys_max=1_000)
+    recorder.record_many("ORDERS", [new_key()])
+    assert sink.entered.wait(5)
+    answers = [recorder.record_many("ORDERS", [new_key() for _ in range(100)]) for _ in range(30)]
+    assert answers == [True] * 10 + [False] * 20
+    state = recorder.state()
+    assert (state.waiting, state.missed) == (1_001, 2_000)
+    sink.open.set()
+    recorder.close()
+    assert recorder.state().recorded == 1_001
+
+
+def test_another_number_of_shards_is_refused() -> None:
+    sink = Sink()
+    sink.shards = 8
+    with recorder_of(sink) as recorder:
+        with pytest.raises(InvalidValue, match="shards=8"):
+            recorder.check_shards("ORDERS")
+        # Without the check at start the first flush finds out; the business goes on.
+        assert recorder.record("ORDERS", new_key()) is False
+        assert recorder.record("ORDERS", new_key()) is False
+        assert sink.calls == []
+        assert recorder.state().missed == 2
+
+
+@pytest.mark.parametrize("shards", [0, 1_025])
+def test_impossible_numbers_of_shards_are_refused(shards: int) -> None:
+    with pytest.raises(InvalidValue, match="shards"):
+        recorder_of(Sink(), shards=shards)
+
+
+def test_an_unknown_number_of_shards_records_as_configured() -> None:
+    sink = Sink()
+    sink.shards = None
+    with recorder_of(sink) as recorder:
+        assert recorder.record("ORDERS", new_key()) is True
+
+
+def test_a_child_after_fork_records_for_itself() -> None:
+    sink = Sink()
+    with recorder_of(sink, clock=SystemClock()) as recorder:
+        assert recorder.record("ORDERS", new_key())
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            # The parent's thread and locks did not come along.
+            is_recorded = recorder.record("ORDERS", new_key())
+            os.write(writing, b"1" if is_recorded and len(sink.calls) == 2 else b"0")
+            os._exit(0)
+        os.close(writing)
+        try:
+            assert os.waitpid(child, 0)[1] == 0
+            assert os.read(reading, 1) == b"1"
+        finally:
+            os.close(reading)
+        assert len(sink.calls) == 1
+
+
+def test_a_closed_recorder_counts_what_still_comes() -> None:
+    sink = Sink()
+    recorder = recorder_of(sink)
+    recorder.record_many("ORDERS", [new_key()])
+    recorder.close()
+    assert recorder.state().recorded == 1
+    assert recorder.record("ORDERS", new_key()) is False
+    assert recorder.state().missed == 1
+
+
+def test_a_failing_hook_costs_nothing() -> None:
+    sink = Sink()
+    sink.is_away = True
+
+    def fails(topic: str, keys: Sequence[str]) -> None:
+        raise ValueError
+
+    with recorder_of(sink, on_missed=fails) as recorder:
+        assert recorder.record("ORDERS", new_key()) is False
+        sink.is_away = False
+        eventually(lambda: recorder.record("ORDERS", new_key()), within_seconds=5)
+
+
+def test_a_bug_in_the_sink_does_not_end_the_recorder() -> None:
+    class Buggy(Sink):
+        def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+            if self.is_away:
+                raise ZeroDivisionError
+            super().record(subscription, unique_keys, shards=shards)
+
+    sink = Buggy()
+    with recorder_of(sink) as recorder:
+        assert recorder.record("ORDERS", new_key())
+        sink.is_away = True
+        assert not recorder.record("ORDERS", new_key())
+        sink.is_away = False
+        assert recorder.record("ORDERS", new_key())
+        assert recorder.state().missed == 1
