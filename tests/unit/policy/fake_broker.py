@@ -1,0 +1,242 @@
+"""A broker in memory for policy tests: half topic, real topic, parked topic, END with all its traps. One thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from reconciler.clock import ManualClock
+from reconciler.contract.subscription import Subscription
+from reconciler.evidence import (
+    EndOutcome,
+    Lookup,
+    OutboxRow,
+    Presence,
+    QueuePosition,
+    SendAnswer,
+    StoredMessage,
+    TransactionState,
+    Watermark,
+    WatermarkState,
+    WitnessAnswer,
+)
+from reconciler.ports import Horizon
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+
+class FakeBroker:
+    """BrokerEvidence and BrokerRepairs. END is not idempotent, as in every version."""
+
+    def __init__(self, clock: ManualClock, *, name: str = "broker-a") -> None:
+        self.clock = clock
+        self.name = name
+        self.halves: list[StoredMessage] = []
+        self.copies: list[StoredMessage] = []
+        self.parked: list[StoredMessage] = []
+        #: group -> "retry"/"dead-letter" -> copies
+        self.group_topics: dict[str, dict[str, list[StoredMessage]]] = {}
+        #: group -> next offset in the only queue of the real topic; None: positions are not answered
+        self.offsets: dict[str, int] = {}
+        self.positions_known = True
+        self.watermark_known = True
+        self.unknown: set[str] = set()
+        self.proves_horizon = True
+        self.check_back_wait = 0.0
+        self.rollback_evident_after: float | None = None
+        #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
+        self.scripted: list[SendAnswer] = []
+        self.executes_unanswered = True
+        self.look_ups: list[tuple[str, str]] = []
+        self.ends: list[tuple[str, int, bool]] = []
+        self.republished: list[StoredMessage] = []
+        self._log_offset = 1000
+
+    # ---- what happens on a broker
+
+    def _next(self) -> int:
+        self._log_offset += 100
+        return self._log_offset
+
+    def send_half(
+        self,
+        unique_key: str,
+        *,
+        topic: str = "ORDERS",
+        group: str = "order-service",
+        tag: str | None = "paid",
+        body: bytes = b"body",
+        broker: str | None = None,
+        check_times: int | None = None,
+    ) -> StoredMessage:
+        """A half copy in the half topic."""
+        properties = {"UNIQ_KEY": unique_key, "PGROUP": group, "REAL_TOPIC": topic, "user": "value"}
+        if tag is not None:
+            properties["TAGS"] = tag
+        half = StoredMessage(
+            unique_key=unique_key,
+            topic=HALF_TOPIC,
+            real_topic=topic,
+            broker=broker or self.name,
+            queue_id=0,
+            queue_offset=len(self.halves),
+            commit_log_offset=self._next(),
+            born_timestamp_ms=self.clock.now_ms(),
+            store_timestamp_ms=self.clock.now_ms(),
+            transaction_state=TransactionState.NONE,
+            prepared_transaction_offset=0,
+            producer_group=group,
+            check_times=check_times,
+            reconsume_times=0,
+            properties=properties,
+            body=body,
+        )
+        self.halves.append(half)
+        return half
+
+    def put_back(self, half: StoredMessage) -> StoredMessage:
+        """What a check round does: the same half once more, newer."""
+        again = replace(
+            half,
+            queue_offset=len(self.halves),
+            commit_log_offset=self._next(),
+            store_timestamp_ms=self.clock.now_ms(),
+            check_times=(half.check_times or 0) + 1,
+        )
+        self.halves.append(again)
+        return again
+
+    def commit(self, half: StoredMessage, *, topic: str | None = None) -> StoredMessage:
+        """A committed copy in the real topic."""
+        copy = replace(
+            half,
+            topic=topic or half.real_topic,
+            queue_offset=sum(c.topic == half.real_topic for c in self.copies),
+            commit_log_offset=self._next(),
+            store_timestamp_ms=self.clock.now_ms(),
+            transaction_state=TransactionState.COMMIT,
+            prepared_transaction_offset=half.commit_log_offset,
+        )
+        self.copies.append(copy)
+        return copy
+
+    def in_group_topic(self, group: str, kind: str, message: StoredMessage, *, topic: str) -> None:
+        """A retry, delay or dead-letter copy of a group."""
+        copy = replace(message, topic=topic, commit_log_offset=self._next(), store_timestamp_ms=self.clock.now_ms())
+        self.group_topics.setdefault(group, {}).setdefault(kind, []).append(copy)
+
+    # ---- BrokerEvidence
+
+    def _answer(self, kind: str, key: str, records: Sequence[StoredMessage], not_before_ms: int, horizon: Horizon
+                ) -> Lookup[StoredMessage]:  # fmt: skip
+        self.look_ups.append((kind, key))
+        if kind in self.unknown:
+            return Lookup.unknown(self.name, "timed out")
+        if records:
+            return Lookup(
+                presence=Presence.FOUND,
+                records=tuple(records),
+                answers=(WitnessAnswer(witness=self.name, presence=Presence.FOUND, detail="hit"),),
+            )
+        if not horizon.covers([self.name], not_before_ms):
+            return Lookup.unknown(self.name, "the index is not proved to be late enough")
+        answer = WitnessAnswer(witness=self.name, presence=Presence.ABSENT, detail="code 22")
+        return Lookup(presence=Presence.ABSENT, answers=(answer,))
+
+    def watermark(self, subscription: Subscription) -> Watermark:
+        """Caught up, or the store time of the next copy."""
+        if not self.watermark_known:
+            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail="broker-a did not answer")
+        at = self.offsets.get(subscription.group, 0)
+        waiting = [c for c in self.copies if c.topic == subscription.topic and c.queue_offset >= at]
+        if waiting:
+            return Watermark(state=WatermarkState.KNOWN, at_ms=waiting[0].store_timestamp_ms, detail="queue 0")
+        return Watermark(state=WatermarkState.KNOWN, at_ms=self.clock.now_ms(), detail="caught up")
+
+    def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
+        """One queue, and the retry topic's."""
+        if not self.positions_known:
+            return None
+        at = self.offsets.get(subscription.group)
+        return [
+            QueuePosition(
+                topic=topic, broker=self.name, queue_id=0, consumer_offset=at, min_offset=0, max_offset=len(self.copies)
+            )
+            for topic in (subscription.topic, f"%RETRY%{subscription.group}")
+        ]
+
+    def horizon(self, topic: str) -> Horizon:
+        """Proved now."""
+        del topic
+        self.clock.advance(0.002)
+        return Horizon(at_ms={self.name: self.clock.now_ms()} if self.proves_horizon else {})
+
+    def committed_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Copies under the real topic."""
+        found = [c for c in self.copies if (c.topic, c.unique_key) == (topic, unique_key)]
+        return self._answer("copies", unique_key, found, not_before_ms, horizon)
+
+    def half_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
+    ) -> Lookup[StoredMessage]:
+        """Copies under the half topic."""
+        del topic, outbox
+        found = [h for h in self.halves if h.unique_key == unique_key]
+        return self._answer("halves", unique_key, found, not_before_ms, horizon)
+
+    def parked_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Copies that the broker gave up."""
+        del topic
+        found = [p for p in self.parked if p.unique_key == unique_key]
+        return self._answer("parked", unique_key, found, not_before_ms, horizon)
+
+    def group_copies(
+        self, subscription: Subscription, unique_key: str, *, horizon: Horizon
+    ) -> Mapping[str, Lookup[StoredMessage]]:
+        """Retry and dead-letter copies."""
+        topics = self.group_topics.get(subscription.group, {})
+        return {
+            kind: self._answer(
+                kind, unique_key, [m for m in topics.get(kind, []) if m.unique_key == unique_key], 0, horizon
+            )
+            for kind in ("retry", "dead-letter")
+        }
+
+    def check_back_wait_seconds(self, half: StoredMessage) -> float:
+        """As set."""
+        del half
+        return self.check_back_wait
+
+    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
+        """As set."""
+        del half
+        return self.rollback_evident_after
+
+    # ---- BrokerRepairs
+
+    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+        """Executes, unless a scripted answer says otherwise."""
+        assert expected.producer_group == half.producer_group
+        self.ends.append((half.unique_key, half.commit_log_offset, commit))
+        answer = self.scripted.pop(0) if self.scripted else SendAnswer(outcome=EndOutcome.DONE, code=0)
+        executed = answer.outcome is EndOutcome.DONE or (
+            answer.outcome is EndOutcome.NO_ANSWER and self.executes_unanswered
+        )
+        if commit and executed:
+            self.commit(half)
+        return answer
+
+    def republish(self, message: StoredMessage) -> SendAnswer:
+        """An ordinary message with the same key."""
+        self.republished.append(message)
+        answer = self.scripted.pop(0) if self.scripted else SendAnswer(outcome=EndOutcome.DONE, code=0)
+        if answer.outcome is EndOutcome.DONE:
+            copy = self.commit(message)
+            self.copies[-1] = replace(
+                copy, transaction_state=TransactionState.NONE, prepared_transaction_offset=0, broker=self.name
+            )
+        return answer

@@ -1,0 +1,378 @@
+"""One producer, one broker, groups, a ledger and Redis in memory: everything a round talks to. One thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from reconciler.brakes import BreakerRules, CircuitBreaker
+from reconciler.candidates import CandidateSelector, SelectionRules
+from reconciler.clock import ManualClock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import EVERY_GROUP, OutboxState, Rung
+from reconciler.errors import DatabaseAway
+from reconciler.events import Event
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.outage import OutageRecovery
+from reconciler.plan import REPAIR_ORDER_DEFAULT, SubscriptionPlan, TopicPlan
+from reconciler.ports import Candidate, Repair
+from reconciler.reconcile_round import ReconcileRound, RoundReport
+from reconciler.repair import Repairer, RepairRules
+from reconciler.shard_rounds import ShardRounds
+from reconciler.verify import Verifier, VerifyRules
+from tests.unit.policy.fake_broker import FakeBroker
+
+ENVIRONMENT = "test"
+TOPIC = "ORDERS"
+PRODUCER_GROUP = "order-service"
+T = TypeVar("T")
+
+
+def key(number: int) -> str:
+    """A unique key."""
+    return f"{number:032X}"
+
+
+class FakeOutbox:
+    """OutboxEvidence."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, OutboxRow] = {}
+        self.configured = True
+        self.away = False
+
+    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+        """Rows by key."""
+        del topic
+        if self.away or not self.configured:
+            return {k: Lookup.unknown("outbox", "away") for k in unique_keys}
+        return {k: _lookup(self.rows.get(k)) for k in unique_keys}
+
+    def is_configured(self, topic: str) -> bool:
+        """As set."""
+        del topic
+        return self.configured
+
+
+class FakeInbox:
+    """InboxEvidence over all groups."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], InboxRow] = {}
+        self.configured = True
+        self.away = False
+        #: Rows that appear after this many reads: an effect that is committed in between.
+        self.later: list[tuple[int, InboxRow]] = []
+        self.reads = 0
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        """Rows by key."""
+        self.reads += 1
+        for at, row in self.later:
+            if self.reads > at:
+                self.rows[row.group, row.unique_key] = row
+        if self.away or not self.configured:
+            return {k: Lookup.unknown("inbox", "away") for k in unique_keys}
+        return {k: _lookup(self.rows.get((subscription.group, k))) for k in unique_keys}
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """A page."""
+        if self.away:
+            raise DatabaseAway("inbox")
+        rows = sorted(
+            (r for (group, _), r in self.rows.items() if group == subscription.group and r.applied_at_ms >= since_ms),
+            key=lambda r: (r.applied_at_ms, r.unique_key),
+        )
+        return [r for r in rows if after is None or (r.applied_at_ms, r.unique_key) > after][:limit]
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        """As set."""
+        del subscription
+        return self.configured
+
+
+def _lookup(row: T | None) -> Lookup[T]:
+    if row is None:
+        return Lookup(presence=Presence.ABSENT)
+    return Lookup(presence=Presence.FOUND, records=(row,))
+
+
+class Events:
+    """EventSink that keeps all."""
+
+    def __init__(self) -> None:
+        self.all: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        """Keeps it."""
+        self.all.append(event)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """Those of one class."""
+        return [event for event in self.all if isinstance(event, kind)]
+
+
+class Crash(BaseException):
+    """The process died."""
+
+
+class Mortal:
+    """Counts port calls of one process and kills it at one of them; a dead process's ports refuse everything."""
+
+    def __init__(self, dies_at: int | None = None, *, after_the_call: bool = False) -> None:
+        self.calls = 0
+        self.is_dead = False
+        self._dies_at = dies_at
+        self._after = after_the_call
+
+    def wrap(self, port: T) -> T:
+        """The port, as this process sees it."""
+        return cast(T, _Watched(self, port))
+
+    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """One port call."""
+        if self.is_dead:
+            raise Crash
+        self.calls += 1
+        if self.calls == self._dies_at and not self._after:
+            self.is_dead = True
+            raise Crash
+        result = function(*args, **kwargs)
+        if self.calls == self._dies_at:
+            self.is_dead = True
+            raise Crash
+        return result
+
+
+class _Watched:
+    def __init__(self, process: Mortal, port: object) -> None:
+        self._process = process
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if not callable(found):
+            return found
+        return lambda *args, **kwargs: self._process.call(found, args, kwargs)
+
+
+class World:
+    """Everything outside the reconciler, and the reconciler's processes."""
+
+    def __init__(
+        self,
+        *,
+        groups: Sequence[str] = ("billing",),
+        tags: Mapping[str, frozenset[str]] | None = None,
+        shards: int = 2,
+        grace: float = 10.0,
+        skew: float = 0.5,
+        repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT,
+        trust_announcements: bool = False,
+        selection: SelectionRules | None = None,
+        verify: VerifyRules | None = None,
+        repair: RepairRules | None = None,
+        breaker: BreakerRules | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.broker = FakeBroker(self.clock)
+        self.outbox = FakeOutbox()
+        self.inbox = FakeInbox()
+        self.ledger = MemoryLedger(self.clock)
+        self.shards = MemoryShards(self.clock)
+        self.events = Events()
+        self.subscriptions = [Subscription(environment=ENVIRONMENT, topic=TOPIC, group=g) for g in groups]
+        self.topic = TopicPlan(
+            environment=ENVIRONMENT,
+            topic=TOPIC,
+            subscriptions=tuple(
+                SubscriptionPlan(subscription=s, tags=(tags or {}).get(s.group), grace_period_seconds=grace)
+                for s in self.subscriptions
+            ),
+            producer_groups=frozenset({PRODUCER_GROUP}),
+            shards=shards,
+            repair_order=repair_order,
+            trust_announcements=trust_announcements,
+        )
+        self.selection = selection or SelectionRules(skew_margin_seconds=skew)
+        self.verify_rules = verify or VerifyRules(skew_margin_seconds=skew)
+        self.repair_rules = repair or RepairRules(verify_after_seconds=4.0, claim_lease_seconds=20.0)
+        self.breaker_rules = breaker or BreakerRules()
+        self.deliveries: list[tuple[str, str]] = []
+
+    # ---- the outside
+
+    def commit_locally(self, unique_key: str, half: StoredMessage | None = None, **changes: Any) -> OutboxRow:
+        """The outbox row."""
+        row = {
+            "unique_key": unique_key, "topic": TOPIC, "producer_group": PRODUCER_GROUP, "tag": "paid",
+            "message_keys": None, "business_id": None, "half_broker": half.broker if half else None,
+            "half_commit_log_offset": half.commit_log_offset if half else None,
+            "half_queue_offset": half.queue_offset if half else None, "properties": None, "body": None,
+            "content_digest": half.content_digest if half else None, "state": OutboxState.ANNOUNCED,
+            "created_at_ms": self.clock.now_ms(), "announced_at_ms": None, "settled_at_ms": None,
+        } | changes  # fmt: skip
+        self.outbox.rows[unique_key] = OutboxRow(**row)
+        return self.outbox.rows[unique_key]
+
+    def announce(self, *unique_keys: str) -> None:
+        """Ids into the half sets of every subscription."""
+        for subscription in self.subscriptions:
+            for unique_key in unique_keys:
+                shard = self.shard(unique_key, subscription)
+                self.shards._memory(shard).half.add(unique_key)
+
+    def lose(self, number: int) -> str:
+        """Half sent, committed locally, announced; END never arrives."""
+        half = self.broker.send_half(key(number))
+        self.commit_locally(key(number), half)
+        self.announce(key(number))
+        return key(number)
+
+    def deliver(self, number: int) -> str:
+        """The same, and END arrives."""
+        half = self.broker.send_half(key(number))
+        self.commit_locally(key(number), half)
+        self.broker.commit(half)
+        self.announce(key(number))
+        return key(number)
+
+    def consume(self, *groups: str, effects: bool = True, records: bool = True) -> None:
+        """The groups (default: all) take every copy up to the end: inbox, commit set, offset."""
+        for plan in self.topic.subscriptions:
+            if groups and plan.group not in groups:
+                continue
+            copies = [c for c in self.broker.copies if c.topic == TOPIC]
+            for copy in copies[self.broker.offsets.get(plan.group, 0) :]:
+                if not plan.accepts(copy.tag):
+                    continue
+                self.deliveries.append((plan.group, copy.unique_key))
+                if effects:
+                    self.apply(plan.group, copy)
+                if effects and records:
+                    self.shards.record(plan.subscription, [copy.unique_key], shards=self.topic.shards)
+            self.broker.offsets[plan.group] = len(copies)
+
+    def inbox_row(self, group: str, unique_key: str, digest: bytes | None = None) -> InboxRow:
+        """A row that is not yet in the inbox."""
+        return InboxRow(
+            group=group, unique_key=unique_key, topic=TOPIC, content_digest=digest, source="consumer",
+            applied_at_ms=self.clock.now_ms(),
+        )  # fmt: skip
+
+    def apply(self, group: str, message: StoredMessage) -> None:
+        """The effect; a second one is skipped."""
+        row = self.inbox_row(group, message.unique_key, message.content_digest)
+        self.inbox.rows.setdefault((group, message.unique_key), row)
+
+    def replay(self) -> None:
+        """Replay workers of all groups run what was handed over."""
+        for plan in self.topic.subscriptions:
+            for row in self.ledger.repairs.claimable(ENVIRONMENT, TOPIC, scope=plan.group, limit=100):
+                claimed = self.ledger.repairs.claim(row, token="worker", lease_seconds=60)
+                message = self.ledger.hand_overs.message_of(row)
+                assert claimed is not None
+                assert message is not None
+                self.apply(plan.group, message)
+                self.ledger.hand_overs.finish(claimed, token="worker", answer="applied")
+
+    # ---- the reconciler
+
+    def process(self, mortal: Mortal | None = None, *, owner: str = "reconciler-1") -> ReconcileRound:
+        """A new process of the reconciler."""
+        m = mortal or Mortal()
+        memory, repairs = m.wrap(self.shards), m.wrap(self.ledger.repairs)
+        broker, outbox, inbox = m.wrap(self.broker), m.wrap(self.outbox), m.wrap(self.inbox)
+        candidates, holds = m.wrap(self.ledger.candidates), m.wrap(self.ledger.holds)
+        return ReconcileRound(
+            [self.topic],
+            shards=ShardRounds(
+                memory=memory,
+                leases=memory,
+                rounds=m.wrap(self.ledger.rounds),
+                owner=owner,
+                lease_seconds=12.0,
+                events=self.events,
+            ),
+            memory=memory,
+            selector=CandidateSelector(memory=memory, candidates=candidates, rules=self.selection),
+            verifier=Verifier(brokers=broker, outbox=outbox, inbox=inbox, repairs=repairs, rules=self.verify_rules),
+            repairer=Repairer(
+                brokers=broker,
+                sends=broker,
+                outbox=outbox,
+                inbox=inbox,
+                repairs=repairs,
+                hand_overs=m.wrap(self.ledger.hand_overs),
+                holds=holds,
+                rules=self.repair_rules,
+                clock=self.clock,
+                owner=owner,
+                events=self.events,
+            ),
+            breaker=CircuitBreaker(holds=holds, rules=self.breaker_rules, owner=owner, events=self.events),
+            candidates=candidates,
+            repairs=repairs,
+            outages=m.wrap(self.ledger.outages),
+            outbox=outbox,
+            clock=self.clock,
+            owner=owner,
+            events=self.events,
+        )
+
+    def recovery(self, mortal: Mortal | None = None, *, page_rows: int = 1000) -> OutageRecovery:
+        """The outage procedure of a process."""
+        m = mortal or Mortal()
+        return OutageRecovery(
+            [self.topic],
+            memory=m.wrap(self.shards),
+            commit_sets=m.wrap(self.shards),
+            inbox=m.wrap(self.inbox),
+            outages=m.wrap(self.ledger.outages),
+            events=self.events,
+            page_rows=page_rows,
+        )
+
+    def rounds(self, process: ReconcileRound, number: int, *, every: float = 5.0, consume: bool = True
+               ) -> list[RoundReport]:  # fmt: skip
+        """Rounds of every subscription with consumers at work in between; the reports of the last turn."""
+        reports: list[RoundReport] = []
+        for _ in range(number):
+            self.clock.advance(every)
+            if consume:
+                self.consume()
+            reports = [process.run(s) for s in self.subscriptions]
+        return reports
+
+    # ---- looking
+
+    def shard(self, unique_key: str, subscription: Subscription | None = None) -> Shard:
+        """The shard of a key."""
+        owner = subscription or self.subscriptions[0]
+        return Shard(subscription=owner, number=self.topic.shard_of(unique_key))
+
+    def candidate(self, unique_key: str, group: str | None = None) -> Candidate | None:
+        """The ledger's row."""
+        subscription = next(s for s in self.subscriptions if group in (None, s.group))
+        return self.ledger.candidates.read(subscription, [unique_key]).get(unique_key)
+
+    def verdict(self, unique_key: str, group: str | None = None) -> str | None:
+        """Its verdict."""
+        row = self.candidate(unique_key, group)
+        return None if row is None else str(row.verdict)
+
+    def repair(self, unique_key: str, scope: str = EVERY_GROUP) -> Repair | None:
+        """The repair row."""
+        rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
+        return next((row for row in rows if row.scope == scope), None)
+
+    def pending(self) -> list[str]:
+        """All pending keys of the first subscription."""
+        found: list[str] = []
+        for shard in self.topic.shards_of(self.subscriptions[0]):
+            found += [p.unique_key for p in self.shards.due(shard, first_seen_until_ms=1 << 60, limit=10_000)]
+        return sorted(found)
