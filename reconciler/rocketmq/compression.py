@@ -18,6 +18,8 @@ MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
 MAXIMUM_RATIO = 1_100
 #: Below this size the ratio proves nothing.
 _RATIO_FREE_BYTES = 1024 * 1024
+#: The zstd package bounds its input only: a block of 128 KiB takes 4 bytes, so one step gives 16 MiB at most.
+_ZSTD_STEP_BYTES = 512
 
 #: Level of Java producers up to 4.9.3 and the default since (zipCompressLevel).
 ZLIB_LEVEL = 5
@@ -60,18 +62,16 @@ def _unzstd(data: bytes, bound: int) -> bytes:
     except ImportError as error:
         raise MissingDependency("a message body is compressed with zstd: pip install zstandard") from error
     # No window above what the bound needs: a frame header may ask for gigabytes.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=128 * 1024 * 1024)
+    decompressor = zstandard.ZstdDecompressor(max_window_size=128 * 1024 * 1024).decompressobj()
+    plain = bytearray()
     try:
-        with decompressor.stream_reader(data) as reader:
-            plain = reader.read(bound + 1)
-            while 0 < len(plain) <= bound:
-                more = reader.read(bound + 1 - len(plain))
-                if not more:
-                    break
-                plain += more
+        for at in range(0, len(data), _ZSTD_STEP_BYTES):
+            plain += decompressor.decompress(data[at : at + _ZSTD_STEP_BYTES])
+            if decompressor.eof or len(plain) > bound:
+                break
     except zstandard.ZstdError as error:
         raise ProtocolViolation(f"damaged zstd body: {error}") from error
-    return _complete(plain, bound, is_whole=True)
+    return _complete(bytes(plain), bound, is_whole=bool(decompressor.eof))
 
 
 def _unlz4(data: bytes, bound: int) -> bytes:

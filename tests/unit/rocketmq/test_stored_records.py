@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import lz4.frame
+import pytest
+import zstandard
+
+from reconciler.errors import MalformedInput, MissingDependency, ProtocolViolation
+from reconciler.evidence import TransactionState
+from reconciler.rocketmq import compression
+from reconciler.rocketmq.batch import BatchEntry, decode_batch, encode_batch, unwrap
+from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
+from reconciler.rocketmq.compression import compress_zlib, decompress
+from reconciler.rocketmq.record import MAGIC_V1, MAGIC_V2, MessageRecord, decode_records, encode_record
+from reconciler.rocketmq.stored import stored_message
+from tests.unit.rocketmq.records import PLAIN, record
+
+
+def _again(one: MessageRecord) -> MessageRecord:
+    data = encode_record(one)
+    (decoded,) = decode_records(data)
+    assert encode_record(decoded) == data
+    assert decoded == one
+    return decoded
+
+
+def test_the_fixed_part_of_an_ipv4_record_is_91_bytes() -> None:
+    data = encode_record(replace(PLAIN, properties={}))
+    assert len(data) == 91 + len(PLAIN.body) + len(PLAIN.topic)
+    assert int.from_bytes(data[4:8], "big") == MAGIC_V1
+
+
+def test_a_topic_over_127_bytes_takes_the_second_form() -> None:
+    long = replace(PLAIN, topic="T" * 200)
+    assert int.from_bytes(encode_record(long)[4:8], "big") == MAGIC_V2
+    _again(long)
+    edge = replace(PLAIN, topic="T" * 127)
+    assert int.from_bytes(encode_record(edge)[4:8], "big") == MAGIC_V1
+    _again(edge)
+
+
+@pytest.mark.parametrize(
+    ("flag", "born", "store"),
+    [
+        (SystemFlag.BORN_HOST_V6, "fe80::1", "10.0.0.1"),
+        (SystemFlag.STORE_HOST_V6, "10.0.0.1", "2001:db8::2"),
+        (SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6, "::1", "2001:db8::2"),
+    ],
+)
+def test_ipv6_hosts_move_everything_behind_them(flag: int, born: str, store: str) -> None:
+    again = _again(replace(PLAIN, system_flag=int(flag), born_host=(born, 1), store_host=(store, 10_911)))
+    assert again.plain_body() == b"body"
+    assert len(again.offset_message_id) == (56 if ":" in store else 32)
+
+
+def test_several_records_follow_each_other_and_know_their_broker() -> None:
+    data = b"".join(encode_record(record(physical_offset=offset)) for offset in (0, 200, 400))
+    decoded = decode_records(data, "broker-a")
+    assert [one.physical_offset for one in decoded] == [0, 200, 400]
+    assert {one.broker_name for one in decoded} == {"broker-a"}
+
+
+@pytest.mark.parametrize("cut", range(1, 110))
+def test_a_record_that_ends_anywhere_is_refused(cut: int) -> None:
+    data = encode_record(PLAIN)
+    with pytest.raises(ProtocolViolation):
+        decode_records(data[:-cut])
+
+
+def test_the_filler_at_the_end_of_a_file_is_no_record() -> None:
+    data = bytearray(encode_record(PLAIN))
+    data[4:8] = (0xCBD43194).to_bytes(4, "big")
+    with pytest.raises(ProtocolViolation, match="magic"):
+        decode_records(bytes(data))
+
+
+def test_a_record_of_length_zero_does_not_read_for_ever() -> None:
+    with pytest.raises(ProtocolViolation):
+        decode_records(bytes(200))
+
+
+@pytest.mark.parametrize(
+    ("bits", "state"),
+    [
+        (0, TransactionState.NONE),
+        (SystemFlag.PREPARED, TransactionState.PREPARED),
+        (SystemFlag.COMMIT | SystemFlag.COMPRESSED, TransactionState.COMMIT),
+        (SystemFlag.ROLLBACK, TransactionState.ROLLBACK),
+    ],
+)
+def test_transaction_bits(bits: int, state: TransactionState) -> None:
+    assert record(system_flag=int(bits)).transaction_state is state
+
+
+def test_a_body_that_was_changed_on_the_way_is_refused() -> None:
+    with pytest.raises(ProtocolViolation, match="CRC"):
+        replace(PLAIN, body=b"bodY").plain_body()
+
+
+def test_properties_in_another_character_set_spoil_neither_reading_nor_writing() -> None:
+    data = encode_record(replace(PLAIN, properties={"KEYS": "XXXX", "UNIQ_KEY": "K"})).replace(
+        b"XXXX", b"\xff\xfe\xfd\xfc"
+    )
+    (decoded,) = decode_records(data)
+    assert decoded.unique_key == "K"
+    assert "\ufffd" in decoded.properties["KEYS"]
+    assert encode_record(decoded) == data
+
+
+def test_what_does_not_fit_a_record_is_refused() -> None:
+    with pytest.raises(MalformedInput):
+        encode_record(replace(PLAIN, properties={"a": "b" * 40_000}))
+    with pytest.raises(MalformedInput):
+        encode_record(replace(PLAIN, queue_id=2**40))
+    with pytest.raises(MalformedInput):
+        encode_record(replace(PLAIN, store_host=("not a host", 1)))
+
+
+# --------------------------------------------------------------------------- compression
+
+TEXT = b"a rather dull text " * 500
+
+
+@pytest.mark.parametrize(
+    ("bits", "packed"),
+    [
+        (0, compress_zlib(TEXT)),
+        (SystemFlag.COMPRESSION_ZLIB, zlib.compress(TEXT)),
+        (SystemFlag.COMPRESSION_ZSTD, zstandard.compress(TEXT)),
+        (SystemFlag.COMPRESSION_LZ4, lz4.frame.compress(TEXT)),
+    ],
+)
+def test_every_compression_is_undone_and_its_damage_noticed(bits: int, packed: bytes) -> None:
+    flags = int(SystemFlag.COMPRESSED | bits)
+    assert record(body=packed, system_flag=flags).plain_body() == TEXT
+    for damaged in (packed[:-8], packed[: len(packed) // 2], b"\0" * 40, b""):
+        with pytest.raises(ProtocolViolation):
+            decompress(damaged, flags)
+    with pytest.raises(ProtocolViolation, match="beyond"):
+        decompress(packed, flags, maximum_bytes=len(TEXT) - 1)
+
+
+BOMB = b"\0" * (80 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("bits", "pack"),
+    [
+        (SystemFlag.COMPRESSION_ZLIB, zlib.compress),
+        (SystemFlag.COMPRESSION_ZSTD, zstandard.compress),
+        (SystemFlag.COMPRESSION_LZ4, lz4.frame.compress),
+    ],
+)
+def test_a_decompression_bomb_stops_at_the_bound(bits: int, pack: object) -> None:
+    packed = pack(BOMB)  # type: ignore[operator]  # three functions of untyped and typed packages
+    with pytest.raises(ProtocolViolation, match="beyond"):
+        decompress(packed, int(SystemFlag.COMPRESSED | bits))
+
+
+def test_a_tiny_body_may_not_become_a_huge_one() -> None:
+    packed = zstandard.compress(b"\0" * (8 * 1024 * 1024))
+    assert len(packed) < 1_024
+    with pytest.raises(ProtocolViolation, match="beyond"):
+        decompress(packed, int(SystemFlag.COMPRESSED | SystemFlag.COMPRESSION_ZSTD))
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    with pytest.raises(MissingDependency, match="pip install zstandard"):
+        decompress(b"x", int(SystemFlag.COMPRESSION_ZSTD))
+
+
+def test_an_unknown_compression_is_refused() -> None:
+    with pytest.raises(ProtocolViolation):
+        decompress(b"x", 0x500)
+    assert compression.MAXIMUM_BODY_BYTES >= 4 * 1024 * 1024
+
+
+# --------------------------------------------------------------------------- batches
+
+
+def test_a_batch_survives_both_ways() -> None:
+    entries = [BatchEntry(body=b"", properties={}), BatchEntry(body=b"two", properties={"TAGS": "é"}, flag=-1)]
+    assert decode_batch(encode_batch(entries)) == entries
+    with pytest.raises(ProtocolViolation):
+        decode_batch(encode_batch(entries)[:-1])
+    with pytest.raises(MalformedInput):
+        encode_batch([BatchEntry(body=b"x", properties={"a": "b" * 40_000})])
+
+
+def test_members_of_an_inner_batch_have_offsets_of_their_own() -> None:
+    body = encode_batch(
+        [BatchEntry(body=b"one", properties={"A": "1"}), BatchEntry(body=b"two", properties={"A": "2"})]
+    )
+    flags = int(SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP)
+    members = unwrap(record(body=body, system_flag=flags, queue_offset=10))
+    assert [(one.queue_offset, one.plain_body(), one.properties["A"]) for one in members] == [
+        (10, b"one", "1"),
+        (11, b"two", "2"),
+    ]
+    assert unwrap(PLAIN) == [PLAIN]
+
+
+# --------------------------------------------------------------------------- as evidence
+
+
+def test_a_half_is_shown_under_the_topic_its_consumers_see() -> None:
+    properties = {"REAL_TOPIC": "Orders", "PGROUP": "PG", "TRANSACTION_CHECK_TIMES": "3"}
+    for topic in (HALF_TOPIC, DISCARD_TOPIC):
+        half = stored_message(record(topic=topic, properties=properties))
+        assert (half.topic, half.real_topic, half.producer_group, half.check_times) == (topic, "Orders", "PG", 3)
+    retry = stored_message(record(topic="%RETRY%CG", properties={"RETRY_TOPIC": "Orders"}))
+    assert (retry.real_topic, retry.check_times) == ("Orders", None)
+
+
+def test_a_property_that_should_be_a_number_is_not_trusted() -> None:
+    for text in ("x", "٣", "-1", "1.5", ""):
+        assert stored_message(record(properties={"TRANSACTION_CHECK_TIMES": text})).check_times is None
