@@ -35,8 +35,11 @@ class LogFolder:
     def __init__(self, folder: Path, *, segment_bytes: int) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise ConfigurationError(f"the data folder {folder} cannot be used: {error}") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -152,7 +155,9 @@ class LogFolder:
             self.flush()
             os.close(self._file)
             self._file = None
+        if self._lock >= 0:
             os.close(self._lock)
+            self._lock = -1
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:08d}.log"

@@ -17,7 +17,7 @@ from reconciler.embedded.faults import Faults
 from reconciler.embedded.layout import Message
 from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.settings import BrokerSettings
-from reconciler.errors import UsageError
+from reconciler.errors import InvariantViolation, UsageError
 
 T = TypeVar("T")
 
@@ -92,6 +92,8 @@ class EmbeddedBroker:
             return
         loop.call_soon_threadsafe(stopping.set)
         thread.join(_STOP_SECONDS)
+        if thread.is_alive():
+            raise InvariantViolation(f"the embedded broker did not stop within {_STOP_SECONDS} s")
         self._thread = self._loop = self._listening = self._stopping = None
 
     def _run(self, ready: Future[None]) -> None:
