@@ -123,11 +123,10 @@ class Crash(BaseException):
 class Mortal:
     """Counts port calls of one process and kills it at one of them; a dead process's ports refuse everything."""
 
-    def __init__(self, dies_at: int | None = None, *, after_the_call: bool = False) -> None:
+    def __init__(self, dies_at: int | None = None) -> None:
         self.calls = 0
         self.is_dead = False
         self._dies_at = dies_at
-        self._after = after_the_call
 
     def wrap(self, port: T) -> T:
         """The port, as this process sees it."""
@@ -138,14 +137,10 @@ class Mortal:
         if self.is_dead:
             raise Crash
         self.calls += 1
-        if self.calls == self._dies_at and not self._after:
-            self.is_dead = True
-            raise Crash
-        result = function(*args, **kwargs)
         if self.calls == self._dies_at:
             self.is_dead = True
             raise Crash
-        return result
+        return function(*args, **kwargs)
 
 
 class _Watched:
