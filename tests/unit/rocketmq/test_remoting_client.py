@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from reconciler.errors import BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
+from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.codes import ResponseCode
+from reconciler.rocketmq.connection import ConnectionLimits
+from reconciler.rocketmq.frame import Command, FrameReader, Serialization, encode_frame, reply_to
+from tests.polling import eventually
+from tests.unit.rocketmq.peers import Peer, answering, drain, echo, requests
+
+
+def _ask(text: str = "T") -> Command:
+    return Command(code=30, fields={"topic": text})
+
+
+def test_many_threads_share_one_connection_and_get_their_own_answers() -> None:
+    with Peer(answering(echo)) as peer, RemotingClient() as client, ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda n: client.request(peer.address, _ask(str(n))).fields["topic"], range(500)))
+        assert answers == [str(n) for n in range(500)]
+        assert peer.connections == 1
+
+
+def test_answers_may_come_in_any_order() -> None:
+    def script(connected: socket.socket) -> None:
+        held: list[Command] = []
+        for request in requests(connected):
+            held.append(request)
+            if len(held) == 10:
+                connected.sendall(b"".join(encode_frame(echo(one)) for one in reversed(held)))
+
+    with Peer(script) as peer, RemotingClient() as client:
+        futures = [client.submit(peer.address, _ask(str(n)), 5) for n in range(10)]
+        assert [future.result(5).fields["topic"] for future in futures] == [str(n) for n in range(10)]
+
+
+def test_an_error_code_is_an_answer_and_no_exception() -> None:
+    refusing = answering(lambda request: reply_to(request, 17, remark="no such topic"))
+    with Peer(refusing) as peer, RemotingClient() as client:
+        answer = client.request(peer.address, _ask())
+        assert (answer.code, answer.remark) == (17, "no such topic")
+
+
+def test_an_ipv6_peer_is_reached() -> None:
+    try:
+        peer = Peer(answering(echo), host="::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback: enable it to run this test")
+    with peer, RemotingClient() as client:
+        assert client.request(peer.address, _ask()).code == 0
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with RemotingClient() as client, pytest.raises(InvalidValue):
+        client.request("nowhere", _ask())
+
+
+def test_nobody_listening_is_an_error_of_its_own_and_a_restart_is_noticed() -> None:
+    with Peer(answering(echo)) as peer:
+        port = peer.port
+        with RemotingClient() as client:
+            client.request(peer.address, _ask())
+            peer.close()
+            with pytest.raises(BrokerUnavailable):
+                eventually(lambda: client.request(peer.address, _ask(), timeout_seconds=1) is None, within_seconds=2)
+            with Peer(answering(echo), port=port) as again:
+
+                def works() -> bool:
+                    try:
+                        return client.request(again.address, _ask()).code == 0
+                    except BrokerUnavailable:
+                        return False
+
+                assert eventually(works, within_seconds=10)
+
+
+def test_a_connection_closed_by_the_peer_is_made_anew_without_a_pause() -> None:
+    with Peer(answering(echo)) as peer, RemotingClient() as client:
+        for n in range(1, 6):
+            assert client.request(peer.address, _ask()).code == 0
+            assert peer.connections == n
+            closed = client._peers[peer.address].connection
+            assert closed is not None
+            peer.drop_connections()
+            assert eventually(lambda: closed.is_closed, within_seconds=5)  # noqa: B023  # called at once
+
+
+def test_an_idle_connection_is_closed_by_this_side() -> None:
+    with Peer(answering(echo)) as peer, RemotingClient(limits=ConnectionLimits(idle_seconds=0.1)) as client:
+        client.request(peer.address, _ask())
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        assert eventually(lambda: connection.is_closed, within_seconds=5)
+        assert client.request(peer.address, _ask()).code == 0
+
+
+def test_a_one_way_request_is_marked_and_asks_for_nothing() -> None:
+    got: list[Command] = []
+
+    def script(connected: socket.socket) -> None:
+        got.extend(requests(connected))
+
+    with Peer(script) as peer, RemotingClient() as client:
+        client.oneway(peer.address, _ask())
+        assert eventually(lambda: len(got) == 1, within_seconds=5)
+        assert got[0].is_oneway
+
+
+def test_commands_can_be_dropped_and_changed_on_their_way_out() -> None:
+    def passage(_address: str, command: Command) -> Command | None:
+        return None if command.code == 37 else Command(code=command.code, fields={"signed": "yes"})
+
+    with Peer(answering(echo)) as peer, RemotingClient(outgoing=passage) as client:
+        began = time.monotonic()
+        with pytest.raises(RequestTimeout):
+            client.request(peer.address, Command(code=37), timeout_seconds=30)
+        client.oneway(peer.address, Command(code=37))
+        assert time.monotonic() - began < 5
+        assert peer.connections == 0
+        assert client.request(peer.address, _ask()).fields == {"signed": "yes"}
+
+
+def _asks_back(question: Command, answers: list[Command]) -> Peer:
+    """A peer that asks its own question after the first request, and keeps what it hears."""
+
+    def script(connected: socket.socket) -> None:
+        reader = FrameReader()
+        while data := connected.recv(65_536):
+            for command in reader.feed(data):
+                if command.is_response:
+                    answers.append(command)
+                else:
+                    connected.sendall(encode_frame(reply_to(command, 0)) + encode_frame(question))
+
+    return Peer(script)
+
+
+@pytest.mark.parametrize("form", list(Serialization))
+def test_a_brokers_question_is_handled_and_answered_in_its_form(form: Serialization) -> None:
+    answers: list[Command] = []
+    question = Command(code=220, opaque=77, fields={"topic": "T"}, serialization=form)
+    with _asks_back(question, answers) as peer, RemotingClient() as client:
+        client.on_request(220, lambda address, command: Command(code=0, fields={"from": address, **command.fields}))
+        client.request(peer.address, _ask())
+        assert eventually(lambda: answers, within_seconds=5)
+        assert answers[0].opaque == 77
+        assert answers[0].serialization is form
+        assert answers[0].fields == {"from": peer.address, "topic": "T"}
+
+
+def test_a_question_nobody_handles_or_whose_handler_fails_is_answered_too() -> None:
+    def fails(_address: str, _command: Command) -> Command | None:
+        raise ValueError("broken")
+
+    for handler, code in ((None, ResponseCode.REQUEST_CODE_NOT_SUPPORTED), (fails, ResponseCode.SYSTEM_ERROR)):
+        answers: list[Command] = []
+        with _asks_back(Command(code=220, opaque=5), answers) as peer, RemotingClient() as client:
+            if handler is not None:
+                client.on_request(220, handler)
+            client.request(peer.address, _ask())
+            assert eventually(lambda: answers, within_seconds=5)  # noqa: B023  # called at once
+            assert answers[0].code == code
+
+
+def test_questions_can_be_dropped_on_their_way_in() -> None:
+    handled: list[int] = []
+    answers: list[Command] = []
+
+    def handler(_address: str, command: Command) -> Command | None:
+        handled.append(command.opaque)
+        return None
+
+    def passage(_address: str, command: Command) -> Command | None:
+        return None if command.opaque == 1 else command
+
+    def script(connected: socket.socket) -> None:
+        request = next(requests(connected))
+        for opaque in (1, 2):
+            connected.sendall(encode_frame(Command(code=39, flag=2, opaque=opaque)))
+        connected.sendall(encode_frame(reply_to(request, 0)))
+        drain(connected)
+
+    with Peer(script) as peer, RemotingClient(incoming=passage) as client:
+        client.on_request(39, handler)
+        client.request(peer.address, _ask())
+        assert eventually(lambda: handled == [2], within_seconds=5)
+        assert not answers
+
+
+def test_a_handler_may_ask_the_broker_that_asked_it() -> None:
+    answers: list[Command] = []
+    with _asks_back(Command(code=221, opaque=9, flag=2), []) as peer, RemotingClient() as client:
+
+        def handler(address: str, _command: Command) -> Command | None:
+            if not answers:
+                answers.append(client.request(address, _ask()))
+            return None
+
+        client.on_request(221, handler)
+        client.request(peer.address, _ask())
+        assert eventually(lambda: answers, within_seconds=5)
+
+
+def test_closing_fails_what_waits_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    with Peer(drain) as peer:
+        client = RemotingClient()
+        future = client.submit(peer.address, _ask(), 30)
+        client.close()
+        client.close()
+        with pytest.raises(BrokerUnavailable, match="closed by this client"):
+            future.result(5)
+        with pytest.raises(UsageError):
+            client.request(peer.address, _ask())
+    assert {thread for thread in threading.enumerate() if thread.name.startswith("rocketmq")} <= before
+
+
+def test_a_forked_child_is_told_to_make_its_own_client() -> None:
+    with Peer(answering(echo)) as peer, RemotingClient() as client:
+        client.request(peer.address, _ask())
+        child = os.fork()
+        if child == 0:
+            try:
+                client.request(peer.address, _ask())
+            except UsageError:
+                os._exit(7)
+            os._exit(8)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7
+        assert client.request(peer.address, _ask()).code == 0
