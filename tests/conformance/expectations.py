@@ -42,6 +42,8 @@ class Expectation:
     checks_offset_commits: bool = True
     #: Committed copies still carry REAL_TOPIC and REAL_QID, so END works on them too (not in 5.4.0).
     copies_keep_real_topic: bool = True
+    #: maxMessageSize as delivered.
+    maximum_body_bytes: int = 4 * 1024 * 1024
     #: MQVersion ordinal in replies is at least this.
     version_at_least: int = 433
 
@@ -74,6 +76,7 @@ _3_2_6 = replace(
     indexes_committed=False,
     takes_batches=False,
     takes_binary_headers=False,
+    maximum_body_bytes=512 * 1024,
     version_at_least=78,
 )
 

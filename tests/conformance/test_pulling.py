@@ -1,0 +1,127 @@
+"""Pulls and offsets on every broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from reconciler.errors import BrokerRefused
+from reconciler.rocketmq.codes import ResponseCode
+from reconciler.rocketmq.pulling import PullStatus
+from reconciler.rocketmq.queue_scan import scan
+from tests.conformance.steps import Steps
+from tests.polling import eventually
+
+
+def test_every_status_of_a_pull(steps: Steps) -> None:
+    topic = steps.target.new_topic("pull")
+    empty = steps.pull(topic)
+    assert (empty.status, empty.records) == (PullStatus.NO_NEW, [])
+    for number in range(5):
+        steps.send(topic, f"{number}".encode(), tags="Even" if number % 2 == 0 else "Odd")
+    steps.until_delivered(topic, 5)
+    found = steps.pull(topic, 1)
+    assert found.status is PullStatus.FOUND
+    assert [record.body for record in found.records] == [b"1", b"2", b"3", b"4"]
+    assert (found.next_offset, found.min_offset, found.max_offset) == (5, 0, 5)
+    at_the_end = steps.pull(topic, 5)
+    assert at_the_end.status is PullStatus.NO_NEW
+    assert at_the_end.next_offset == 5
+    beyond = steps.pull(topic, 99)
+    assert beyond.status is PullStatus.OFFSET_MOVED
+    assert beyond.next_offset in {0, 5}  # up to 4.4 a pull far beyond the end starts over
+    assert found.suggested_broker_id == 0
+
+
+def test_tags_are_filtered_and_what_did_not_match_is_passed(steps: Steps) -> None:
+    topic = steps.target.new_topic("tags")
+    for tag in ("A", "B", "C", "A"):
+        steps.send(topic, tag.encode(), tags=tag)
+    steps.until_delivered(topic, 4)
+    both = steps.pull(topic, subscription="A || B")
+    assert [record.body for record in both.records] == [b"A", b"B", b"A"]
+    none = steps.pull(topic, subscription="Z")
+    assert none.status is PullStatus.NO_MATCH
+    assert none.next_offset == 4
+
+
+def test_a_held_pull_is_released_by_a_message(steps: Steps) -> None:
+    topic = steps.target.new_topic("hold")
+    found: list[str] = []
+
+    def pull_until_found() -> None:
+        """Old brokers may wake a pull a moment before the message can be read: consumers pull again."""
+        while not found:
+            found.extend(record.unique_key for record in steps.pull(topic, suspend_seconds=15.0).records)
+
+    puller = threading.Thread(target=pull_until_found, name="held-pull")
+    began = time.monotonic()
+    puller.start()
+    sent = steps.send(topic, b"wake")
+    puller.join(20)
+    assert found == [sent.unique_key]
+    assert time.monotonic() - began < 14  # not because the time was over
+
+
+def test_a_queue_or_topic_that_does_not_exist_is_refused(steps: Steps) -> None:
+    topic = steps.target.new_topic("range", queues=1)
+    with pytest.raises(BrokerRefused) as range_error:
+        steps.pull(topic, queue=7)
+    assert range_error.value.code in {ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER}
+    with pytest.raises(BrokerRefused) as topic_error:
+        steps.pull("no_such_topic")
+    assert topic_error.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_offsets_of_a_queue(steps: Steps) -> None:
+    topic, address = steps.target.new_topic("offsets"), steps.target.broker
+    offsets, queue = steps.instance.offsets, steps.queue(topic)
+    assert (offsets.maximum(address, queue), offsets.minimum(address, queue)) == (0, 0)
+    for number in range(3):
+        steps.send(topic, f"{number}".encode())
+    records = steps.until_delivered(topic, 3)
+    assert (offsets.maximum(address, queue), offsets.minimum(address, queue)) == (3, 0)
+    first, last = records[0].store_timestamp_ms, records[-1].store_timestamp_ms
+    assert offsets.at_time(address, queue, first - 60_000) == 0
+    assert offsets.at_time(address, queue, last + 60_000) in {2, 3}
+    assert offsets.earliest_store_time_ms(address, queue) == first
+
+
+def test_a_groups_offset_is_kept_by_the_broker(steps: Steps) -> None:
+    topic, address = steps.target.new_topic("stored"), steps.target.broker
+    offsets, queue, group = steps.instance.offsets, steps.queue(topic), f"CG_{topic}"
+    steps.send(topic, b"first")
+    steps.until_delivered(topic, 1)
+    steps.admin.create_group(address, group)
+    expected = None if steps.expect.says_no_offset else 0
+    assert offsets.of_group(address, queue, group) == expected
+    offsets.store(address, queue, group, 1)
+    assert offsets.of_group(address, queue, group) == 1
+    offsets.store(address, queue, group, 0, is_oneway=True)
+    eventually(lambda: offsets.of_group(address, queue, group) == 0, within_seconds=10)
+
+
+def test_an_offset_for_what_nobody_knows_is_refused_by_5_x(steps: Steps) -> None:
+    topic, address = steps.target.new_topic("unknown"), steps.target.broker
+    offsets, group = steps.instance.offsets, f"CG_{topic}"
+    if not steps.expect.checks_offset_commits:
+        offsets.store(address, steps.queue(topic), group, 0)
+        return
+    with pytest.raises(BrokerRefused) as group_error:
+        offsets.store(address, steps.queue(topic), group, 0)
+    assert group_error.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    steps.admin.create_group(address, group)
+    with pytest.raises(BrokerRefused) as topic_error:
+        offsets.store(address, steps.queue("no_such_topic"), group, 0)
+    assert topic_error.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_scan_reads_a_stretch_of_a_queue_once(steps: Steps) -> None:
+    topic = steps.target.new_topic("scan")
+    for number in range(100):
+        steps.send(topic, f"{number}".encode())
+    steps.until_delivered(topic, 100)
+    found = scan(steps.client, steps.target.broker, steps.queue(topic), begin_offset=10, end_offset=90)
+    assert [record.body for record in found] == [f"{number}".encode() for number in range(10, 90)]
