@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 from redis.cluster import RedisCluster
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import AskError, RedisError, ResponseError
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
@@ -186,6 +186,9 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
             try:
                 connection.send_command(*command)
                 connection.read_response()
+            except AskError:
+                # A cluster node without the slot (MOVED is an AskError too); permissions were checked before that.
+                continue
             except ResponseError as error:
                 refused.append(f"{command[0]} ({error})")
                 if command[0] == "MULTI":

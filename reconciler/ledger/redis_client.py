@@ -184,7 +184,7 @@ def translated_errors() -> Iterator[None]:
         yield
     except WatchError:
         raise
-    except (RedisError, OSError) as error:
+    except (RedisError, RedisClusterException, OSError) as error:
         raise translate(error) from error
 
 
@@ -198,7 +198,7 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
     text = str(error)[:300]
     if isinstance(error, DataError):
         return InvariantViolation(f"redis-py refused a value: {text}")
-    if isinstance(error, ResponseError) and not isinstance(error, (NoPermissionError, RedisClusterException)):
+    if isinstance(error, ResponseError) and not isinstance(error, NoPermissionError):
         if "WRONGTYPE" in text or "Operation against a key holding the wrong kind" in text:
             return InvariantViolation(f"Redis key of a wrong type: {text}")
         if "not an integer" in text or "not a valid float" in text:

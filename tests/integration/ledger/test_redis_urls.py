@@ -1,0 +1,320 @@
+"""Every kind of URL leads to the primary; a cluster runs the same round; unsafe servers are named."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.cluster import RedisCluster
+
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.unique_key import member_of
+from reconciler.errors import ConfigurationError, InvalidValue, RedisAway
+from reconciler.ledger.redis_checks import RedisFinding, Severity, check_redis, require_safe
+from reconciler.ledger.redis_client import RedisClients, open_client, open_redis
+from reconciler.ledger.round_leases import RedisRoundLeases
+from reconciler.ledger.shard_memory import RedisShardMemory
+from tests.contract.ledger.rows import key, shard
+from tests.polling import eventually
+from tests.services.ports import free_port
+from tests.services.processes import Child
+from tests.services.redis_server import RedisServer
+from tests.services.requirements import require, sentinel_missing
+
+pytestmark = pytest.mark.redis
+
+OF = shard("urls")
+Start = Callable[..., RedisServer]
+
+
+def runs_a_round(clients: RedisClients) -> None:
+    memory = RedisShardMemory(clients)
+    epoch = memory.begin_epoch(OF)
+    clients.short.sadd(ShardKeys(OF).half, member_of(key(1)))
+    done = memory.take_round(OF, epoch=epoch)
+    assert done is not None
+    assert done.counts.pending_added == 1
+    clients.short.sadd(ShardKeys(OF).commit, member_of(key(1)))
+    again = memory.take_round(OF, epoch=epoch)
+    assert again is not None
+    assert again.counts.pending_matched == 1
+    third = memory.take_round(OF, epoch=epoch)
+    assert third is not None
+    assert third.generation == 3
+    assert memory.pending_size(OF) == (0, None)
+    leases = RedisRoundLeases(clients.short)
+    assert leases.take(OF, token="a", lease_seconds=30)
+    assert leases.take(OF, token="a", lease_seconds=30)
+    assert not leases.take(OF, token="b", lease_seconds=30)
+    leases.release(OF, token="a")
+
+
+@contextlib.contextmanager
+def opened(url: str) -> Iterator[RedisClients]:
+    clients = open_redis(url, timeout_seconds=2, round_timeout_seconds=5)
+    try:
+        yield clients
+    finally:
+        clients.close()
+
+
+def by_name(findings: list[RedisFinding]) -> dict[str, Severity]:
+    return {finding.name: finding.severity for finding in findings}
+
+
+def test_a_unix_socket(new_redis_server: Start) -> None:
+    with opened(new_redis_server(unix_socket=True).url) as clients:
+        runs_a_round(clients)
+
+
+def test_tls(new_redis_server: Start, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing: apt-get install openssl")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    port = free_port()
+    new_redis_server(
+        options={
+            "tls-port": str(port),
+            "tls-cert-file": str(tmp_path / "cert.pem"),
+            "tls-key-file": str(tmp_path / "key.pem"),
+            "tls-auth-clients": "no",
+        }
+    )
+    with opened(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path}/cert.pem") as clients:
+        runs_a_round(clients)
+    with opened(f"rediss://127.0.0.1:{port}/0") as clients, pytest.raises(RedisAway, match=r"(?i)certificate"):
+        RedisShardMemory(clients).state(OF)
+
+
+def test_a_replica_is_refused(new_redis_server: Start) -> None:
+    primary = new_redis_server()
+    replica = new_redis_server()
+    with redis.Redis.from_url(replica.url) as client:
+        client.replicaof("127.0.0.1", primary.port)
+        with opened(replica.url) as clients, pytest.raises(RedisAway, match="not the primary"):
+            RedisShardMemory(clients).state(OF)
+        findings = check_redis(client, environment="urls")
+    assert by_name(findings)["role"] is Severity.REFUSED
+
+
+def test_a_wrong_password_is_away(new_redis_server: Start) -> None:
+    server = new_redis_server(options={"requirepass": "right"})
+    with opened(server.url.replace("redis://", "redis://:right@")) as clients:
+        runs_a_round(clients)
+    with opened(server.url.replace("redis://", "redis://:wrong@")) as clients, pytest.raises(RedisAway):
+        RedisShardMemory(clients).state(OF)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1",
+        "redis+sentinel://127.0.0.1:26379",
+        "redis+sentinel://127.0.0.1:26379/a/b",
+        "redis+sentinel://127.0.0.1:x/service",
+        "redis+cluster://127.0.0.1:99999",
+    ],
+)
+def test_a_url_that_cannot_work_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        open_client(url.replace("://", "://user:secret@"), timeout_seconds=1)
+    assert "secret" not in str(caught.value)
+
+
+def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: Start, tmp_path: Path) -> None:
+    require(sentinel_missing())
+    primary, replica = new_redis_server(), new_redis_server()
+    with redis.Redis.from_url(replica.url) as client:
+        client.replicaof("127.0.0.1", primary.port)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", within_seconds=20)
+    port = free_port()
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n"
+        f"sentinel monitor shards 127.0.0.1 {primary.port} 1\n"
+        "sentinel down-after-milliseconds shards 500\nsentinel failover-timeout shards 3000\n"
+    )
+    sentinel = Child(["redis-sentinel", str(configuration)], log=tmp_path / "sentinel.log")
+    try:
+        with redis.Redis(port=port) as client:
+
+            def knows_the_replica() -> bool:
+                try:
+                    return bool(client.sentinel_slaves("shards"))
+                except redis.RedisError:
+                    return False
+
+            eventually(knows_the_replica, within_seconds=30)
+        with opened(f"redis+sentinel://127.0.0.1:{port}/shards") as clients:
+            runs_a_round(clients)
+            primary.kill()
+
+            def runs_again() -> bool:
+                try:
+                    return RedisShardMemory(clients).state(OF).generation >= 0
+                except RedisAway:
+                    return False
+
+            eventually(runs_again, within_seconds=40)
+            with redis.Redis.from_url(replica.url) as client:
+                assert client.info("replication")["role"] == "master"
+    finally:
+        sentinel.stop()
+
+
+@pytest.fixture
+def cluster_url(new_redis_server: Start) -> str:
+    """Three masters that share the slots."""
+    servers = [
+        new_redis_server(options={"cluster-enabled": "yes", "cluster-port": str(free_port()), "appendonly": "no"})
+        for _ in range(3)
+    ]
+    slots = [(0, 5460), (5461, 10922), (10923, 16383)]
+    clients: list[Any] = [redis.Redis.from_url(server.url) for server in servers]
+    for client, (first, last) in zip(clients, slots, strict=True):
+        client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
+    for server in servers[1:]:
+        bus = server.options["cluster-port"]
+        clients[0].execute_command("CLUSTER MEET", "127.0.0.1", server.port, bus)
+
+    def agree() -> bool:
+        states = [client.execute_command("CLUSTER INFO") for client in clients]
+        return all(state["cluster_state"] == "ok" and state["cluster_known_nodes"] == "3" for state in states)
+
+    eventually(agree, within_seconds=30)
+    for client in clients:
+        client.close()
+    return f"redis+cluster://127.0.0.1:{servers[0].port},127.0.0.1:{servers[1].port}"
+
+
+def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
+    with opened(cluster_url) as clients:
+        runs_a_round(clients)
+        memory = RedisShardMemory(clients)
+        nodes = set()
+        for number in range(24):
+            of = shard("cluster", number)
+            assert isinstance(clients.short, RedisCluster)
+            node: Any = clients.short.get_node_from_key(ShardKeys(of).half)  # type: ignore[no-untyped-call]  # redis-py
+            nodes.add(node.name)
+            clients.short.sadd(ShardKeys(of).half, *(member_of(key(n)) for n in range(30)))
+            clients.short.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(10)))
+            epoch = memory.begin_epoch(of)
+            done = memory.take_round(of, epoch=epoch)
+            assert done is not None
+            assert (done.counts.matched, done.counts.pending_after) == (10, 20)
+            page = memory.due(of, first_seen_until_ms=done.at_ms, limit=7)
+            rest = memory.due(of, first_seen_until_ms=done.at_ms, limit=100, after=page[-1])
+            assert [one.unique_key for one in page + rest] == [key(n) for n in range(10, 30)]
+            assert memory.forget(of, [key(n) for n in range(5, 15)]) == 5
+            clients.short.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(15, 20)))
+            again = memory.take_round(of, epoch=epoch)
+            assert again is not None
+            assert (again.generation, again.counts.pending_matched, again.counts.pending_after) == (2, 5, 10)
+        assert len(nodes) == 3
+        findings = check_redis(clients.short, environment="cluster")
+        assert {finding.severity for finding in findings} == {Severity.OK, Severity.ADVICE}
+        assert len({finding.name.split()[0] for finding in findings}) == 3
+
+
+def test_a_cluster_that_does_not_answer_is_away() -> None:
+    with pytest.raises(RedisAway):
+        open_redis(f"redis+cluster://127.0.0.1:{free_port()}", timeout_seconds=0.5)
+
+
+# ---- safety checks
+
+
+def test_a_safe_server_is_accepted_and_nothing_is_written(new_redis_server: Start) -> None:
+    server = new_redis_server(options={"lazyfree-lazy-server-del": "yes"})
+    with redis.Redis.from_url(server.url) as client:
+        findings = check_redis(client, environment="urls")
+        assert client.dbsize() == 0
+    require_safe(findings)
+    assert by_name(findings) == dict.fromkeys(
+        ["role", "version", "eviction", "persistence", "permissions"], Severity.OK
+    )
+
+
+def test_without_persistence_and_lazy_freeing_there_is_advice_only(new_redis_server: Start) -> None:
+    server = new_redis_server(options={"appendonly": "no"})
+    with redis.Redis.from_url(server.url) as client:
+        findings = check_redis(client, environment="urls")
+        require_safe(findings)
+        assert by_name(findings)["persistence"] is Severity.ADVICE
+        assert by_name(findings)["lazy-free"] is Severity.ADVICE
+        client.config_set("maxmemory", str(int(client.info("memory")["used_memory"]) + 10_000))
+        assert by_name(check_redis(client, environment="urls"))["memory"] is Severity.ADVICE
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
+@pytest.mark.parametrize("accept_unverified", [False, True])
+def test_an_evicting_server_is_refused_whatever_the_settings_accept(
+    new_redis_server: Start, policy: str, accept_unverified: bool
+) -> None:
+    server = new_redis_server(options={"maxmemory-policy": policy})
+    with redis.Redis.from_url(server.url) as client:
+        findings = check_redis(client, environment="urls", accept_unverified=accept_unverified)
+    with pytest.raises(ConfigurationError, match="noeviction"):
+        require_safe(findings)
+
+
+RECONCILER_COMMANDS = (
+    "-@all +watch +unwatch +multi +exec +discard +get +set +incrby +time +exists +type +hgetall +hget +zcard +scard "
+    "+sdiffstore +zunionstore +zdiffstore +zrangebyscore +zrange +zscan +sscan +zrem +rename +unlink +pexpire "
+    "+info +role +config|get +script|load +evalsha +ping"
+)
+
+
+def test_the_documented_permissions_suffice_and_a_missing_one_is_named(new_redis_server: Start) -> None:
+    server = new_redis_server()
+    with redis.Redis.from_url(server.url) as client:
+        keys = "~reconciler:v1:{urls:*}:*"
+        client.execute_command("ACL", "SETUSER", "reconciler", "on", ">secret", keys, *RECONCILER_COMMANDS.split())
+        client.execute_command("ACL", "SETUSER", "filler", "on", ">secret", "~*", "-@all", "+sadd", "+role")
+        with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as clients:
+            require_safe(check_redis(clients.short, environment="urls"))
+            memory = RedisShardMemory(clients)
+            epoch = memory.begin_epoch(OF)
+            client.sadd(ShardKeys(OF).half, member_of(key(1)), member_of(key(2)))
+            done = memory.take_round(OF, epoch=epoch)
+            assert done is not None
+            page = memory.due(OF, first_seen_until_ms=done.at_ms, limit=1)
+            assert len(memory.due(OF, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
+            assert memory.forget(OF, [key(1)]) == 1
+            assert memory.pending_size(OF)[0] == 1
+            leases = RedisRoundLeases(clients.short)
+            assert leases.take(OF, token="a", lease_seconds=1)
+            assert leases.take(OF, token="a", lease_seconds=1)
+            leases.release(OF, token="a")
+
+            findings = check_redis(clients.short, environment="production")
+            assert by_name(findings)["permissions"] is Severity.REFUSED, "keys of another environment"
+
+        client.execute_command("ACL", "SETUSER", "reconciler", "-rename")
+        with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as clients:
+            findings = check_redis(clients.short, environment="urls")
+            with pytest.raises(ConfigurationError, match="RENAME"):
+                require_safe(findings)
+        assert client.keys("reconciler:v1:{urls:doctor*") == []
+
+
+def test_what_cannot_be_asked_is_refused_unless_accepted(new_redis_server: Start) -> None:
+    server = new_redis_server(options={"rename-command": "INFO hidden-info"})
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-config")
+        with pytest.raises(ConfigurationError, match="accept_unverified"):
+            require_safe(check_redis(client, environment="urls"))
+        accepted = check_redis(client, environment="urls", accept_unverified=True)
+        require_safe(accepted)
+        assert by_name(accepted)["eviction"] is Severity.ADVICE
