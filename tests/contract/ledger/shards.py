@@ -38,7 +38,13 @@ class Shards(Protocol):
 
     def half(self, shard: Shard) -> set[str]: ...
 
+    def position(self, shard: Shard) -> int | None: ...
+
     def wipe(self) -> None: ...
+
+    def snapshot(self) -> object: ...
+
+    def restore(self, snapshot: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,17 @@ class InMemory:
     def half(self, shard: Shard) -> set[str]:
         return set(self.store._memory(shard).half)
 
+    def position(self, shard: Shard) -> int | None:
+        return self.store.position(shard, QUEUE)
+
     def wipe(self) -> None:
         self.store.wipe()
+
+    def snapshot(self) -> object:
+        return self.store.snapshot()
+
+    def restore(self, snapshot: object) -> None:
+        self.store.restore(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +123,19 @@ class InRedis:
         found: Any = self.client.smembers(ShardKeys(shard).half)
         return {key_of(member) for member in found}
 
+    def position(self, shard: Shard) -> int | None:
+        found: Any = self.client.hget(ShardKeys(shard).offsets, offsets_field(QUEUE.broker, QUEUE.queue_id))
+        return None if found is None else int(found)
+
     def wipe(self) -> None:
         self.client.flushall()
+
+    def snapshot(self) -> object:
+        names: Any = self.client.keys("*")
+        return {name: self.client.dump(name) for name in names}
+
+    def restore(self, snapshot: object) -> None:
+        assert isinstance(snapshot, dict)
+        self.client.flushall()
+        for name, value in snapshot.items():
+            self.client.restore(name, 0, value)

@@ -1,0 +1,232 @@
+"""Random histories of one shard against a plain model: nothing is lost, counts add up, the floor is safe.
+
+Announcements come from a log by the stored offset, as the announcement consumer reads them; Redis may lose a suffix
+of its writes or everything; replies of rounds get lost; the daemon restarts; owners settle keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import fakeredis
+import pytest
+import redis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from reconciler.clock import ManualClock
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ports import RoundDone, ShardMemory
+from tests.contract.ledger.rows import key, shard
+from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
+from tests.services.redis_server import RedisServer
+
+OF = shard("model")
+
+
+@dataclass(slots=True)
+class Model:
+    """What Redis should hold. Copied where Redis saves, put back where it falls back."""
+
+    half: set[str] = field(default_factory=set)
+    commits: list[set[str]] = field(default_factory=lambda: [set()])
+    pending: set[str] = field(default_factory=set)
+    position: int | None = None
+    generation: int = 0
+    #: For conservation, since the last wipe.
+    added: int = 0
+    matched_late: int = 0
+    settled: int = 0
+
+    def copy(self) -> Model:
+        return Model(
+            half=set(self.half),
+            commits=[set(one) for one in self.commits],
+            pending=set(self.pending),
+            position=self.position,
+            generation=self.generation,
+            added=self.added,
+            matched_late=self.matched_late,
+            settled=self.settled,
+        )
+
+    def round(self) -> tuple[int, int, int, int, int, int]:
+        consumed: set[str] = set().union(*self.commits)
+        announced, before = len(self.half), len(self.pending)
+        new = self.half - consumed
+        united = self.pending | new
+        self.pending = united - consumed
+        self.half = set()
+        self.commits = [set(), *self.commits[:2]]
+        self.generation += 1
+        added, late = len(united) - before, len(united) - len(self.pending)
+        self.added += added
+        self.matched_late += late
+        return announced, announced - len(new), before, added, late, len(self.pending)
+
+
+class Histories(RuleBasedStateMachine):
+    """Set `shards` in a subclass."""
+
+    @staticmethod
+    def make() -> Shards:
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shards = self.make()
+        self.shards.wipe()
+        self.memory: ShardMemory = self.shards.memory
+        self.ledger = MemoryLedger(ManualClock())
+        self.model = Model()
+        self.saved: tuple[object, Model] | None = None
+        self.log: list[str] = []
+        #: Durable truth outside Redis: inbox rows, and settled rows of the ledger.
+        self.consumed: set[str] = set()
+        self.settled: set[str] = set()
+
+    # ---- the other users
+
+    @rule(count=st.integers(1, 5))
+    def commit_messages(self, count: int) -> None:
+        self.log += [key(len(self.log) + number) for number in range(count)]
+
+    @rule(limit=st.integers(0, 6))
+    def announce(self, limit: int) -> None:
+        start = self.shards.position(OF)
+        assert start == self.model.position
+        if start is None:
+            start = self.ledger.announcements.floor(OF.subscription, QUEUE) or 0
+        batch = self.log[start : start + limit]
+        self.shards.announce(OF, batch, following=start + len(batch))
+        self.model.half.update(batch)
+        self.model.position = start + len(batch)
+
+    @rule(data=st.data(), is_recorded=st.booleans())
+    @precondition(lambda self: self.log)
+    def consume(self, data: Any, is_recorded: bool) -> None:
+        some = data.draw(st.lists(st.sampled_from(self.log), min_size=1, max_size=4))
+        self.consumed.update(some)
+        if is_recorded:
+            self.shards.consume(OF, some)
+            self.model.commits[0].update(some)
+
+    # ---- Redis
+
+    @rule()
+    def save(self) -> None:
+        self.saved = (self.shards.snapshot(), self.model.copy())
+
+    @rule()
+    @precondition(lambda self: self.saved is not None)
+    def fall_back(self) -> None:
+        assert self.saved is not None
+        snapshot, model = self.saved
+        self.shards.restore(snapshot)
+        self.model = model.copy()
+
+    @rule()
+    def wipe(self) -> None:
+        self.shards.wipe()
+        self.model = Model()
+        self.saved = None
+
+    # ---- the daemon
+
+    @rule()
+    def restart_the_daemon(self) -> None:
+        self.memory = self.shards.memory
+
+    @rule(is_reply_lost=st.booleans(), dies_before_storing=st.booleans())
+    def round(self, is_reply_lost: bool, dies_before_storing: bool) -> None:
+        epoch = self.memory.state(OF).epoch or self.memory.begin_epoch(OF)
+        state = self.memory.state(OF)
+        assert state.generation == self.model.generation
+        rounds = self.ledger.rounds
+        rounds.void_after(OF, epoch=epoch, generation=state.generation)
+        last = rounds.last(OF)
+        done = self.memory.take_round(OF, epoch=epoch, not_before_ms=last.at_ms + 1 if last else 0)
+        expected = self.model.round()
+        assert done is not None
+        if is_reply_lost:
+            return  # what take_round does then is tested with a real lost reply
+        self.check(done, expected)
+        if not dies_before_storing:
+            rounds.store(done)
+            oldest = self.memory.pending_size(OF)[1]
+            rounds.raise_floor(OF, epoch=epoch, oldest_pending_ms=oldest, up_to_generation=done.generation)
+
+    def check(self, done: RoundDone, expected: tuple[int, ...]) -> None:
+        c = done.counts
+        counted = (c.announced, c.matched, c.pending_before, c.pending_added, c.pending_matched, c.pending_after)
+        assert counted == expected
+        assert done.generation == self.model.generation
+        assert done.offsets.get("broker-a/3") == self.model.position
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.model.pending)
+    def settle(self, data: Any) -> None:
+        some = data.draw(st.lists(st.sampled_from(sorted(self.model.pending)), min_size=1, max_size=3, unique=True))
+        self.settled.update(some)  # the ledger row first
+        assert self.memory.forget(OF, some) == len(some)
+        self.model.pending -= set(some)
+        self.model.settled += len(some)
+
+    # ---- what must hold at any time
+
+    @invariant()
+    def redis_holds_what_the_model_holds(self) -> None:
+        assert set(self.shards.pending(OF)) == self.model.pending
+        assert self.shards.half(OF) == self.model.half
+
+    @invariant()
+    def counts_are_conserved(self) -> None:
+        assert self.model.added == self.model.matched_late + self.model.settled + len(self.model.pending)
+
+    @invariant()
+    def no_announced_key_vanishes(self) -> None:
+        read = set(self.log[: self.model.position or 0])
+        start = self.ledger.announcements.floor(OF.subscription, QUEUE) or 0
+        assert set(self.log[:start]) <= self.consumed | self.settled, "the floor passed an unsettled key"
+        assert read - self.model.half - self.model.pending <= self.consumed | self.settled
+
+    def teardown(self) -> None:
+        for _ in range(len(self.log) + 1):
+            self.announce(limit=100)
+        self.round(is_reply_lost=False, dies_before_storing=False)
+        assert set(self.log) - self.consumed - self.settled <= set(self.shards.pending(OF))
+        assert set(self.shards.pending(OF)) <= set(self.log)
+
+
+def run(make: Callable[[], Shards], *, examples: int, steps: int) -> None:
+    machine = type("Machine", (Histories,), {"make": staticmethod(make)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def test_histories_in_memory() -> None:
+    clock = ManualClock()
+    run(lambda: InMemory(MemoryShards(clock), clock), examples=150, steps=40)
+
+
+def test_histories_in_fakeredis() -> None:
+    with fakeredis.FakeRedis() as client:
+        run(lambda: InRedis(client, RedisClients(rounds=client, short=client)), examples=25, steps=40)
+
+
+@pytest.mark.redis
+def test_histories_in_redis(redis_server: RedisServer) -> None:
+    clients = open_redis(redis_server.url)
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.config_set("appendfsync", "no")
+        run(lambda: InRedis(client, clients), examples=100, steps=50)
+    clients.close()
