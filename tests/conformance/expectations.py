@@ -38,8 +38,10 @@ class Expectation:
     dead_letters_readable: bool = True
     #: QUERY_CONSUMER_OFFSET with setZeroIfNotFound=false says 22 for a group that never stored one (5.x).
     says_no_offset: bool = True
-    #: 5.x refuses offsets of topics and groups it does not know.
-    checks_offset_commits: bool = True
+    #: 5.x refuses to store offsets for topics it does not know.
+    refuses_offsets_of_unknown_topics: bool = True
+    #: So do 5.3.3 and newer for groups.
+    refuses_offsets_of_unknown_groups: bool = True
     #: Committed copies still carry REAL_TOPIC and REAL_QID, so END works on them too (not in 5.4.0).
     copies_keep_real_topic: bool = True
     #: maxMessageSize as delivered.
@@ -57,15 +59,17 @@ class Expectation:
         return HALF_TOPIC if self.has_half_topic else topic
 
 
-_5_1_1 = Expectation()
-_5_4 = replace(_5_1_1, copies_keep_real_topic=False)
+_5_3 = Expectation()
+_5_4 = replace(_5_3, copies_keep_real_topic=False)
+_5_1 = replace(_5_3, refuses_offsets_of_unknown_groups=False)
 _4_9 = replace(
-    _5_1_1,
+    _5_3,
     routes_half_topic_at_start=False,
     refuses_late_end=False,
     replies_transaction_id=False,
     says_no_offset=False,
-    checks_offset_commits=False,
+    refuses_offsets_of_unknown_topics=False,
+    refuses_offsets_of_unknown_groups=False,
     version_at_least=393,
 )
 _4_4 = replace(_4_9, parks=False, answers_unknown_requests=False, dead_letters_readable=False, version_at_least=290)
@@ -86,11 +90,11 @@ BY_VERSION = {
     "4.2.0": _4_2,
     "4.4.0": _4_4,
     "4.9.7": _4_9,
-    "5.1.4": _5_1_1,
-    "5.3.3": _5_1_1,
+    "5.1.4": _5_1,
+    "5.3.3": _5_3,
     "5.4.0": _5_4,
 }
 #: By family of the embedded broker: it must do what the real one does.
-BY_FAMILY = {"3.2.6": _3_2_6, "4.2": _4_2, "4.4": _4_4, "4.9": _4_9, "5.x": _5_1_1}
+BY_FAMILY = {"3.2.6": _3_2_6, "4.2": _4_2, "4.4": _4_4, "4.9": _4_9, "5.x": _5_3}
 
 assert tuple(BY_VERSION) == VERSIONS
