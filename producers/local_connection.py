@@ -55,7 +55,12 @@ class LocalConnection:
             raise UnsafeConnection("the connection is in pipeline mode, where nothing tells whether a row was written")
 
     def execute(self, sql: str, parameters: tuple[object, ...]) -> int:
-        """Runs one statement; returns the number of rows it wrote. The driver's errors pass."""
+        """Runs one statement; returns the number of rows it wrote. The driver's errors pass, SQLAlchemy's around them.
+
+        SQLAlchemy must see the statement, or it would not notice that the connection is broken.
+        """
+        if self._alchemy is not None:
+            return int(self._alchemy.exec_driver_sql(sql, parameters).rowcount)
         with contextlib.closing(self._raw.cursor()) as cursor:
             cursor.execute(sql, parameters)
             return int(cursor.rowcount)

@@ -155,8 +155,9 @@ class SqlOutbox:
         return self.engine.url.render_as_string(hide_password=True)
 
     def _refuse(self, error: Exception, unique_key: str) -> None:
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if "IntegrityError" in names:
+        # SQLAlchemy's errors wrap the driver's, and their text repeats the parameters.
+        original = getattr(error, "orig", None) or error
+        if "IntegrityError" in {kind.__name__ for kind in type(original).__mro__}:
             # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
             fact = self.find(unique_key)
             if fact is not None and not fact.is_committed:
@@ -166,10 +167,11 @@ class SqlOutbox:
                 ) from error
             if fact is not None:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
-        elif lacks_schema(str(error)):
-            raise ConfigurationError(f"{self._shown}: {str(error)[:300]}: run reconciler db upgrade outbox") from error
-        elif is_away(error):
-            raise DatabaseAway(f"{self._shown}: {str(error)[:300]}") from error
+        text = str(original)[:300]
+        if lacks_schema(text):
+            raise ConfigurationError(f"{self._shown}: {text}: run reconciler db upgrade outbox") from error
+        if is_away(original):
+            raise DatabaseAway(f"{self._shown}: {text}") from error
 
     def _mark(
         self, unique_keys: Sequence[str], before: Sequence[OutboxState], after: OutboxState, time_column: str

@@ -215,8 +215,8 @@ class Transaction:
         if self._recording is not _Recording.DONE:
             self._parts.counts.add("not_recorded")
             raise NotRecorded(
-                f"{self.unique_key}: the block ended without a successful record(connection); the message was rolled "
-                "back. If the business was committed, it was committed without its message"
+                f"{self.unique_key}: the block ended without a successful record(connection); its outcome is "
+                f"{self.outcome}. If the business was committed, it was committed without its message"
             )
         if self.outcome is Outcome.ROLLBACK:
             self._parts.counts.add("not_committed")
