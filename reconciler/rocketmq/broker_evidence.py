@@ -1,279 +1,206 @@
-"""What brokers know, as policy asks for it (ports.BrokerEvidence): look-ups whose "absent" rests on a proved index."""
+"""The witness of the policy for everything that brokers know (reconciler/ports.py: BrokerEvidence).
+
+"Not found" counts only where the broker's index has provably passed the moment in question; everything else that is
+not FOUND is UNKNOWN.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
-from reconciler.evidence import (
-    Lookup,
-    OutboxRow,
-    Presence,
-    QueuePosition,
-    StoredMessage,
-    TransactionState,
-    Watermark,
-    WitnessAnswer,
-)
+from reconciler.evidence import Lookup, OutboxRow, Presence, QueuePosition, StoredMessage, Watermark, WitnessAnswer
 from reconciler.ports import Horizon
 from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.codes import DEAD_LETTER_TOPIC_PREFIX, retry_topic
-from reconciler.rocketmq.families import BrokerFacts, Families
-from reconciler.rocketmq.horizon import Probes
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import PROBE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, dead_letter_topic, retry_topic
+from reconciler.rocketmq.families import BrokerFacts
+from reconciler.rocketmq.horizon import PROBE_GROUP, Probes
 from reconciler.rocketmq.lookup import Lookups
-from reconciler.rocketmq.routes import Routes
 from reconciler.rocketmq.watermark import Watermarks
 
-#: Messages with a delay level, so also every retry, wait there (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
-DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
-#: A broker's transaction settings and a group's producers are remembered for this long.
-_REMEMBER_SECONDS = 5.0
-_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckTimes:
-    """transactionTimeOut and transactionCheckInterval of one broker."""
-
-    timeout_seconds: float
-    interval_seconds: float
-    #: False: the broker did not tell, these are its version's defaults.
-    is_told: bool
+#: Half copies are asked for again at most so often for one broker's configuration.
+_CONFIG_SECONDS = 60.0
 
 
 class RemotingBrokerEvidence:
-    """ports.BrokerEvidence over the remoting client. Thread-safe; its only state is a short memory under a lock."""
+    """Asks real brokers. Thread-safe: what it remembers are settings of brokers, each replaced as a whole."""
 
-    def __init__(
-        self,
-        *,
-        routes: Routes,
-        families: Families,
-        lookups: Lookups,
-        probes: Probes,
-        watermarks: Watermarks,
-        admin: Admin,
-        clock: Clock,
-        skew_margin_seconds: float,
-    ) -> None:
-        self._routes = routes
-        self._families = families
-        self._lookups = lookups
-        self._probes = probes
-        self._watermarks = watermarks
-        self._admin = admin
-        self._clock = clock
+    def __init__(self, instance: ClientInstance, *, skew_margin_seconds: float, probe_topic: str = PROBE_TOPIC) -> None:
+        self._routes = instance.routes
+        self._families = instance.families
+        self._clock = instance.clock
         self._skew_margin_seconds = skew_margin_seconds
-        self._lock = threading.Lock()
-        self._check_times: dict[str, tuple[_CheckTimes, float]] = {}
-        self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
-
-    # ---- where the group stands
+        self._lookups = Lookups(instance.client, instance.routes, instance.families)
+        self._watermarks = Watermarks(instance.client, instance.routes)
+        self._probes = Probes(
+            instance.client,
+            instance.routes,
+            instance.sender(PROBE_GROUP),
+            instance.unique_keys,
+            probe_topic=probe_topic,
+        )
+        self._admin = Admin(instance.client)
+        self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
 
     def watermark(self, subscription: Subscription) -> Watermark:
-        """The group's low watermark, never later than now minus the skew margin."""
+        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
         return self._watermarks.watermark(
             subscription.topic, subscription.group, skew_margin_seconds=self._skew_margin_seconds
         )
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
-        """Offsets in every queue of topic and retry topic."""
+        """Offsets of the group in every queue; None if a broker did not answer."""
         return self._watermarks.positions(subscription.topic, subscription.group)
 
     def horizon(self, topic: str) -> Horizon:
-        """One probe on every broker that may hold messages of the topic."""
+        """Sends a probe to every master of the topic's route and waits until its index has it."""
         return self._probes.horizon(topic)
-
-    # ---- copies
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Lookup[StoredMessage]:
-        """Committed or republished copies under the real topic."""
+        """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
         return _proved(self._lookups.committed_copies(topic, unique_key), horizon, not_before_ms)
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Lookup[StoredMessage]:
-        """All half copies, oldest first; where UNIQ_KEY is not indexed (3.2.6) also by the outbox row's offsets."""
-        found = self._lookups.view_message(topic, unique_key)
-        if not found.is_found and outbox is not None and outbox.half_broker is not None:
-            known = self._at_outbox_offset(topic, unique_key, outbox.half_broker, outbox.half_commit_log_offset)
-            if known is not None and known.is_found:
-                return known
-        return _proved(found, horizon, not_before_ms)
+        """All half copies, oldest first. Up to 4.2 the outbox row's offset shows a half that no key finds.
 
-    def _at_outbox_offset(
-        self, topic: str, unique_key: str, broker: str, commit_log_offset: int | None
-    ) -> Lookup[StoredMessage] | None:
-        facts = self._facts(topic, broker)
-        if commit_log_offset is None or facts is None or facts.has_half_topic:
-            return None
-        known = self._lookups.at_offset(topic, broker, commit_log_offset, unique_key)
-        prepared = [r for r in known.records if r.topic == topic and r.transaction_state is TransactionState.PREPARED]
-        return replace(known, records=tuple(prepared)) if prepared else None
+        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker.
+        """
+        found = _proved(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
+        if outbox is None or outbox.half_broker is None or found.is_found:
+            return found
+        broker_name = outbox.half_broker
+        if all(answer.witness != broker_name for answer in found.answers):
+            gone = Lookup[StoredMessage].unknown(broker_name, "the half's broker is in no route of the topic")
+            return _together([found, gone])
+        facts = self._facts(topic, broker_name)
+        if facts is None or facts.has_half_topic or outbox.half_commit_log_offset is None:
+            return found
+        by_offset = self._lookups.at_offset(topic, broker_name, outbox.half_commit_log_offset, unique_key)
+        return by_offset if by_offset.is_found else _together([found, by_offset])
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Lookup[StoredMessage]:
-        """Copies of halves that the broker gave up."""
+        """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
         return _proved(self._lookups.parked_copies(topic, unique_key), horizon, not_before_ms)
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Mapping[str, Lookup[StoredMessage]]:
-        """Retry copies, delivered or still delayed, and dead letters."""
-        topic, group = subscription.topic, subscription.group
-        retry = retry_topic(group)
-        delivered = self._lookups.copies_under(topic, retry, unique_key)
-        delayed = _only(self._lookups.copies_under(topic, DELAY_TOPIC, unique_key), real_topic=retry)
-        dead = self._lookups.copies_under(topic, DEAD_LETTER_TOPIC_PREFIX + group, unique_key)
-        blind = self._not_indexing(topic)
+        """Copies in the group's own topics: "retry" (those that still wait for their delay too), "dead-letter"."""
+        topic, retry = subscription.topic, retry_topic(subscription.group)
+        waiting = [
+            self._lookups.copies_under(topic, delay_topic, unique_key, meant_for=retry)
+            for delay_topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        ]
+        back = self._lookups.copies_under(topic, retry, unique_key)
+        dead = self._lookups.copies_under(topic, dead_letter_topic(subscription.group), unique_key)
         return {
-            "retry": _unless(_proved(_either(delivered, delayed), horizon, 0), blind),
-            "dead-letter": _unless(_proved(dead, horizon, 0), blind),
+            "retry": _proved(_together([*waiting, back]), horizon, 0),
+            "dead-letter": _proved(dead, horizon, 0),
         }
 
-    def _not_indexing(self, topic: str) -> str | None:
-        """3.2.6 indexes no record with the bits of a committed transaction, so no retry of one either."""
-        try:
-            masters = self._routes.masters(topic)
-            blind = sorted(name for name, at in masters.items() if not self._families.facts(at).indexes_committed)
-        except ReconcilerError as error:
-            return str(error)
-        return f"{', '.join(blind)} indexes no copies of committed transactions" if blind else None
-
-    # ---- the broker's own check-back
-
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
-        """Time-out + check interval of the half's broker; 0 without check-back or without a producer of its group."""
-        address, facts = self._address(half), self._facts(half.real_topic, half.broker)
+        """How long to leave a half to the broker's own check-back; 0 up to 4.2 or if no producer could answer it.
+
+        Not answered: as if a producer were there, with the version's defaults.
+        """
+        address = self._address(half)
+        facts = self._facts(half.real_topic, half.broker)
         if facts is not None and not facts.has_check_back:
             return 0.0
-        if address is not None and facts is not None and not self._has_producers(address, half.producer_group):
+        if address is not None and self._has_no_producer(address, half.producer_group):
             return 0.0
-        times = self._times(address, facts)
-        return times.timeout_seconds + times.interval_seconds
+        intervals = self._intervals(address)
+        if intervals is not None:
+            return sum(intervals)
+        if facts is None:
+            return 66.0
+        return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
-        """Time-out (at least the half's immunity) + 2 check intervals; None if the broker cannot tell."""
-        address, facts = self._address(half), self._facts(half.real_topic, half.broker)
-        if facts is None or not facts.has_check_back:
+        """Age at which an open half would have a put-back copy; None if the half's broker cannot tell."""
+        facts = self._facts(half.real_topic, half.broker)
+        intervals = self._intervals(self._address(half))
+        if facts is None or not facts.has_check_back or intervals is None:
             return None
-        times = self._times(address, facts)
-        if not times.is_told:
-            return None
-        return max(times.timeout_seconds, _immunity_seconds(half)) + 2 * times.interval_seconds
+        timeout_seconds, interval_seconds = intervals
+        immunity = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+        if immunity.isascii() and immunity.isdigit():
+            timeout_seconds = max(timeout_seconds, float(immunity))
+        return timeout_seconds + 2 * interval_seconds
+
+    # ----------------------------------------------------------------- about brokers
 
     def _address(self, half: StoredMessage) -> str | None:
         try:
-            return self._routes.master_of(half.real_topic, half.broker)
+            places = self._routes.whereabouts(half.real_topic)
+        except ReconcilerError:
+            return None
+        return next((place.master for place in places if place.broker_name == half.broker), None)
+
+    def _facts(self, topic: str, broker_name: str) -> BrokerFacts | None:
+        try:
+            places = self._routes.whereabouts(topic)
+            address = next((place.master for place in places if place.broker_name == broker_name), None)
+            return None if address is None else self._families.facts(address)
         except ReconcilerError:
             return None
 
-    def _facts(self, topic: str, broker: str) -> BrokerFacts | None:
+    def _has_no_producer(self, address: str, group: str) -> bool:
         try:
-            address = self._routes.master_of(topic, broker)
-            return self._families.facts(address) if address is not None else None
+            return not self._admin.producer_connections(address, group)
         except ReconcilerError:
+            return False
+
+    def _intervals(self, address: str | None) -> tuple[float, float] | None:
+        """Seconds of transactionTimeOut and transactionCheckInterval; None if the broker did not tell."""
+        if address is None:
             return None
-
-    def _has_producers(self, address: str, group: str) -> bool:
-        """False only if the broker says so: then nobody could answer its question."""
         now = self._clock.monotonic_seconds()
-        with self._lock:
-            known = self._producers.get((address, group))
-        if known is not None and now - known[1] < _REMEMBER_SECONDS:
-            return known[0]
+        known = self._configs.get(address)
+        if known is None or now - known[1] > _CONFIG_SECONDS:
+            try:
+                known = (self._admin.broker_config(address), now)
+            except ReconcilerError:
+                return None
+            self._configs[address] = known
         try:
-            has_some = bool(self._admin.producer_connections(address, group))
-        except ReconcilerError:
-            return True
-        with self._lock:
-            self._producers[address, group] = (has_some, now)
-        return has_some
-
-    def _times(self, address: str | None, facts: BrokerFacts | None) -> _CheckTimes:
-        if address is None or facts is None:
-            # Whatever version it is: the longest of all defaults.
-            return _CheckTimes(timeout_seconds=6.0, interval_seconds=60.0, is_told=False)
-        now = self._clock.monotonic_seconds()
-        with self._lock:
-            known = self._check_times.get(address)
-        if known is not None and now - known[1] < _REMEMBER_SECONDS:
-            return known[0]
-        times = self._asked_times(address, facts)
-        with self._lock:
-            self._check_times[address] = (times, now)
-        return times
-
-    def _asked_times(self, address: str, facts: BrokerFacts) -> _CheckTimes:
-        try:
-            config = self._admin.broker_config(address)
-            return _CheckTimes(
-                timeout_seconds=int(config["transactionTimeOut"]) / 1000,
-                interval_seconds=int(config["transactionCheckInterval"]) / 1000,
-                is_told=True,
+            return (
+                int(known[0]["transactionTimeOut"]) / 1000,
+                int(known[0]["transactionCheckInterval"]) / 1000,
             )
-        except (ReconcilerError, KeyError, ValueError):
-            return _CheckTimes(
-                timeout_seconds=facts.transaction_timeout_seconds,
-                interval_seconds=facts.transaction_check_interval_seconds,
-                is_told=False,
-            )
+        except (KeyError, ValueError):
+            return None
 
 
 def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:
-    """ABSENT becomes UNKNOWN for every broker whose index is not proved to have passed the time."""
-    if not lookup.is_absent or horizon.covers([a.witness for a in lookup.answers], not_before_ms):
-        return lookup
+    """Turns "absent" into "unknown" for every broker whose index did not provably pass the time."""
     answers = tuple(
-        answer
-        if horizon.covers([answer.witness], not_before_ms)
-        else WitnessAnswer(
-            witness=answer.witness,
-            presence=Presence.UNKNOWN,
-            detail=f"{answer.detail}, but its index is proved up to {horizon.at_ms.get(answer.witness)} only",
-        )
+        replace(answer, presence=Presence.UNKNOWN, detail=f"{answer.detail}, but its index is not proved to be so far")
+        if answer.presence is Presence.ABSENT and not horizon.covers([answer.witness], not_before_ms)
+        else answer
         for answer in lookup.answers
     )
-    return Lookup(presence=Presence.UNKNOWN, answers=answers)
+    return _of(lookup.records, answers)
 
 
-def _only(lookup: Lookup[StoredMessage], *, real_topic: str) -> Lookup[StoredMessage]:
-    """Those delayed copies that will go to the topic."""
-    kept = tuple(r for r in lookup.records if r.properties.get("REAL_TOPIC") == real_topic)
-    if not lookup.is_found or kept:
-        return replace(lookup, records=kept)
-    # Brokers that did not answer stay unknown; the others had copies for other groups only.
-    answers = tuple(
-        replace(a, presence=Presence.ABSENT, detail="copies of other groups") if a.presence is Presence.FOUND else a
-        for a in lookup.answers
-    )
-    is_unknown = any(a.presence is Presence.UNKNOWN for a in answers)
-    return Lookup(presence=Presence.UNKNOWN if is_unknown else Presence.ABSENT, answers=answers)
+def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
+    parts = list(lookups)
+    records = {(record.broker, record.commit_log_offset): record for lookup in parts for record in lookup.records}
+    ordered = sorted(records.values(), key=lambda one: (one.store_timestamp_ms, one.broker, one.commit_log_offset))
+    return _of(tuple(ordered), tuple(answer for lookup in parts for answer in lookup.answers))
 
 
-def _either(first: Lookup[StoredMessage], second: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
-    """Both look-ups as one: one FOUND is FOUND, else one UNKNOWN is UNKNOWN."""
-    presences = {first.presence, second.presence}
-    order = (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT)
-    return Lookup(
-        presence=next(presence for presence in order if presence in presences),
-        records=first.records + second.records,
-        answers=first.answers + second.answers,
-    )
-
-
-def _unless(lookup: Lookup[StoredMessage], blind: str | None) -> Lookup[StoredMessage]:
-    """ABSENT means nothing where such copies are not indexed."""
-    return Lookup.unknown("index", blind) if lookup.is_absent and blind is not None else lookup
-
-
-def _immunity_seconds(half: StoredMessage) -> float:
-    text = half.properties.get(_IMMUNITY, "")
-    return float(text) if text.isascii() and text.isdigit() else 0.0
+def _of(records: tuple[StoredMessage, ...], answers: tuple[WitnessAnswer, ...]) -> Lookup[StoredMessage]:
+    if records:
+        return Lookup(presence=Presence.FOUND, records=records, answers=answers)
+    is_absent = bool(answers) and all(answer.presence is Presence.ABSENT for answer in answers)
+    return Lookup(presence=Presence.ABSENT if is_absent else Presence.UNKNOWN, answers=answers)

@@ -1,130 +1,128 @@
-"""The acts of a repair at brokers (ports.BrokerRepairs): END_TRANSACTION with its guards, and republishing.
+"""The acts of repair on real brokers (reconciler/ports.py: BrokerRepairs): END_TRANSACTION again, and republish.
 
-Brokers compare group and offsets and nothing else: an END that is aimed at a committed copy delivers once more, and
-from 4.3 on may close somebody else's half. So the record is read again right before, and must be the expected half.
+Each sends at most one request that can have an effect, and never raises for a broker that fails.
 """
 
 from __future__ import annotations
 
 from reconciler.contract.content_digest import content_keys
-from reconciler.contract.properties import KEYS, TAGS, user_properties
+from reconciler.contract.properties import user_properties
 from reconciler.errors import (
-    BrokerBusy,
     BrokerRefused,
     BrokerUnavailable,
-    ConfigurationError,
-    ProtocolViolation,
-    ReconcilerError,
+    InvalidValue,
+    MalformedInput,
+    MissingDependency,
     RequestTimeout,
+    TransientError,
 )
 from reconciler.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage, TransactionState
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import HALF_TOPIC, ResponseCode
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import HALF_TOPIC
 from reconciler.rocketmq.connection import ConnectionLost
 from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction
-from reconciler.rocketmq.families import Families
-from reconciler.rocketmq.lookup import Lookups
+from reconciler.rocketmq.lookup import view_message_by_id
 from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.routes import Routes
-from reconciler.rocketmq.sending import Sender
+from reconciler.rocketmq.stored import stored_message
 
-#: Producer group under which messages are republished.
+#: Producer group of a republished message whose half names none.
 REPUBLISH_GROUP = "RECONCILER_REPUBLISH"
 
 
 class RemotingBrokerRepairs:
-    """ports.BrokerRepairs over the remoting client. Thread-safe, holds no state.
+    """Thread-safe, holds no state."""
 
-    `sender` sends for REPUBLISH_GROUP.
-    """
-
-    def __init__(
-        self, client: RemotingClient, *, routes: Routes, families: Families, lookups: Lookups, sender: Sender
-    ) -> None:
-        self._client = client
-        self._routes = routes
-        self._families = families
-        self._lookups = lookups
-        self._sender = sender
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
 
     def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
-        """END on the half copy at its own broker's master, after it was read again and found to be the expected one."""
+        """Reads the half copy again at its offset, checks that it is the expected message, then ends it two-way.
+
+        An END on anything else than a half is accepted by brokers and delivers again, or closes somebody else's half;
+        hence the guards. Group and offsets of the END are the record's own.
+        """
         try:
-            address = self._routes.master_of(expected.topic, half.broker)
-            if address is None:
-                return _not_now(f"{half.broker} has no master in the route of {expected.topic}")
-            facts = self._families.facts(address)
-        except ReconcilerError as error:
-            return _not_now(str(error))
-        again = self._lookups.at_offset(expected.topic, half.broker, half.commit_log_offset, half.unique_key)
-        if again.is_unknown:
-            return _not_now(again.reason)
-        if again.is_absent:
-            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=f"read again: {again.reason}")
-        record = again.records[0]
-        refusal = guard(record, expected=expected, has_half_topic=facts.has_half_topic)
-        if refusal is not None:
-            return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=refusal)
-        answer = end_transaction(
-            self._client,
-            EndRequest(
-                address=address,
-                producer_group=record.producer_group,
-                # Up to 4.2 the prepared record has no place in its queue: 0 is what the broker compares.
-                tran_state_table_offset=record.queue_offset if facts.has_half_topic else 0,
-                commit_log_offset=record.commit_log_offset,
-                decision=EndDecision.COMMIT if commit else EndDecision.ROLLBACK,
-                message_id=record.unique_key,
-                from_transaction_check=True,
-            ),
+            address = self._address(half)
+            record = view_message_by_id(self._instance.client, address, half.commit_log_offset, broker_name=half.broker)
+            now = stored_message(record)
+            has_half_topic = self._instance.families.facts(address).has_half_topic
+        except BrokerRefused as error:
+            # Nothing is at the offset any more, or no record begins there.
+            return SendAnswer(outcome=EndOutcome.HALF_GONE, code=error.code, detail=str(error))
+        except (TransientError, MissingDependency) as error:
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
+        except MalformedInput as error:
+            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=str(error))
+        guard = _objection(now, half, expected, has_half_topic=has_half_topic)
+        if guard is not None:
+            return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard)
+        request = EndRequest(
+            address=address,
+            producer_group=now.producer_group,
+            tran_state_table_offset=now.queue_offset,
+            commit_log_offset=now.commit_log_offset,
+            decision=EndDecision.COMMIT if commit else EndDecision.ROLLBACK,
+            message_id=now.unique_key,
+            transaction_id=now.properties.get("__transactionId__"),
+            from_transaction_check=True,
         )
+        answer = end_transaction(self._instance.client, request)
         return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
 
     def republish(self, message: StoredMessage) -> SendAnswer:
-        """One request to one broker: the content and UNIQ_KEY, and no property of RocketMQ's own."""
+        """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties.
+
+        Nothing else of the half goes with it: TRAN_MSG alone would make it a half again. Tried once.
+        """
         try:
             again = Message(
                 topic=message.real_topic,
                 body=message.body,
-                tags=message.properties.get(TAGS) or None,
-                keys=tuple(content_keys(message.properties.get(KEYS), message.unique_key).split()),
+                tags=message.tag,
+                keys=tuple(content_keys(message.properties.get("KEYS"), message.unique_key).split()),
                 properties=user_properties(message.properties),
                 flag=message.flag,
                 unique_key=message.unique_key,
             )
-        except ConfigurationError as error:
+        except InvalidValue as error:
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=str(error))
+        sender = self._instance.sender(message.producer_group or REPUBLISH_GROUP)
         try:
-            sent = self._sender.send(again, attempts=1)
-        except (RequestTimeout, ConnectionLost, ProtocolViolation) as error:
+            result = sender.send(again, attempts=1)
+        except (RequestTimeout, ConnectionLost) as error:
             return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
-        except (BrokerBusy, BrokerUnavailable) as error:
-            return _not_now(str(error))
         except BrokerRefused as error:
-            is_hopeless = error.code == ResponseCode.MESSAGE_ILLEGAL
-            outcome = EndOutcome.NOT_SENT if is_hopeless else EndOutcome.REFUSED_FOR_NOW
-            return SendAnswer(outcome=outcome, code=error.code, detail=str(error))
-        return SendAnswer(
-            outcome=EndOutcome.DONE, code=sent.status.value, detail=f"{sent.broker_name}@{sent.commit_log_offset}"
-        )
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, code=error.code, detail=str(error))
+        except TransientError as error:
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
+        except MalformedInput as error:
+            return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
+        detail = f"{result.broker_name}/{result.queue_id}@{result.queue_offset}: {result.status.name}"
+        return SendAnswer(outcome=EndOutcome.DONE, code=int(result.status.value), detail=detail)
+
+    def _address(self, half: StoredMessage) -> str:
+        for place in self._instance.routes.whereabouts(half.real_topic):
+            if place.broker_name == half.broker and place.master is not None:
+                return place.master
+        raise BrokerUnavailable(f"{half.broker} has no master that could be asked")
 
 
-def guard(record: StoredMessage, *, expected: OutboxRow, has_half_topic: bool) -> str | None:
-    """Why an END must not be aimed at the record; None if it is the expected half."""
-    if has_half_topic and record.topic != HALF_TOPIC:
-        return f"the record lies in {record.topic}, not in {HALF_TOPIC}"
-    if not has_half_topic and record.transaction_state is not TransactionState.PREPARED:
-        return f"the record is {record.transaction_state}, not prepared"
-    if record.unique_key != expected.unique_key:
-        return f"UNIQ_KEY is {record.unique_key}, expected {expected.unique_key}"
-    if record.real_topic != expected.topic:
-        return f"REAL_TOPIC is {record.real_topic}, expected {expected.topic}"
-    if record.producer_group != expected.producer_group:
-        return f"PGROUP is {record.producer_group}, expected {expected.producer_group}"
-    if expected.content_digest is not None and record.content_digest != expected.content_digest:
-        return "content differs from the outbox row's digest"
+def _objection(now: StoredMessage, half: StoredMessage, expected: OutboxRow, *, has_half_topic: bool) -> str | None:
+    """Why the record is not the half that is to be ended; None if it is."""
+    if has_half_topic:
+        is_half = now.topic == HALF_TOPIC
+    else:
+        is_half = now.transaction_state is TransactionState.PREPARED
+    if not is_half:
+        return f"the record at {half.commit_log_offset} is no half: topic {now.topic}, {now.transaction_state}"
+    if now.real_topic != expected.topic:
+        return f"REAL_TOPIC is {now.real_topic}, expected {expected.topic}"
+    if now.unique_key != expected.unique_key:
+        return f"UNIQ_KEY is {now.unique_key}, expected {expected.unique_key}"
+    if now.producer_group != expected.producer_group:
+        return f"PGROUP is {now.producer_group}, expected {expected.producer_group}"
+    if now.queue_offset != half.queue_offset:
+        return f"queue offset is {now.queue_offset}, expected {half.queue_offset}"
+    if expected.content_digest is not None and now.content_digest != expected.content_digest:
+        return "the content is not what the outbox row says"
     return None
-
-
-def _not_now(detail: str) -> SendAnswer:
-    return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=detail)

@@ -37,13 +37,22 @@ class ProbeAnswer:
 
 
 class Probes:
-    """Thread-safe, holds no state. `sender` sends for the group PROBE_GROUP; the topic PROBE_TOPIC must exist."""
+    """Thread-safe, holds no state. `sender` sends for the group PROBE_GROUP; the probe topic must exist."""
 
-    def __init__(self, client: RemotingClient, routes: Routes, sender: Sender, unique_keys: UniqueKeyGenerator) -> None:
+    def __init__(
+        self,
+        client: RemotingClient,
+        routes: Routes,
+        sender: Sender,
+        unique_keys: UniqueKeyGenerator,
+        *,
+        probe_topic: str = PROBE_TOPIC,
+    ) -> None:
         self._client = client
         self._routes = routes
         self._sender = sender
         self._unique_keys = unique_keys
+        self._topic = probe_topic
 
     def horizon(self, topic: str, *, within_seconds: float = 3.0) -> Horizon:
         """The horizon of every broker that may hold messages of the topic; brokers that prove nothing are missing."""
@@ -71,8 +80,8 @@ class Probes:
 
     def _send(self, broker_name: str, address: str) -> str:
         key = self._unique_keys.next_key()
-        queue = MessageQueue(topic=PROBE_TOPIC, broker_name=broker_name, queue_id=0)
-        probe = Message(topic=PROBE_TOPIC, body=b"index probe", keys=(key,), unique_key=key)
+        queue = MessageQueue(topic=self._topic, broker_name=broker_name, queue_id=0)
+        probe = Message(topic=self._topic, body=b"index probe", keys=(key,), unique_key=key)
         self._sender.send_to(address, queue, probe)
         return key
 
@@ -101,10 +110,10 @@ class Probes:
 
     def _look(self, broker_name: str, address: str, key: str, begin_ms: int) -> ProbeAnswer | None:
         try:
-            hits = query_messages(self._client, address, PROBE_TOPIC, key, begin_ms=begin_ms, broker_name=broker_name)
+            hits = query_messages(self._client, address, self._topic, key, begin_ms=begin_ms, broker_name=broker_name)
         except ReconcilerError as error:
             return ProbeAnswer(at_ms=None, detail=f"probe not looked up: {error}")
         for hit in hits:
-            if hit.topic == PROBE_TOPIC and hit.unique_key == key:
+            if hit.topic == self._topic and hit.unique_key == key:
                 return ProbeAnswer(at_ms=hit.store_timestamp_ms, detail="probe found")
         return None
