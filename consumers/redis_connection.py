@@ -71,7 +71,8 @@ def _no_retry() -> Retry:
     return Retry(NoBackoff(), 0)
 
 
-#: A server that answers with one of these is there but does not take part.
+#: A server that answers with one of these is there but does not take part. redis-py cuts the word off where it has
+#: a class for it; then the class is the name.
 _AWAY = (
     "READONLY", "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "BUSY",
     "TRYAGAIN", "NOREPLICAS", "MOVED", "ASK",
@@ -90,5 +91,5 @@ def translated_redis_errors() -> Iterator[None]:
             raise InvariantViolation(f"a Redis key of ours has another type: {text}") from error
         reason = next((word for word in _AWAY if word in text), type(error).__name__)
         raise RedisAway(f"Redis refuses ({reason}): {text}") from error
-    except (exceptions.RedisError, OSError) as error:
+    except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
         raise RedisAway(f"Redis does not answer: {type(error).__name__}: {str(error)[:300]}") from error
