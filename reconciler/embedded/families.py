@@ -27,6 +27,7 @@ class Family:
     rejects_late_end: bool = False  # 5.1.1: EndTransactionProcessor.rejectCommitOrRollback
     check_interval_seconds: float = 60.0
     check_max: int = 15
+    max_message_bytes: int = 4 * 1024 * 1024  # MessageStoreConfig.maxMessageSize
     answers_unknown_codes: bool = True  # AdminBrokerProcessor returns null up to 4.4
     knows_binary_headers: bool = True  # SerializeType exists from 4.0.0 on
     replies_in_kind: bool = False  # NettyRemotingAbstract of 4.9 only: else always JSON
@@ -65,6 +66,7 @@ FAMILIES: dict[str, Family] = {
             release="3.2.6",
             version=79,
             has_half_topic=False,
+            max_message_bytes=512 * 1024,
             indexes_unique_key=False,
             indexes_committed=False,
             parks_discarded=False,

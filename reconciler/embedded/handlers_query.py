@@ -69,10 +69,10 @@ def update_consumer_offset(broker: Broker, _connection: Connection, request: Com
     """ConsumerManageProcessor.updateConsumerOffset; 5.x refuses unknown topics and groups."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     if broker.family.checks_offset_commits:
+        if group not in broker.state.groups:
+            return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if topic not in broker.state.topics:
             return Reply(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if broker.state.group(group) is None:
-            return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
     broker.state.commit_offset(group, topic, queue_id, integer(request, "commitOffset"))
     return Reply()
 

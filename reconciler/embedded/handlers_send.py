@@ -129,7 +129,7 @@ def _refusal(broker: Broker, header: _Header, request: Command) -> Reply | None:
             "service not available now. It may be caused by one of the following reasons: the broker's disk is "
             "full, messages are put to the slave, message store has been shut down, etc.",
         )
-    limit = broker.settings.max_message_bytes
+    limit = broker.settings.max_message_bytes or broker.family.max_message_bytes
     properties = header.text("properties")
     if (
         len(request.body) > limit
@@ -165,18 +165,16 @@ def _store(broker: Broker, message: Message, header: _Header) -> Reply:
     _stamp(broker, message)
     properties = message.properties
     real_queue_id = message.queue_id
-    if broker.family.has_half_topic:
-        delayed_retry = message.reconsume_times > 0 and properties.get("DELAY", "0") != "0"
-        prepared = properties.get("TRAN_MSG") == "true" and not delayed_retry
-    else:
-        prepared = message.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
-    if prepared and broker.family.has_half_topic:
-        if broker.settings.reject_transaction_message:
-            remark = f"the broker[{broker.address}] sending transaction message is forbidden"
-            return Reply(ResponseCode.NO_PERMISSION, remark)
+    is_transactional = properties.get("TRAN_MSG") == "true"
+    if broker.family.has_half_topic:  # 4.6.1: a retry of a transactional message is none
+        is_transactional &= not (message.reconsume_times > 0 and properties.get("DELAY", "0") != "0")
+    if is_transactional and broker.settings.reject_transaction_message:
+        remark = f"the broker[{broker.address}] sending transaction message is forbidden"
+        return Reply(ResponseCode.NO_PERMISSION, remark)
+    if not broker.family.has_half_topic:
+        is_transactional = message.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
+    if is_transactional:
         broker.transactions.to_half(message)
-    elif not prepared:
-        message.sys_flag &= ~TRANSACTION_MASK
     broker.store.append(message)
     fields = {
         "msgId": broker.store.message_id(message),
@@ -240,7 +238,6 @@ def _store_batch(broker: Broker, connection: Connection, header: _Header, body: 
         return Reply(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
     for message in messages:
         message.delay_level = 0
-        message.sys_flag &= ~TRANSACTION_MASK
         _stamp(broker, message)
         broker.store.append(message)
     fields = {

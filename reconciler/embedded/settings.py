@@ -32,7 +32,7 @@ def parse_delay_levels(text: str) -> tuple[float, ...]:
 
 @dataclass(kw_only=True, slots=True)
 class BrokerSettings:
-    """Settings of one broker; None in the two check fields means the family's default."""
+    """Settings of one broker; None means the family's default."""
 
     cluster_name: str = "DefaultCluster"
     broker_name: str = "embedded"
@@ -48,7 +48,7 @@ class BrokerSettings:
     auto_create_group: bool = True
     default_queue_count: int = 8
     permission: int = 6
-    max_message_bytes: int = 4 * 1024 * 1024
+    max_message_bytes: int | None = None
     retention_seconds: float = 72 * 3600.0
     max_stored_bytes: int = 1024 * 1024 * 1024
     max_stored_messages: int = 2_000_000
@@ -68,6 +68,8 @@ class BrokerSettings:
             self.check_interval_seconds = family.check_interval_seconds
         if self.check_max is None:
             self.check_max = family.check_max
+        if self.max_message_bytes is None:
+            self.max_message_bytes = family.max_message_bytes
 
     @property
     def check_interval(self) -> float:

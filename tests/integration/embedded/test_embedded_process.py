@@ -150,8 +150,8 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, segment_bytes: i
     with process("--listen", "127.0.0.1:0", *arguments) as (running, address):
         with RawClient(address) as client:
             client.send_message("TOUCH")
-            for topic in (TOPIC,):
-                client.send_message(topic, queue_id=3)
+            client.send_message(queue_id=3, UNIQ_KEY="FIRST")
+            client.pull(queue_id=3, consumerGroup="CG")
         loads = [Load(address, number) for number in range(3)]
         eventually(lambda: all(len(load.offsets) > 200 for load in loads), within_seconds=60)
         running.kill()

@@ -134,6 +134,10 @@ class RawClient:
         assert found is not None, f"no answer to {code}"
         return found
 
+    def respond(self, request: Command, body: bytes = b"", *, code: int = 0) -> None:
+        """Answers a request of the broker."""
+        self.send_bytes(encode_frame(Command(code=code, opaque=request.opaque, flag=1, body=body)))
+
     # -- the requests that tests use most ----------------------------------------------------------
     def send_message(
         self, topic: str = TOPIC, body: bytes = b"body", *, queue_id: int = 0, sys_flag: int = 0, **props: Any

@@ -129,6 +129,8 @@ def test_offsets_are_kept_per_group_and_pulls_carry_them(client: RawClient) -> N
     where: dict[str, Any] = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
     assert client.call(14, **where).fields["offset"] == "0"  # the quirk: 0 while the queue begins at 0
     assert client.call(14, setZeroIfNotFound="false", **where).code == 22
+    assert client.call(15, commitOffset=1, **where).code == 26
+    assert client.pull().code == 0  # makes the group
     assert client.call(15, commitOffset=1, **where).code == 0
     assert client.call(14, **where).fields["offset"] == "1"
     client.pull(offset=1, sysFlag=SUBSCRIBED | COMMIT, commitOffset=7)

@@ -152,6 +152,7 @@ def test_topics_groups_and_statistics_for_administrators() -> None:
         assert client.call(200, json.dumps(group).encode()).code == 0
         assert client.pull("Made", consumerGroup="G").code == 16
         client.send_message("Made", queue_id=1)
+        client.call(200, json.dumps({"groupName": "C"}).encode())
         client.call(15, consumerGroup="C", topic="Made", queueId=1, commitOffset=1)
         stats = body_of(client.call(202, topic="Made"))["offsetTable"]
         assert sorted(value["maxOffset"] for value in stats.values()) == [0, 1]

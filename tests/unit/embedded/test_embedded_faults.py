@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from reconciler.embedded.families import FAMILIES
 from reconciler.embedded.faults import FOREVER, Faults
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
@@ -144,9 +145,10 @@ def test_a_full_disk_refuses_sends_and_commits(broker: EmbeddedBroker, client: R
     assert len(broker.stored(TOPIC)) == 1
 
 
-def test_transactional_messages_can_be_forbidden() -> None:
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_transactional_messages_can_be_forbidden(family: str) -> None:
     settings = BrokerSettings(reject_transaction_message=True)
-    with EmbeddedBroker(settings=settings) as broker, RawClient(broker.address) as client:
+    with EmbeddedBroker(family=family, settings=settings) as broker, RawClient(broker.address) as client:
         assert client.send_half(UNIQ_KEY="K1").code == 16
         assert client.send_message().code == 0
         assert client.call(25, b"rejectTransactionMessage=false\n").code == 0

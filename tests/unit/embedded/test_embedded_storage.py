@@ -158,6 +158,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, family: str) -> Non
             client.send_message(body=b"%d" % number, UNIQ_KEY=f"K{number}", KEYS=f"order-{number}")
         half = client.send_half(UNIQ_KEY="HALF", KEYS="half-order")
         assert client.end(half).code == 0
+        client.pull(consumerGroup="CG")
         client.call(15, consumerGroup="CG", topic=TOPIC, queueId=0, commitOffset=12)
         client.call(100, namespace="N", key="K", value="V")
         broker.call(lambda inner: inner.state.delete_topic("BenchmarkTest"))
