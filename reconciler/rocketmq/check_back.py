@@ -26,7 +26,7 @@ from reconciler.rocketmq.transaction_listener import LocalTransactionState, aske
 
 logger = logging.getLogger(__name__)
 
-THREADS_MIN = 2
+#: Started as they are needed.
 THREADS_MAX = 5
 #: Requests that wait for a thread; more are dropped and counted, the broker asks again.
 QUEUE_CAPACITY = 2_000
@@ -114,7 +114,6 @@ class CheckBack:
         pool = WorkerPool(
             f"check-back-{group}",
             self._clock,
-            threads_min=min(THREADS_MIN, threads_max),
             threads_max=threads_max,
             capacity=queue_capacity,
         )

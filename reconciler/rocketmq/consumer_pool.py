@@ -15,21 +15,20 @@ Task = Callable[[], object]
 
 
 class WorkerPool:
-    """Threads that are started when there is work, at most `threads_max`, and wait for more until close().
+    """Threads that are started while none is free, at most `threads_max`, and wait for more until close().
 
     Shared; confined by its own lock. `capacity` bounds the tasks that wait (None: the caller bounds them).
     """
 
-    def __init__(
-        self, name: str, clock: Clock, *, threads_min: int, threads_max: int, capacity: int | None = None
-    ) -> None:
+    def __init__(self, name: str, clock: Clock, *, threads_max: int, capacity: int | None = None) -> None:
         self._name = name
         self._clock = clock
-        self._threads_min = threads_min
         self._threads_max = threads_max
         self._capacity = capacity
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        #: Threads that found nothing to do and that no task has been put in for since.
+        self._free = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
         self._is_closing = False
         #: Tasks refused because `capacity` waited already.
@@ -54,8 +53,7 @@ class WorkerPool:
                 self.dropped += 1
                 return False
             self._tasks.put(task)
-            started = len(self._threads)
-            if started < self._threads_min or (started < self._threads_max and self._tasks.qsize() > 1):
+            if not self._free.acquire(blocking=False) and len(self._threads) < self._threads_max:
                 self._start_thread()
         return True
 
@@ -78,10 +76,17 @@ class WorkerPool:
         thread.start()
 
     def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while (task := self._next()) is not None:
             if self._is_closing:
                 continue
             try:
                 task()
             except Exception:  # the thread has to live on for the next task
                 logger.exception("a task of %s failed", self._name)
+
+    def _next(self) -> Task | None:
+        try:
+            return self._tasks.get_nowait()
+        except queue.Empty:
+            self._free.release()
+            return self._tasks.get()

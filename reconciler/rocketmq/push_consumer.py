@@ -105,8 +105,9 @@ class PushConsumer:
                 raise UsageError(f"consumer {self.group} needs a listener and a subscription")
             own = retry_topic(self.group)
             subscriptions = {**self._subscriptions, own: subscribe_to(own, EVERY_TAG, version=self._clock.now_ms())}
-            self._running = _Running(self, self._listener, subscriptions, is_orderly=self._is_orderly)
-        self._running.start()
+            running = _Running(self, self._listener, subscriptions, is_orderly=self._is_orderly)
+            running.start()
+            self._running = running
         return self
 
     def shutdown(self) -> bool:
@@ -155,7 +156,7 @@ class _Running:
         self._pulling_steps = StepThread(f"rocketmq-pull-{group}", clock)
         self._upkeep_steps = StepThread(f"rocketmq-upkeep-{group}", clock)
         self._pool = WorkerPool(
-            f"rocketmq-listen-{group}", clock, threads_min=1, threads_max=settings.threads
+            f"rocketmq-listen-{group}", clock, threads_max=settings.threads
         )  # bounded by the queues' limits
         self._rebalance_waits = threading.Event()
         client, routes = instance.client, instance.routes
@@ -202,15 +203,15 @@ class _Running:
         )
 
     def start(self) -> None:
-        """Registers, then rebalances at once."""
+        """Registers, then rebalances at once. Raises UsageError if the instance has a member of the group already."""
+        heartbeats = self._instance.heartbeats
+        heartbeats.join_consumer(self.group, self._membership, self._addresses)
         on_request = self._instance.on_group_request
         on_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.group, self._on_members_changed)
         on_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self.group, self._admin.reset_offsets)
         on_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self.group, self._admin.status)
         on_request(RequestCode.GET_CONSUMER_RUNNING_INFO, self.group, self._admin.running_info)
         on_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.group, self._admin.consume_directly)
-        heartbeats = self._instance.heartbeats
-        heartbeats.join_consumer(self.group, self._membership, self._addresses)
         heartbeats.beat()
         self._pulling_steps.start()
         self._upkeep_steps.start()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from reconciler.clock import Clock
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TransientError, UsageError
 from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.check_back import THREADS_MAX, CheckRequest
+from reconciler.rocketmq.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckRequest
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import ResponseCode
 from reconciler.rocketmq.ending import EndAnswer, EndRequest, end_transaction
@@ -116,6 +116,7 @@ class TransactionMQProducer:
         send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
         end_timeout_seconds: float = END_TIMEOUT_SECONDS,
         check_threads_max: int = THREADS_MAX,
+        check_queue: int = QUEUE_CAPACITY,
         clock: Clock | None = None,
     ) -> None:
         if not group:
@@ -130,6 +131,7 @@ class TransactionMQProducer:
         self._send_timeout_seconds = send_timeout_seconds
         self._end_timeout_seconds = end_timeout_seconds
         self._check_threads_max = check_threads_max
+        self._check_queue = check_queue
         self._lock = threading.Lock()
         self._topics: set[str] = set()
         self._everywhere = False
@@ -144,7 +146,9 @@ class TransactionMQProducer:
             self._is_started = True
             self._topics.update(topics)
         if self._listener is not None:
-            self.instance.check_back.register(self.group, self._check, threads_max=self._check_threads_max)
+            self.instance.check_back.register(
+                self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
+            )
         self.instance.heartbeats.join_producer(self.group, self._addresses)
         if topics:
             self.instance.heartbeats.beat()

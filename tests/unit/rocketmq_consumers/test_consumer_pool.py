@@ -20,7 +20,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 def pool(*, threads: int = 2, capacity: int | None = None) -> WorkerPool:
-    return WorkerPool("pool", SystemClock(), threads_min=1, threads_max=threads, capacity=capacity)
+    return WorkerPool("pool", SystemClock(), threads_max=threads, capacity=capacity)
 
 
 def test_tasks_above_the_capacity_are_dropped_and_counted(gate: threading.Event) -> None:
@@ -61,3 +61,20 @@ def test_closing_says_so_when_a_task_outlives_the_bound(gate: threading.Event) -
     gate.set()
     assert workers.close(timeout_seconds=5) is True
     assert workers.submit(lambda: None) is False
+
+
+def test_a_task_never_waits_behind_a_busy_thread_while_another_may_start(gate: threading.Event) -> None:
+    workers = pool(threads=2)
+    begun = threading.Event()
+
+    def busy() -> None:
+        begun.set()
+        gate.wait(5)
+
+    workers.submit(busy)
+    assert begun.wait(5)
+    ran = threading.Event()
+    workers.submit(ran.set)
+    assert ran.wait(5)
+    gate.set()
+    assert workers.close(timeout_seconds=5)

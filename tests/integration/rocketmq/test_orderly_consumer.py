@@ -1,0 +1,100 @@
+"""Orderly consumption: queue order, one batch at a time, under the broker's lock."""
+
+from __future__ import annotations
+
+import threading
+
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import dead_letter_topic
+from reconciler.rocketmq.push_consumer import ConsumeStatus, ReceivedMessage
+from tests.integration.rocketmq.conftest import Collector, Consumers, held_queues, send_to, stored_offsets
+from tests.polling import eventually
+
+
+def bodies(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}-{number:03}" for number in range(count)]
+
+
+def test_each_queue_is_consumed_in_its_order_by_many_threads(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queues = instance.routes.read_queues(topic)
+    for queue in queues:
+        send_to(instance, queue, bodies(f"q{queue.queue_id}", 50))
+    got = Collector()
+    consumers.start("G", topic, got, orderly=True, threads=8)
+    eventually(lambda: len(got.messages) == 200, within_seconds=15)
+    for queue in queues:
+        of_queue = [m.body.decode() for m in got.messages if m.queue_id == queue.queue_id]
+        assert of_queue == bodies(f"q{queue.queue_id}", 50)
+    eventually(lambda: stored_offsets(instance, "G", topic) == [50] * 4, within_seconds=5)
+
+
+def test_a_failing_message_holds_its_queue_back_and_no_other(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    first, second, *_ = instance.routes.read_queues(topic)
+    send_to(instance, first, bodies("a", 3))
+    send_to(instance, second, bodies("b", 3))
+    healed = threading.Event()
+
+    def decide(message: ReceivedMessage) -> ConsumeStatus | None:
+        fails = message.body == b"a-001" and not healed.is_set()
+        return ConsumeStatus.RECONSUME_LATER if fails else ConsumeStatus.CONSUME_SUCCESS
+
+    got = Collector(decide)
+    consumers.start("G", topic, got, orderly=True, max_reconsume_times=-1)
+    eventually(lambda: got.bodies.count("a-001") >= 3 and "b-002" in got.bodies, within_seconds=10)
+    assert "a-002" not in got.bodies
+    eventually(lambda: stored_offsets(instance, "G", topic)[:2] == [1, 3], within_seconds=5)
+    healed.set()
+    eventually(lambda: got.bodies[-1] == "a-002", within_seconds=10)
+    of_first = [m for m in got.messages if m.body == b"a-001"]
+    assert [m.reconsume_times for m in of_first] == list(range(len(of_first)))
+
+
+def test_a_message_that_fails_too_often_goes_to_the_dead_letters_and_the_queue_moves_on(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queue = instance.routes.read_queues(topic)[0]
+    send_to(instance, queue, ["poison", "next"])
+    got = Collector(lambda m: ConsumeStatus.RECONSUME_LATER if m.body == b"poison" else ConsumeStatus.CONSUME_SUCCESS)
+    consumers.start("G", topic, got, orderly=True, max_reconsume_times=2)
+    eventually(lambda: got.bodies == ["poison"] * 3 + ["next"], within_seconds=10)
+    assert [message.body for message in broker.stored(dead_letter_topic("G"))] == [b"poison"]
+
+
+def test_a_queue_changes_hands_only_when_its_lock_is_free_and_order_is_kept(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queues = instance.routes.read_queues(topic)
+    busy: dict[int, int] = {}
+    overlaps: list[int] = []
+    lock = threading.Lock()
+    leave = threading.Event()
+
+    def decide(message: ReceivedMessage) -> ConsumeStatus:
+        with lock:
+            busy[message.queue_id] = busy.get(message.queue_id, 0) + 1
+            if busy[message.queue_id] > 1:
+                overlaps.append(message.queue_id)
+        leave.wait(0.002)
+        with lock:
+            busy[message.queue_id] -= 1
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    for queue in queues:
+        send_to(instance, queue, bodies(f"q{queue.queue_id}", 100))
+    first_got, second_got = Collector(decide), Collector(decide)
+    first = consumers.start("G", topic, first_got, orderly=True)
+    eventually(lambda: len(first_got.messages) > 20, within_seconds=10)
+    second = consumers.start("G", topic, second_got, orderly=True)
+    eventually(lambda: len(held_queues(second, topic)) == 2, within_seconds=20)
+    eventually(lambda: stored_offsets(instance, "G", topic) == [100] * 4, within_seconds=20)
+    assert not overlaps
+    for queue in queues:
+        seen = [m for m in first_got.messages + second_got.messages if m.queue_id == queue.queue_id]
+        assert sorted({m.body.decode() for m in seen}) == bodies(f"q{queue.queue_id}", 100)
+    assert first.shutdown()
+    eventually(lambda: len(held_queues(second, topic)) == 4, within_seconds=10)

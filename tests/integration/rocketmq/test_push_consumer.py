@@ -1,0 +1,299 @@
+"""A push consumer against the embedded broker: nothing lost, nothing committed that was not consumed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.errors import UsageError
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import RequestCode, dead_letter_topic, retry_topic
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.process_queue import CacheLimits
+from reconciler.rocketmq.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, ReceivedMessage
+from tests.integration.rocketmq.conftest import (
+    Collector,
+    Consumers,
+    held_queues,
+    new_topic,
+    quick_settings,
+    send,
+    send_to,
+    sent,
+    stored_offsets,
+    unique_name,
+)
+from tests.polling import eventually
+
+
+def numbered(count: int, *, start: int = 0) -> list[str]:
+    return [f"m{number:04}" for number in range(start, start + count)]
+
+
+def test_every_message_is_delivered_and_committed(instance: ClientInstance, topic: str, consumers: Consumers) -> None:
+    keys = send(instance, topic, numbered(100), tags="paid")
+    got = Collector()
+    consumers.start("G", topic, got)
+    eventually(lambda: len(got.messages) >= 100, within_seconds=15)
+    assert sorted(got.bodies) == numbered(100)
+    assert {message.unique_key for message in got.messages} == set(keys)
+    assert {(m.topic, m.tags, m.reconsume_times) for m in got.messages} == {(topic, "paid", 0)}
+    eventually(lambda: stored_offsets(instance, "G", topic) == [25] * 4, within_seconds=5)
+
+
+def test_a_message_that_comes_later_is_delivered_by_the_long_poll(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    got = Collector()
+    consumer = consumers.start("G", topic, got)
+    eventually(lambda: held_queues(consumer, topic) == [0, 1, 2, 3], within_seconds=10)
+    send(instance, topic, ["late"])
+    eventually(lambda: got.bodies == ["late"], within_seconds=5)
+
+
+def test_a_large_body_arrives_uncompressed(instance: ClientInstance, topic: str, consumers: Consumers) -> None:
+    body = "x" * 100_000
+    send(instance, topic, [body])
+    got = Collector()
+    consumers.start("G", topic, got)
+    eventually(lambda: got.bodies == [body], within_seconds=10)
+
+
+def test_empty_queues_have_their_offset_stored_while_running_and_at_shutdown(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    running = consumers.start("G", topic, Collector())
+    eventually(lambda: stored_offsets(instance, "G", topic) == [0] * 4, within_seconds=10)
+    assert running.shutdown()
+    late = consumers.start("H", topic, Collector(), commit_seconds=3_600)
+    eventually(lambda: len(held_queues(late, topic)) == 4, within_seconds=10)
+    assert stored_offsets(instance, "H", topic) == [None] * 4
+    assert late.shutdown()
+    assert stored_offsets(instance, "H", topic) == [0] * 4
+
+
+def test_shutdown_waits_for_running_listeners_and_commits_them(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        begun.set()
+        go_on.wait(10)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    send(instance, topic, ["one"])
+    consumer = consumers.start("G", topic, slow, commit_seconds=3_600)
+    assert begun.wait(10)
+    threading.Timer(0.2, go_on.set).start()
+    assert consumer.shutdown() is True
+    assert sum(offset or 0 for offset in stored_offsets(instance, "G", topic)) == 1
+
+
+def test_a_listener_that_outlives_the_bound_is_not_committed(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def stuck(_messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        begun.set()
+        go_on.wait(20)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    send(instance, topic, ["one"])
+    consumer = consumers.start("G", topic, stuck, shutdown_seconds=0.1)
+    assert begun.wait(10)
+    assert consumer.shutdown() is False
+    assert stored_offsets(instance, "G", topic) == [0] * 4
+    go_on.set()
+    got = Collector()
+    consumers.start("G", topic, got)
+    eventually(lambda: got.bodies == ["one"], within_seconds=10)
+
+
+@pytest.mark.parametrize("answer", ["later", "none", "raises"])
+def test_what_is_not_consumed_comes_again_under_its_own_topic(
+    answer: str, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    def decide(message: ReceivedMessage) -> ConsumeStatus | None:
+        if message.reconsume_times > 0:
+            return ConsumeStatus.CONSUME_SUCCESS
+        if answer == "raises":
+            raise ValueError("this time")
+        return None if answer == "none" else ConsumeStatus.RECONSUME_LATER
+
+    (key,) = send(instance, topic, ["again"])
+    got = Collector(decide)
+    consumers.start("G", topic, got)
+    eventually(lambda: len(got.messages) == 2, within_seconds=15)
+    first, second = got.messages
+    assert (second.topic, second.stored_topic) == (topic, retry_topic("G"))
+    assert (first.unique_key, second.unique_key) == (key, key)
+    assert (first.reconsume_times, second.reconsume_times) == (0, 1)
+    eventually(lambda: stored_offsets(instance, "G", retry_topic("G")) == [1], within_seconds=5)
+
+
+def test_a_message_that_always_fails_ends_in_the_dead_letters(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    send(instance, topic, ["poison"])
+    got = Collector(lambda _message: ConsumeStatus.RECONSUME_LATER)
+    consumers.start("G", topic, got, max_reconsume_times=2)
+    eventually(lambda: len(broker.stored(dead_letter_topic("G"))) == 1, within_seconds=15)
+    assert [message.reconsume_times for message in got.messages] == [0, 1, 2]
+    assert broker.stored(dead_letter_topic("G"))[0].body == b"poison"
+
+
+def test_a_broker_that_refuses_send_backs_gets_a_copy_in_the_retry_topic(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    broker.faults.busy(RequestCode.CONSUMER_SEND_MSG_BACK, count=-1)
+    instance.sender("SENDERS").send(
+        Message(topic=topic, body=b"again", tags="t", keys=("k",), properties={"colour": "red"})
+    )
+    got = Collector(lambda m: ConsumeStatus.CONSUME_SUCCESS if m.reconsume_times else ConsumeStatus.RECONSUME_LATER)
+    consumers.start("G", topic, got)
+    eventually(lambda: len(got.messages) == 2, within_seconds=15)
+    first, second = got.messages
+    assert second.stored_topic == retry_topic("G")
+    for message in (first, second):
+        assert (message.topic, message.body, message.tags, message.keys) == (topic, b"again", "t", "k")
+        assert message.properties["colour"] == "red"
+    assert first.unique_key == second.unique_key
+    eventually(lambda: sum(o or 0 for o in stored_offsets(instance, "G", topic)) == 1, within_seconds=5)
+
+
+def test_a_message_that_nobody_takes_back_comes_again_here_and_holds_the_commit(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    send(instance, topic, ["again"])
+    fails = threading.Event()
+    got = Collector(lambda _m: ConsumeStatus.RECONSUME_LATER if not fails.is_set() else ConsumeStatus.CONSUME_SUCCESS)
+    broker.faults.busy(RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, count=-1)
+    consumers.start("G", topic, got)
+    eventually(lambda: len(got.messages) >= 3, within_seconds=15)
+    assert {message.stored_topic for message in got.messages} == {topic}
+    assert stored_offsets(instance, "G", topic) == [0] * 4
+    fails.set()
+    eventually(lambda: sum(o or 0 for o in stored_offsets(instance, "G", topic)) == 1, within_seconds=10)
+    assert got.messages[-1].reconsume_times > 0
+
+
+def test_only_wanted_tags_reach_the_listener_also_where_hashes_collide(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    send(instance, topic, ["wanted"], tags="Aa")
+    send(instance, topic, ["same hash"], tags="BB")
+    send(instance, topic, ["other"], tags="other")
+    send(instance, topic, ["without"])
+    send(instance, topic, ["also wanted"], tags="C")
+    got = Collector()
+    consumers.start("G", topic, got, expression="Aa || C")
+    eventually(lambda: sum(o or 0 for o in stored_offsets(instance, "G", topic)) == 5, within_seconds=10)
+    assert sorted(got.bodies) == ["also wanted", "wanted"]
+
+
+def test_a_new_group_starts_at_the_end_by_default_and_at_a_time_on_demand(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    send(instance, topic, ["old"])
+    at_the_end = Collector()
+    consumer = consumers.start("LAST", topic, at_the_end, consume_from=ConsumeFrom.LAST)
+    eventually(lambda: len(held_queues(consumer, topic)) == 4, within_seconds=10)
+    send(instance, topic, ["new"])
+    eventually(lambda: "new" in at_the_end.bodies, within_seconds=10)
+    from_the_beginning = Collector()
+    consumers.start("FIRST", topic, from_the_beginning)
+    eventually(lambda: sorted(from_the_beginning.bodies) == ["new", "old"], within_seconds=10)
+    assert at_the_end.bodies == ["new"]
+
+
+def test_batches_do_not_exceed_the_batch_size(instance: ClientInstance, topic: str, consumers: Consumers) -> None:
+    queue = instance.routes.read_queues(topic)[0]
+    send_to(instance, queue, numbered(25))
+    sizes: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        sizes.append(len(messages))
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    consumers.start("G", topic, listener, batch_size=10, threads=1)
+    eventually(lambda: sum(sizes) == 25, within_seconds=10)
+    assert max(sizes) == 10
+
+
+def test_flow_control_bounds_what_waits_for_a_slow_listener(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queue = instance.routes.read_queues(topic)[0]
+    send_to(instance, queue, numbered(200))
+    go_on = threading.Event()
+
+    def listener(message: ReceivedMessage) -> ConsumeStatus:
+        go_on.wait(20)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    got = Collector(listener)
+    consumer = consumers.start("G", topic, got, threads=2, limits=CacheLimits(messages=40))
+    held = eventually(
+        lambda: [h for h in consumer.assigned() if h.queue == queue and h.state().is_waiting_for_room],
+        within_seconds=10,
+    )
+    assert 40 <= held[0].state().messages < 40 + 32
+    go_on.set()
+    eventually(lambda: sorted(got.bodies) == numbered(200), within_seconds=10)
+    eventually(lambda: stored_offsets(instance, "G", topic)[0] == 200, within_seconds=5)
+
+
+def test_a_consumer_survives_lost_connections(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    got = Collector()
+    consumer = consumers.start("G", topic, got)
+    send(instance, topic, ["before"])
+    eventually(lambda: got.bodies == ["before"], within_seconds=10)
+    broker.drop_connections()
+    eventually(lambda: sent(instance, topic, "after"), within_seconds=10)
+    eventually(lambda: "after" in got.bodies, within_seconds=15)
+    eventually(lambda: len(held_queues(consumer, topic)) == 4, within_seconds=5)
+
+
+def test_a_consumer_survives_a_restart_of_its_broker(tmp_path: Path) -> None:
+    restarted = EmbeddedBroker(settings=quick_settings(), data=tmp_path)
+    with restarted, ClientInstance(restarted.name_servers) as instance:
+        topic = new_topic(instance, restarted.address)
+        consumers = Consumers(restarted.name_servers)
+        with consumers.stack:
+            got = Collector()
+            consumer = consumers.start("G", topic, got)
+            send(instance, topic, numbered(8))
+            eventually(lambda: sorted(got.bodies) == numbered(8), within_seconds=10)
+            eventually(lambda: stored_offsets(instance, "G", topic) == [2] * 4, within_seconds=5)
+            restarted.stop()
+            restarted.start()
+            eventually(lambda: sent(instance, topic, "after"), within_seconds=10)
+            eventually(lambda: sorted(got.bodies) == ["after", *numbered(8)], within_seconds=15)
+            assert len(held_queues(consumer, topic)) == 4
+            admin = Admin(instance.client)
+            eventually(
+                lambda: admin.consumer_ids(restarted.address, "G") == [consumer.instance.client_id], within_seconds=10
+            )
+
+
+def test_a_second_member_of_a_group_needs_an_instance_of_its_own(instance: ClientInstance, topic: str) -> None:
+    first = PushConsumer("G", instance=instance).subscribe(topic).register_listener(Collector())
+    second = PushConsumer("G", instance=instance).subscribe(topic).register_listener(Collector())
+    with first, pytest.raises(UsageError, match="instance of its own"):
+        second.start()
+    with pytest.raises(UsageError, match="started already"):
+        first.start()
+
+
+def test_a_consumer_without_listener_or_subscription_does_not_start(instance: ClientInstance) -> None:
+    with pytest.raises(UsageError, match="needs a listener and a subscription"):
+        PushConsumer(unique_name("G"), instance=instance).register_listener(Collector()).start()

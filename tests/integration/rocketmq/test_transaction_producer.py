@@ -1,0 +1,299 @@
+"""Transactional messages against the embedded broker: what is answered, what is asked again, what is never run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.errors import UsageError
+from reconciler.evidence import EndOutcome
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode
+from reconciler.rocketmq.consumer_message import ReceivedMessage
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.transaction_producer import (
+    HalfNotSafe,
+    LocalTransactionState,
+    TransactionListener,
+    TransactionMQProducer,
+    TransactionsRejected,
+)
+from tests.integration.rocketmq.conftest import Collector, Consumers, new_topic, quick_settings
+from tests.polling import eventually
+
+COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+State = LocalTransactionState | None
+
+
+class Listener(TransactionListener):
+    """Answers as it is told and keeps what it was asked."""
+
+    def __init__(
+        self,
+        execute: Callable[[Message], State] = lambda _message: COMMIT,
+        check: Callable[[ReceivedMessage], State] = lambda _message: UNKNOWN,
+    ) -> None:
+        self._execute = execute
+        self._check = check
+        self.executed: list[tuple[Message, object]] = []
+        self.checked: list[ReceivedMessage] = []
+
+    def execute_local_transaction(self, message: Message, arg: object) -> State:
+        self.executed.append((message, arg))
+        return self._execute(message)
+
+    def check_local_transaction(self, message: ReceivedMessage) -> State:
+        self.checked.append(message)
+        return self._check(message)
+
+
+def raising(_message: object) -> State:
+    raise ValueError("business failed")
+
+
+class Ends:
+    """A passage that keeps the END requests that leave the client."""
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def __call__(self, _address: str, command: Command) -> Command:
+        if command.code == RequestCode.END_TRANSACTION:
+            self.commands.append(command)
+        return command
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def watched(broker: EmbeddedBroker, ends: Ends) -> Iterator[ClientInstance]:
+    """An instance whose END requests are kept."""
+    with RemotingClient(outgoing=ends) as client, ClientInstance(broker.name_servers, client=client) as made:
+        yield made
+
+
+def bodies(broker: EmbeddedBroker, topic: str) -> list[bytes]:
+    return [message.body for message in broker.stored(topic)]
+
+
+def message(topic: str, body: str = "order") -> Message:
+    return Message(topic=topic, body=body.encode(), tags="paid", keys=("order-1",), properties={"colour": "red"})
+
+
+def test_a_commit_is_answered_and_delivered_with_everything_that_was_sent(
+    broker: EmbeddedBroker, watched: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    listener = Listener()
+    with TransactionMQProducer("PG", listener, instance=watched) as producer:
+        sent = producer.send_message_in_transaction(message(topic), arg={"order": 1})
+    assert (sent.local_state, sent.end_answer.outcome) == (COMMIT, EndOutcome.DONE)
+    (executed, arg) = listener.executed[0]
+    assert (executed.unique_key, arg) == (sent.unique_key, {"order": 1})
+    got = Collector()
+    consumers.start("G", topic, got)
+    eventually(lambda: got.messages, within_seconds=10)
+    (received,) = got.messages
+    assert (received.unique_key, received.body, received.tags) == (sent.unique_key, b"order", "paid")
+    assert (received.keys, received.properties["colour"]) == ("order-1", "red")
+    assert received.prepared_transaction_offset == sent.half.commit_log_offset
+    assert sent.transaction_id == sent.unique_key
+
+
+def test_a_rollback_is_answered_and_nothing_is_delivered(
+    broker: EmbeddedBroker, watched: ClientInstance, topic: str
+) -> None:
+    with TransactionMQProducer("PG", Listener(lambda _m: ROLLBACK), instance=watched) as producer:
+        sent = producer.send_message_in_transaction(message(topic))
+        broker.check_now()
+    assert (sent.local_state, sent.end_answer.outcome) == (ROLLBACK, EndOutcome.DONE)
+    assert bodies(broker, topic) == []
+
+
+@pytest.mark.parametrize(("execute", "reason"), [(lambda _m: None, "answered None"), (raising, "business failed")])
+def test_a_listener_that_returns_none_or_raises_leads_to_unknown_with_the_reason(
+    execute: Callable[[Message], State], reason: str, watched: ClientInstance, topic: str, ends: Ends
+) -> None:
+    with TransactionMQProducer("PG", Listener(execute), instance=watched) as producer:
+        sent = producer.send_message_in_transaction(message(topic))
+    assert (sent.local_state, sent.end_answer.outcome) == (UNKNOWN, EndOutcome.NO_ANSWER)
+    (end,) = ends.commands
+    assert end.fields["commitOrRollback"] == "0"
+    assert reason in (end.remark or "")
+
+
+@pytest.mark.parametrize("check", [lambda _m: None, raising])
+def test_a_checker_that_returns_none_or_raises_decides_nothing(
+    check: Callable[[ReceivedMessage], State],
+    broker: EmbeddedBroker,
+    watched: ClientInstance,
+    topic: str,
+    ends: Ends,
+) -> None:
+    with TransactionMQProducer("PG", Listener(lambda _m: UNKNOWN, check), instance=watched) as producer:
+        producer.send_message_in_transaction(message(topic))
+        eventually(lambda: watched.check_back.counts.unknown >= 2, within_seconds=10)
+    assert {end.fields["commitOrRollback"] for end in ends.commands} == {"0"}
+    assert bodies(broker, topic) == []
+
+
+def test_a_lost_end_is_healed_by_check_back(broker: EmbeddedBroker, watched: ClientInstance, topic: str) -> None:
+    broker.faults.drop_nth_end(1)
+    listener = Listener(check=lambda _m: COMMIT)
+    with TransactionMQProducer("PG", listener, instance=watched, end_timeout_seconds=0.2) as producer:
+        sent = producer.send_message_in_transaction(message(topic))
+        assert sent.end_answer.outcome is EndOutcome.NO_ANSWER
+        eventually(lambda: bodies(broker, topic) == [b"order"], within_seconds=10)
+        eventually(lambda: watched.check_back.counts.accepted == 1, within_seconds=5)
+    (asked, *_) = listener.checked
+    assert (asked.unique_key, asked.topic, asked.body) == (sent.unique_key, topic, b"order")
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+def test_a_checker_registered_without_sending_is_asked_at_once(
+    broker: EmbeddedBroker, watched: ClientInstance, instance: ClientInstance, topic: str
+) -> None:
+    """What `reconciler sweep` does for a dead producer group."""
+    dead = TransactionMQProducer("PG", Listener(lambda _m: UNKNOWN), instance=watched)
+    dead.start()
+    half = dead.send_half(message(topic))
+    dead.shutdown()
+    assert Admin(instance.client).producer_connections(broker.address, "PG") == []
+    stand_in = TransactionMQProducer("PG", Listener(check=lambda _m: COMMIT), instance=instance)
+    stand_in.start()
+    assert stand_in.register_topics(topic) == {broker.address: None}
+    assert len(Admin(instance.client).producer_connections(broker.address, "PG")) == 1
+    eventually(lambda: bodies(broker, topic) == [b"order"], within_seconds=10)
+    assert broker.stored(topic)[0].properties["UNIQ_KEY"] == half.unique_key
+    stand_in.shutdown()
+
+
+def test_a_checker_for_the_whole_cluster_needs_no_topic(broker: EmbeddedBroker, instance: ClientInstance) -> None:
+    with TransactionMQProducer("PG", Listener(), instance=instance) as producer:
+        assert producer.register_everywhere() == {broker.address: None}
+        assert len(Admin(instance.client).producer_connections(broker.address, "PG")) == 1
+
+
+def test_a_topic_that_appears_later_is_registered_as_soon_as_it_has_a_route(
+    broker: EmbeddedBroker, instance: ClientInstance
+) -> None:
+    with ClientInstance(broker.name_servers) as waiting, TransactionMQProducer("PG", Listener(), instance=waiting) as p:
+        assert p.register_topics("LaterTopic") == {}
+        Admin(instance.client).create_topic(broker.address, "LaterTopic", queues=1)
+        admin = Admin(instance.client)
+        eventually(lambda: len(admin.producer_connections(broker.address, "PG")) == 1, within_seconds=10)
+
+
+def test_several_groups_share_one_client_and_each_is_asked_its_own(
+    broker: EmbeddedBroker, watched: ClientInstance, topic: str
+) -> None:
+    listeners = {group: Listener(lambda _m: UNKNOWN, lambda _m: COMMIT) for group in ("PG1", "PG2")}
+    producers = [TransactionMQProducer(group, listener, instance=watched) for group, listener in listeners.items()]
+    for producer in producers:
+        producer.start()
+        producer.send_message_in_transaction(message(topic, producer.group))
+    eventually(lambda: sorted(bodies(broker, topic)) == [b"PG1", b"PG2"], within_seconds=10)
+    for group, listener in listeners.items():
+        assert {asked.body.decode() for asked in listener.checked} == {group}
+    for producer in producers:
+        producer.shutdown()
+
+
+@pytest.mark.parametrize("status", ["FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"])
+def test_an_unsafe_half_is_rolled_back_and_nothing_is_run(
+    status: str, broker: EmbeddedBroker, watched: ClientInstance, topic: str
+) -> None:
+    broker.faults.answer_flush(status, count=1)
+    listener = Listener()
+    producer = TransactionMQProducer("PG", listener, instance=watched)
+    with producer, pytest.raises(HalfNotSafe, match=status) as caught:
+        producer.send_message_in_transaction(message(topic))
+    assert caught.value.end_answer.outcome is EndOutcome.DONE
+    assert listener.executed == []
+    assert bodies(broker, topic) == []
+
+
+def test_a_broker_that_takes_no_transactions_is_named_with_its_setting(topic: str) -> None:
+    settings = quick_settings()
+    settings.reject_transaction_message = True
+    with EmbeddedBroker(settings=settings) as broker, ClientInstance(broker.name_servers) as instance:
+        name = new_topic(instance, broker.address)
+        listener = Listener()
+        producer = TransactionMQProducer("PG", listener, instance=instance)
+        with producer, pytest.raises(TransactionsRejected, match="rejectTransactionMessage=true"):
+            producer.send_message_in_transaction(message(name))
+        assert listener.executed == []
+
+
+def test_a_delay_level_on_a_transactional_message_is_refused(watched: ClientInstance, topic: str) -> None:
+    listener = Listener()
+    producer = TransactionMQProducer("PG", listener, instance=watched)
+    with producer, pytest.raises(UsageError, match="cannot be delayed"):
+        producer.send_message_in_transaction(Message(topic=topic, body=b"x", delay_level=3))
+    assert listener.executed == []
+
+
+def test_a_refused_end_does_not_raise_and_tells(broker: EmbeddedBroker, watched: ClientInstance, topic: str) -> None:
+    broker.faults.busy(RequestCode.END_TRANSACTION, count=1)
+    with TransactionMQProducer("PG", Listener(), instance=watched) as producer:
+        sent = producer.send_message_in_transaction(message(topic))
+    assert sent.end_answer.outcome is EndOutcome.REFUSED_FOR_NOW
+
+
+def test_a_producer_that_is_shut_down_is_no_longer_asked(
+    broker: EmbeddedBroker, watched: ClientInstance, instance: ClientInstance, topic: str
+) -> None:
+    listener = Listener(lambda _m: UNKNOWN, lambda _m: UNKNOWN)
+    producer = TransactionMQProducer("PG", listener, instance=watched).start()
+    producer.send_message_in_transaction(message(topic))
+    eventually(lambda: listener.checked, within_seconds=10)
+    producer.shutdown()
+    assert Admin(instance.client).producer_connections(broker.address, "PG") == []
+    with pytest.raises(UsageError, match="not started"):
+        producer.send_half(message(topic))
+
+
+def test_checks_above_the_queue_are_dropped_counted_and_asked_again(
+    broker: EmbeddedBroker, watched: ClientInstance, topic: str
+) -> None:
+    go_on = threading.Event()
+
+    def slow(_message: ReceivedMessage) -> State:
+        go_on.wait(20)
+        return COMMIT
+
+    listener = Listener(lambda _m: UNKNOWN, slow)
+    with TransactionMQProducer("PG", listener, instance=watched, check_threads_max=1, check_queue=1) as producer:
+        for number in range(4):
+            producer.send_message_in_transaction(message(topic, f"m{number}"))
+        eventually(lambda: watched.check_back.counts.dropped >= 2, within_seconds=10)
+        go_on.set()
+        eventually(lambda: set(bodies(broker, topic)) == {b"m0", b"m1", b"m2", b"m3"}, within_seconds=10)
+
+
+@pytest.mark.parametrize("family", ["3.2.6", "4.2", "4.4", "4.9", "5.x"])
+def test_a_transaction_commits_and_rolls_back_on_every_family(family: str) -> None:
+    with (
+        EmbeddedBroker(family=family, settings=quick_settings()) as broker,
+        ClientInstance(broker.name_servers) as instance,
+    ):
+        topic = new_topic(instance, broker.address, queues=1)
+        decide = Listener(lambda m: COMMIT if m.body == b"yes" else ROLLBACK)
+        with TransactionMQProducer("PG", decide, instance=instance) as producer:
+            yes = producer.send_message_in_transaction(message(topic, "yes"))
+            no = producer.send_message_in_transaction(message(topic, "no"))
+        assert [yes.end_answer.outcome, no.end_answer.outcome] == [EndOutcome.DONE] * 2
+        (stored,) = broker.stored(topic)
+        assert stored.properties["UNIQ_KEY"] == yes.unique_key
+        first_key = yes.unique_key if family == "3.2.6" else "order-1"
+        assert stored.properties["KEYS"].split()[0] == first_key
+        is_half_topic = family not in ("3.2.6", "4.2")
+        assert bool(broker.stored(HALF_TOPIC)) is is_half_topic
