@@ -11,7 +11,16 @@ from dataclasses import replace
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
-from reconciler.evidence import Lookup, OutboxRow, Presence, QueuePosition, StoredMessage, Watermark, WitnessAnswer
+from reconciler.evidence import (
+    Lookup,
+    OutboxRow,
+    Presence,
+    QueuePosition,
+    StoredMessage,
+    TransactionState,
+    Watermark,
+    WitnessAnswer,
+)
 from reconciler.ports import Horizon
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
@@ -21,12 +30,14 @@ from reconciler.rocketmq.horizon import PROBE_GROUP, Probes
 from reconciler.rocketmq.lookup import Lookups
 from reconciler.rocketmq.watermark import Watermarks
 
-#: Half copies are asked for again at most so often for one broker's configuration.
-_CONFIG_SECONDS = 60.0
+#: A broker's transaction settings and a group's producers are remembered for this long.
+_REMEMBER_SECONDS = 5.0
+#: Wait where neither broker nor version is known: the longest of all defaults.
+_UNKNOWN_WAIT_SECONDS = 66.0
 
 
 class RemotingBrokerEvidence:
-    """Asks real brokers. Thread-safe: what it remembers are settings of brokers, each replaced as a whole."""
+    """ports.BrokerEvidence over the remoting client. Thread-safe; its only state is a short memory, entry by entry."""
 
     def __init__(self, instance: ClientInstance, *, skew_margin_seconds: float, probe_topic: str = PROBE_TOPIC) -> None:
         self._routes = instance.routes
@@ -44,6 +55,7 @@ class RemotingBrokerEvidence:
         )
         self._admin = Admin(instance.client)
         self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
+        self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
 
     def watermark(self, subscription: Subscription) -> Watermark:
         """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
@@ -83,7 +95,14 @@ class RemotingBrokerEvidence:
         if facts is None or facts.has_half_topic or outbox.half_commit_log_offset is None:
             return found
         by_offset = self._lookups.at_offset(topic, broker_name, outbox.half_commit_log_offset, unique_key)
-        return by_offset if by_offset.is_found else _together([found, by_offset])
+        halves = tuple(
+            record
+            for record in by_offset.records
+            if record.topic == topic and record.transaction_state is TransactionState.PREPARED
+        )
+        if halves:
+            return replace(by_offset, records=halves)
+        return found if by_offset.is_found else _together([found, by_offset])
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
@@ -102,10 +121,20 @@ class RemotingBrokerEvidence:
         ]
         back = self._lookups.copies_under(topic, retry, unique_key)
         dead = self._lookups.copies_under(topic, dead_letter_topic(subscription.group), unique_key)
+        blind = self._not_indexing(topic)
         return {
-            "retry": _proved(_together([*waiting, back]), horizon, 0),
-            "dead-letter": _proved(dead, horizon, 0),
+            "retry": _unless(_proved(_together([*waiting, back]), horizon, 0), blind),
+            "dead-letter": _unless(_proved(dead, horizon, 0), blind),
         }
+
+    def _not_indexing(self, topic: str) -> str | None:
+        """3.2.6 indexes no record with the bits of a committed transaction, so no retry of one either."""
+        try:
+            masters = self._routes.masters(topic)
+            blind = sorted(name for name, at in masters.items() if not self._families.facts(at).indexes_committed)
+        except ReconcilerError as error:
+            return str(error)
+        return f"{', '.join(blind)} indexes no copies of committed transactions" if blind else None
 
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
         """How long to leave a half to the broker's own check-back; 0 up to 4.2 or if no producer could answer it.
@@ -122,7 +151,7 @@ class RemotingBrokerEvidence:
         if intervals is not None:
             return sum(intervals)
         if facts is None:
-            return 66.0
+            return _UNKNOWN_WAIT_SECONDS
         return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
@@ -155,10 +184,16 @@ class RemotingBrokerEvidence:
             return None
 
     def _has_no_producer(self, address: str, group: str) -> bool:
-        try:
-            return not self._admin.producer_connections(address, group)
-        except ReconcilerError:
-            return False
+        """True only if the broker says so: then nobody could answer its question."""
+        now = self._clock.monotonic_seconds()
+        known = self._producers.get((address, group))
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            try:
+                known = (not self._admin.producer_connections(address, group), now)
+            except ReconcilerError:
+                return False
+            self._producers[address, group] = known
+        return known[0]
 
     def _intervals(self, address: str | None) -> tuple[float, float] | None:
         """Seconds of transactionTimeOut and transactionCheckInterval; None if the broker did not tell."""
@@ -166,7 +201,7 @@ class RemotingBrokerEvidence:
             return None
         now = self._clock.monotonic_seconds()
         known = self._configs.get(address)
-        if known is None or now - known[1] > _CONFIG_SECONDS:
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
             try:
                 known = (self._admin.broker_config(address), now)
             except ReconcilerError:
@@ -197,6 +232,11 @@ def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]
     records = {(record.broker, record.commit_log_offset): record for lookup in parts for record in lookup.records}
     ordered = sorted(records.values(), key=lambda one: (one.store_timestamp_ms, one.broker, one.commit_log_offset))
     return _of(tuple(ordered), tuple(answer for lookup in parts for answer in lookup.answers))
+
+
+def _unless(lookup: Lookup[StoredMessage], blind: str | None) -> Lookup[StoredMessage]:
+    """ABSENT means nothing where such copies are not indexed."""
+    return Lookup.unknown("index", blind) if lookup.is_absent and blind is not None else lookup
 
 
 def _of(records: tuple[StoredMessage, ...], answers: tuple[WitnessAnswer, ...]) -> Lookup[StoredMessage]:

@@ -11,21 +11,19 @@ from reconciler.errors import (
     BrokerRefused,
     BrokerUnavailable,
     InvalidValue,
-    MalformedInput,
-    MissingDependency,
+    ProtocolViolation,
     RequestTimeout,
     TransientError,
 )
 from reconciler.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage, TransactionState
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import HALF_TOPIC
+from reconciler.rocketmq.codes import HALF_TOPIC, ResponseCode
 from reconciler.rocketmq.connection import ConnectionLost
 from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction
-from reconciler.rocketmq.lookup import view_message_by_id
+from reconciler.rocketmq.lookup import Lookups
 from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.stored import stored_message
 
-#: Producer group of a republished message whose half names none.
+#: Producer group under which messages are republished.
 REPUBLISH_GROUP = "RECONCILER_REPUBLISH"
 
 
@@ -34,6 +32,8 @@ class RemotingBrokerRepairs:
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
+        self._lookups = Lookups(instance.client, instance.routes, instance.families)
+        self._sender = instance.sender(REPUBLISH_GROUP)
 
     def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
         """Reads the half copy again at its offset, checks that it is the expected message, then ends it two-way.
@@ -43,23 +43,23 @@ class RemotingBrokerRepairs:
         """
         try:
             address = self._address(half)
-            record = view_message_by_id(self._instance.client, address, half.commit_log_offset, broker_name=half.broker)
-            now = stored_message(record)
             has_half_topic = self._instance.families.facts(address).has_half_topic
-        except BrokerRefused as error:
-            # Nothing is at the offset any more, or no record begins there.
-            return SendAnswer(outcome=EndOutcome.HALF_GONE, code=error.code, detail=str(error))
-        except (TransientError, MissingDependency) as error:
+        except (TransientError, BrokerRefused) as error:
             return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
-        except MalformedInput as error:
-            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=str(error))
+        again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)
+        if again.is_unknown:
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=again.reason)
+        if again.is_absent:
+            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=f"read again: {again.reason}")
+        now = again.records[0]
         guard = _objection(now, half, expected, has_half_topic=has_half_topic)
         if guard is not None:
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard)
         request = EndRequest(
             address=address,
             producer_group=now.producer_group,
-            tran_state_table_offset=now.queue_offset,
+            # Up to 4.2 the prepared record has no place in its queue: 0 is what the broker compares.
+            tran_state_table_offset=now.queue_offset if has_half_topic else 0,
             commit_log_offset=now.commit_log_offset,
             decision=EndDecision.COMMIT if commit else EndDecision.ROLLBACK,
             message_id=now.unique_key,
@@ -86,17 +86,16 @@ class RemotingBrokerRepairs:
             )
         except InvalidValue as error:
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=str(error))
-        sender = self._instance.sender(message.producer_group or REPUBLISH_GROUP)
         try:
-            result = sender.send(again, attempts=1)
-        except (RequestTimeout, ConnectionLost) as error:
+            result = self._sender.send(again, attempts=1)
+        except (RequestTimeout, ConnectionLost, ProtocolViolation) as error:
             return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
         except BrokerRefused as error:
-            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, code=error.code, detail=str(error))
+            is_hopeless = error.code == ResponseCode.MESSAGE_ILLEGAL
+            outcome = EndOutcome.NOT_SENT if is_hopeless else EndOutcome.REFUSED_FOR_NOW
+            return SendAnswer(outcome=outcome, code=error.code, detail=str(error))
         except TransientError as error:
             return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
-        except MalformedInput as error:
-            return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
         detail = f"{result.broker_name}/{result.queue_id}@{result.queue_offset}: {result.status.name}"
         return SendAnswer(outcome=EndOutcome.DONE, code=int(result.status.value), detail=detail)
 
@@ -109,11 +108,8 @@ class RemotingBrokerRepairs:
 
 def _objection(now: StoredMessage, half: StoredMessage, expected: OutboxRow, *, has_half_topic: bool) -> str | None:
     """Why the record is not the half that is to be ended; None if it is."""
-    if has_half_topic:
-        is_half = now.topic == HALF_TOPIC
-    else:
-        is_half = now.transaction_state is TransactionState.PREPARED
-    if not is_half:
+    is_prepared = now.transaction_state is TransactionState.PREPARED
+    if not (now.topic == HALF_TOPIC if has_half_topic else is_prepared):
         return f"the record at {half.commit_log_offset} is no half: topic {now.topic}, {now.transaction_state}"
     if now.real_topic != expected.topic:
         return f"REAL_TOPIC is {now.real_topic}, expected {expected.topic}"

@@ -153,10 +153,18 @@ class Lookups:
         )
 
     def copies_under(
-        self, topic: str, stored_topic: str, unique_key: str, window: Window = ALWAYS
+        self, topic: str, stored_topic: str, unique_key: str, window: Window = ALWAYS, *, meant_for: str | None = None
     ) -> Lookup[StoredMessage]:
-        """Copies in another topic (retry, dead letters) at the brokers of `topic`."""
-        return self._find(topic, stored_topic, unique_key, window, lambda record: record.unique_key == unique_key)
+        """Copies in another topic (retry, dead letters) at the brokers of `topic`.
+
+        `meant_for` is the property REAL_TOPIC that a delayed copy must have.
+        """
+
+        def accepts(record: MessageRecord) -> bool:
+            is_meant = meant_for is None or record.properties.get("REAL_TOPIC") == meant_for
+            return record.unique_key == unique_key and is_meant
+
+        return self._find(topic, stored_topic, unique_key, window, accepts)
 
     def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         """The record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""

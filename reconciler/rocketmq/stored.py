@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from reconciler.evidence import StoredMessage
-from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, RETRY_TOPIC_PREFIX
+from reconciler.rocketmq.codes import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from reconciler.rocketmq.record import MessageRecord
 
 #: Topics whose records keep the business topic in a property.
 _SYSTEM_TOPICS = frozenset({HALF_TOPIC, DISCARD_TOPIC})
+_DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
 def stored_message(record: MessageRecord) -> StoredMessage:
@@ -36,9 +44,10 @@ def stored_message(record: MessageRecord) -> StoredMessage:
 
 
 def real_topic(record: MessageRecord) -> str:
-    """The topic that consumers see: REAL_TOPIC of a half or a given-up half, RETRY_TOPIC of a retry."""
-    if record.topic in _SYSTEM_TOPICS:
-        return record.properties.get("REAL_TOPIC", record.topic)
-    if record.topic.startswith(RETRY_TOPIC_PREFIX):
-        return record.properties.get("RETRY_TOPIC", record.topic)
-    return record.topic
+    """The topic that consumers see: REAL_TOPIC of a half or a given-up half, RETRY_TOPIC of what came back."""
+    topic = record.topic
+    if topic in _SYSTEM_TOPICS:
+        return record.properties.get("REAL_TOPIC", topic)
+    if topic in _DELAY_TOPICS or topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)):
+        return record.properties.get("RETRY_TOPIC") or record.properties.get("REAL_TOPIC", topic)
+    return topic
