@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.embedded.serving import serve
+from reconciler.errors import BrokerUnavailable
 from reconciler.instrumentation.log import configure_logging
+from reconciler.rocketmq.admin import Admin
 from reconciler.settings import Settings
 from reconciler.sql import schema
 
@@ -37,13 +40,25 @@ class CreatedTopic:
 
 
 def create_topics(settings: Settings) -> list[CreatedTopic]:
-    """The unique-key topics with exactly the configured queues, and the probe topic, on every master."""
-    from reconciler.rocketmq.admin import Admin  # noqa: F401
-    raise NotImplementedError
+    """The unique-key topics with exactly the configured queues, and the probe topic, on every master.
+
+    Raises BrokerUnavailable if a name server or a master is away: a topic that is missing on one broker would cost
+    announcements when the others are away.
+    """
+    names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
+    wanted = [(name, settings.unique_key_topic.queues) for name in names] + [(settings.rocketmq.probe_topic, 1)]
+    created: list[CreatedTopic] = []
+    with Connections(settings) as connections:
+        admin = Admin(connections.rocketmq.client)
+        for broker, addresses in connections.rocketmq.routes.brokers().items():
+            if addresses.master is None:
+                raise BrokerUnavailable(f"{broker} has no master: topics must be on every one")
+            for topic, queues in wanted:
+                admin.create_topic(addresses.master, topic, queues=queues)
+                created.append(CreatedTopic(topic=topic, broker=broker, queues=queues))
+    return created
 
 
 def serve_broker(*, listen: str, family: str, data: Path | None, knobs: Iterable[str]) -> int:
     """Serves the embedded broker until SIGTERM; returns 0."""
-    from reconciler.embedded.serving import serve  # loaded by this command only
-
     return serve(listen, family=family, data=data, knobs=list(knobs))

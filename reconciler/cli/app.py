@@ -59,7 +59,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
-        error.show()
+        show = getattr(error, "show", None)  # usage errors print the command's usage, too
+        show() if show else sys.stderr.write(f"reconciler: {error}\n")
         return 2
     except (Abort, KeyboardInterrupt):
         sys.stderr.write("reconciler: interrupted\n")

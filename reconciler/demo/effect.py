@@ -11,19 +11,20 @@ import sqlalchemy as sa
 
 from reconciler.sql.engines import now_ms
 
+_EFFECTS = sa.table(
+    "effects", sa.column("consumer_group"), sa.column("key"), sa.column("number"), sa.column("applied_at_ms")
+)
+
 
 def apply_effect(message: Any, connection: sa.Connection) -> None:
     """Writes the effect; used by the demo's consumers and, handed over, by `reconciler replay`."""
     connection.execute(
-        sa.text(
-            "INSERT INTO effects (consumer_group, key, number, applied_at_ms) VALUES (:grp, :key, :number, "
-            f"{now_ms('sqlite').text})"  # noqa: S608 - our own expression
-        ),
-        {
-            "grp": Path(connection.engine.url.database or "").stem,
-            "key": message.unique_key,
-            "number": json.loads(message.body)["number"],
-        },
+        sa.insert(_EFFECTS).values(
+            consumer_group=Path(connection.engine.url.database or "").stem,
+            key=message.unique_key,
+            number=json.loads(message.body)["number"],
+            applied_at_ms=now_ms("sqlite"),
+        )
     )
 
 

@@ -151,7 +151,7 @@ def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float =
 
 
 def wait_for_line(child: Child, start: str, clock: Clock, within_seconds: float = 30.0) -> str:
-    """The first line of the child's output that begins so; DemoFailed if it ends first, DependencyAway if it is late."""
+    """The first line of the child's output that begins so; DemoFailed if it ends first, DependencyAway if late."""
     deadline = clock.monotonic_seconds() + within_seconds
     while True:
         for line in child.log.read_text(errors="replace").splitlines():

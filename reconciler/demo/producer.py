@@ -8,29 +8,37 @@ the transport of this process only; so the same demo runs against a real broker.
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
 import sys
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from producers.transaction import TransactionalProducer
+from producers.announcer import AnnouncementRoute, Announcer
+from producers.outbox import SqlOutbox
+from producers.ports import AnnouncementMessage, AnnouncementSender
+from producers.producer import TransactionalProducer
+from producers.remoting import RemotingAnnouncements, RemotingHalves
+from reconciler.clock import SystemClock
+from reconciler.contract.announcement import decode_announcement
 from reconciler.demo.effect import die
 from reconciler.demo.job import Job
 from reconciler.demo.plan import PRODUCERS, Intent, PlannedMessage, plan_messages
 from reconciler.demo.truth import attempted_numbers, connect, is_loss, write_attempt
 from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import RequestCode
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
 from reconciler.sql.engines import open_engine
 
+_ORDERS = sa.table("orders", sa.column("number"), sa.column("tag"))
 
-class OnPurpose(Exception):  # noqa: N818 - what the business would raise
+
+class OnPurpose(Exception):
     """The business changes its mind."""
 
 
@@ -59,32 +67,47 @@ class LossyTransport:
         self._db.close()
 
 
+class DeadlyAnnouncements:
+    """Kills the process instead of announcing one key. Used by the producing thread."""
+
+    def __init__(self, sender: AnnouncementSender) -> None:
+        self._sender = sender
+        self.dies_for: str | None = None
+
+    def send_announcement(self, message: AnnouncementMessage) -> None:
+        """Sends, or dies."""
+        if self.dies_for in {key.unique_key for key in decode_announcement(message.body).keys}:
+            die()
+        self._sender.send_announcement(message)
+
+
 class DemoProducer:
     """Sends what the plan wants of one process."""
 
-    def __init__(self, job: Job, number: int, producer: TransactionalProducer, engine: sa.Engine) -> None:
+    def __init__(
+        self, job: Job, number: int, producer: TransactionalProducer, announcements: DeadlyAnnouncements
+    ) -> None:
         self._job = job
         self._number = number
         self._producer = producer
-        self._engine = engine
-        self._keys = UniqueKeyGenerator()
-        #: Unique key whose announcement must kill this process.
-        self.dies_announcing: str | None = None
+        self._announcements = announcements
+        self._keys = UniqueKeyGenerator(SystemClock())
 
-    def run(self, truth: sqlite3.Connection) -> None:
+    def run(self, truth: sqlite3.Connection, engine: sa.Engine) -> None:
         """Everything that was not tried before; a process that was killed is started again and goes on here."""
         job = self._job
         plan = [p for p in plan_messages(job.messages, job.lose, job.seed) if p.producer == self._number]
         done = attempted_numbers(truth)
         for planned in plan:
             if planned.number not in done:
-                self._send(planned, truth)
-        if self._number == PRODUCERS:
+                key = self._keys.next_key()
+                write_attempt(truth, planned.number, key, planned.intent)
+                with suppress(OnPurpose):
+                    self._send(planned, key, engine)
+        if plan and self._number == PRODUCERS:
             die()  # the doomed group goes as a whole, after its last commit
 
-    def _send(self, planned: PlannedMessage, truth: sqlite3.Connection) -> None:
-        key = self._keys.next()
-        write_attempt(truth, planned.number, key, planned.intent)
+    def _send(self, planned: PlannedMessage, key: str, engine: sa.Engine) -> None:
         message = Message(
             topic=self._job.topic,
             body=json.dumps({"number": planned.number, "intent": planned.intent.value}).encode(),
@@ -93,36 +116,50 @@ class DemoProducer:
             unique_key=key,
         )
         if planned.intent is Intent.KILLED_BEFORE_ANNOUNCING:
-            self.dies_announcing = key
-        try:
-            with self._producer.transaction(message) as tx, self._engine.connect() as connection:
-                with connection.begin():
-                    tx.record(connection)
-                    connection.execute(
-                        sa.text("INSERT INTO orders (number, tag) VALUES (:number, :tag)"),
-                        {"number": planned.number, "tag": planned.tag},
-                    )
-                    if planned.intent is Intent.ROLL_BACK:
-                        raise OnPurpose
-                if planned.intent is Intent.KILLED_BEFORE_END:
-                    die()
-        except OnPurpose:
-            return
+            self._announcements.dies_for = key
+        with self._producer.transaction(message) as tx, engine.connect() as connection:
+            with connection.begin():
+                tx.record(connection)
+                connection.execute(
+                    sa.insert(_ORDERS).values(number=planned.number, tag=planned.tag),
+                )
+                _change_mind(planned)
+            if planned.intent is Intent.KILLED_BEFORE_END:
+                die()
+
+
+def _change_mind(planned: PlannedMessage) -> None:
+    if planned.intent is Intent.ROLL_BACK:
+        raise OnPurpose
 
 
 def main(job_path: str, number: int) -> int:
     """Runs one process; 0 when its share is sent."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     job = Job.read(Path(job_path))
-    transport = LossyTransport(job.files.truth)
-    engine = open_engine(f"sqlite:///{job.files.outbox}", lock_timeout_seconds=30)
-    client = RemotingClient(outgoing=transport.outgoing, incoming=transport.incoming)
-    group = job.dead_producer_group if number == PRODUCERS else job.producer_group
-    try:
-        with closing(connect(job.files.truth)) as truth:
-            run_producer(job, number, group, client, engine, truth)
-    finally:
-        client.close()
-        engine.dispose()
-        transport.close()
+    with ExitStack() as stack:
+        transport = LossyTransport(job.files.truth)
+        stack.callback(transport.close)
+        engine = open_engine(f"sqlite:///{job.files.outbox}", lock_timeout_seconds=30)
+        stack.callback(engine.dispose)
+        client = stack.enter_context(RemotingClient(outgoing=transport.outgoing, incoming=transport.incoming))
+        instance = stack.enter_context(ClientInstance(job.name_servers, client=client))
+        group = job.dead_producer_group if number == PRODUCERS else job.producer_group
+        announcements = DeadlyAnnouncements(RemotingAnnouncements(group, instance))
+        route = AnnouncementRoute(
+            environment=f"demo-{job.run}", unique_key_topic=job.unique_key_topic, queues=job.shards
+        )
+        producer = stack.enter_context(
+            TransactionalProducer(
+                group=group,
+                halves=RemotingHalves(group, instance),
+                announcer=Announcer(announcements, route),
+                outbox=SqlOutbox(f"sqlite:///{job.files.outbox}"),
+            )
+        )
+        truth = stack.enter_context(closing(connect(job.files.truth)))
+        DemoProducer(job, number, producer, announcements).run(truth, engine)
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,118 @@
+"""Wiring of step 6, the announcement consumer, and of the replay worker."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any
+
+from consumers.announcement_rules import AnnouncementRules
+from consumers.announcement_source import RemotingAnnouncementSource
+from consumers.announcement_step import AnnouncementStep
+from consumers.announcements import AnnouncementConsumer, consumer_token
+from consumers.handler import TransactionalHandler, transactional_handler
+from consumers.recorder import CommitRecorder
+from consumers.redis_sets import RedisHalfSets
+from consumers.replay import ReplayWorker
+from reconciler.bootstrap.connections import Connections
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.settings import Settings, SubscriptionSettings
+
+
+def subscription_of(settings: Settings, configured: SubscriptionSettings) -> Subscription:
+    """The unit of reconciliation behind a [[subscriptions]] section."""
+    return Subscription(environment=settings.environment, topic=configured.topic, group=configured.group)
+
+
+def find_subscription(settings: Settings, topic: str, group: str) -> SubscriptionSettings:
+    """The [[subscriptions]] section of a topic and group; raises InvalidValue if there is none."""
+    for configured in settings.subscriptions:
+        if (configured.topic, configured.group) == (topic, group):
+            return configured
+    raise InvalidValue("--topic/--group", f"{topic}/{group}", "no [[subscriptions]] section has them")
+
+
+def build_announcement_consumer(connections: Connections) -> AnnouncementConsumer:
+    """One consumer for every subscription; not started."""
+    settings = connections.settings
+    source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
+    half_sets = RedisHalfSets(connections.redis)
+    secret = settings.unique_key_topic.signature_secret
+    token = consumer_token()
+    steps = [
+        AnnouncementStep(
+            subscription_of(settings, configured),
+            unique_key_topic=settings.unique_key_topic.name_for(configured.topic),
+            shards=settings.unique_key_topic.queues,
+            half_sets=half_sets,
+            ledger=connections.ledger.announcements,
+            source=source,
+            rules=AnnouncementRules(
+                environment=settings.environment,
+                topic=configured.topic,
+                bare_keys=settings.unique_key_topic.bare_keys,
+                signature_secret=None if secret is None else secret.get_secret_value().encode(),
+            ),
+            token=token,
+            clock=connections.clock,
+            half_set_keys_max=settings.redis.half_set_keys_max,
+        )
+        for configured in settings.subscriptions
+    ]
+    return AnnouncementConsumer(steps, source, clock=connections.clock)
+
+
+def run_announcements(settings: Settings, stop: threading.Event) -> None:
+    """Announcement consumers until the stop."""
+    with Connections(settings) as connections:
+        consumer = build_announcement_consumer(connections)
+        consumer.start()
+        try:
+            stop.wait()
+        finally:
+            consumer.stop()
+
+
+def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic: str, group: str) -> None:
+    """A replay worker of one group until the stop. `handler` is package.module:function, plain or decorated."""
+    configured = find_subscription(settings, topic, group)
+    function = load_function(handler)
+    with Connections(settings) as connections:
+        if isinstance(function, TransactionalHandler):
+            wrapped = function
+        else:
+            if configured.inbox_url is None:
+                raise ConfigurationError(f"subscription {topic}/{group} has no inbox_url: a hand-over needs an inbox")
+            recorder = CommitRecorder.open(
+                settings.redis.url.get_secret_value(),
+                environment=settings.environment,
+                group=group,
+                shards=settings.unique_key_topic.queues,
+            )
+            connections.close_at_end(recorder.close)
+            engine = connections.engine(configured.inbox_url.get_secret_value())
+            wrapped = transactional_handler(engine, group=group, topics=topic, recorder=recorder)(function)
+        worker = ReplayWorker(
+            wrapped,
+            environment=settings.environment,
+            topics=topic,
+            ledger_url=settings.ledger.url.get_secret_value(),
+            clock=connections.clock,
+        )
+        connections.close_at_end(worker.close)
+        worker.run(stop)
+
+
+def load_function(name: str) -> Any:
+    """The object behind package.module:function; raises InvalidValue if there is none."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidValue("--handler", name, f"expected package.module:function ({error})") from error
+    if not callable(found):
+        raise InvalidValue("--handler", name, "is not callable")
+    return found

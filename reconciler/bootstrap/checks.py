@@ -1,0 +1,234 @@
+"""The checks of `reconciler doctor`: Redis, ledger, brokers, topics, groups, tables; each with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import consumers
+import producers
+from reconciler.bootstrap.announcing import subscription_of
+from reconciler.bootstrap.connections import Connections
+from reconciler.doctor import Check, Finding, Level
+from reconciler.doctor import examine as run_checks
+from reconciler.errors import ReconcilerError
+from reconciler.evidence import WatermarkState
+from reconciler.ledger.redis_checks import Severity, check_redis
+from reconciler.ledger.redis_client import open_redis
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.families import Families
+from reconciler.rocketmq.name_servers import TopicNotFound
+from reconciler.rocketmq.watermark import Watermarks
+from reconciler.settings import Settings
+from reconciler.sql import schema
+
+_LEVELS: dict[Severity, Level] = {Severity.OK: "ok", Severity.ADVICE: "note", Severity.REFUSED: "fail"}
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Runs every check; never raises for a dependency that is away."""
+    with Connections(settings) as connections:
+        doctor = _Doctor(connections)
+        redis_remedy = "start Redis, or correct redis.url"
+        broker_remedy = "start RocketMQ, or correct rocketmq.name_servers"
+        return run_checks(
+            [
+                ("installation", "", _installation),
+                ("redis", redis_remedy, doctor.redis),
+                ("ledger", "start the database, or correct ledger.url", doctor.ledger),
+                *doctor.table_checks(),
+                ("brokers", broker_remedy, doctor.brokers),
+                ("topics", broker_remedy, doctor.topics),
+                ("groups", broker_remedy, doctor.groups),
+            ]
+        )
+
+
+def _installation() -> Sequence[Finding]:
+    findings = []
+    for package in (producers, consumers):
+        found = Path(package.__file__ or "").parent
+        is_ours = (found / "ports.py").is_file() or (found / "handler.py").is_file()
+        findings.append(
+            Finding(
+                check=f"package {package.__name__}",
+                level="ok" if is_ours else "fail",
+                found=str(found),
+                remedy="" if is_ours else f"a folder of your own named {package.__name__} shadows ours: rename it",
+            )
+        )
+    owners = sorted(set(packages_distributions().get("rocketmq", [])))
+    if len(owners) > 1:
+        findings.append(
+            Finding(
+                check="package rocketmq",
+                level="note",
+                found=f"installed by {', '.join(owners)}: the last one won",
+                remedy="keep one of them in an environment",
+            )
+        )
+    return findings
+
+
+class _Doctor:
+    """Checks over one set of connections. Used by one thread."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._settings = connections.settings
+
+    def redis(self) -> Sequence[Finding]:
+        settings = self._settings
+        clients = open_redis(settings.redis.url.get_secret_value(), timeout_seconds=3.0)
+        try:
+            found = check_redis(
+                clients.short, environment=settings.environment, accept_unverified=settings.redis.accept_unverified
+            )
+        finally:
+            clients.close()
+        return [
+            Finding(check=f"redis {f.name}", level=_LEVELS[f.severity], found=f.detail, remedy=f.remedy) for f in found
+        ]
+
+    def ledger(self) -> Sequence[Finding]:
+        return [_tables(self._settings.ledger.url.get_secret_value(), "ledger", "ledger")]
+
+    def table_checks(self) -> Iterator[tuple[str, str, Check]]:
+        for producer in self._settings.producers:
+            name = f"outbox of {producer.group}"
+            url = None if producer.outbox_url is None else producer.outbox_url.get_secret_value()
+            yield name, "start the database, or correct outbox_url", _table_check(url, "outbox", name)
+        for s in self._settings.subscriptions:
+            name = f"inbox of {s.topic}/{s.group}"
+            url = None if s.inbox_url is None else s.inbox_url.get_secret_value()
+            yield name, "start the database, or correct inbox_url", _table_check(url, "inbox", name)
+
+    def brokers(self) -> Sequence[Finding]:
+        rocketmq = self._connections.rocketmq
+        admin, families = Admin(rocketmq.client), Families(rocketmq.client, clock=self._connections.clock)
+        findings: list[Finding] = []
+        for name, addresses in sorted(rocketmq.routes.brokers().items()):
+            check = f"broker {name}"
+            if addresses.master is None:
+                findings.append(_fail(check, "has no master", "start it: END_TRANSACTION goes to masters only"))
+                continue
+            facts = families.facts(addresses.master)
+            how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
+            findings.append(Finding(check=check, level="ok", found=f"{addresses.master}, family {facts.family}, {how}"))
+            config: dict[str, str] = {}
+            with suppress(ReconcilerError):
+                config = admin.broker_config(addresses.master)
+            if config.get("messageIndexEnable") == "false":
+                findings.append(_fail(check, "messageIndexEnable=false", "set it to true: nothing can be looked up"))
+            if config.get("rejectTransactionMessage") == "true":
+                findings.append(
+                    _fail(check, "rejectTransactionMessage=true", "set it to false: every half message is refused")
+                )
+            if config.get("rejectPullConsumerEnable") == "true":
+                findings.append(
+                    _fail(check, "rejectPullConsumerEnable=true", "set it to false: announcements are pulled")
+                )
+        return findings
+
+    def topics(self) -> Sequence[Finding]:
+        settings = self._settings
+        wanted = settings.unique_key_topic.queues
+        names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
+        findings = [self._topic(name, wanted) for name in names]
+        findings.append(self._topic(settings.rocketmq.probe_topic, 1))
+        findings += [self._topic(topic, None) for topic in dict.fromkeys(s.topic for s in settings.subscriptions)]
+        return findings
+
+    def _topic(self, topic: str, queues: int | None) -> Finding:
+        check = f"topic {topic}"
+        create = "run reconciler topics create" if queues is not None else "create it, or correct the settings"
+        try:
+            route = self._connections.rocketmq.routes.refresh(topic)
+        except TopicNotFound:
+            return _fail(check, "does not exist", create)
+        counts = {name: sum(q.broker_name == name for q in route.readable_queues) for name in route.broker_names}
+        masters = {n for n, a in self._connections.rocketmq.routes.brokers().items() if a.master is not None}
+        missing = sorted(masters - counts.keys()) if queues is not None else []
+        wrong = {name: count for name, count in counts.items() if queues is not None and count != queues}
+        if missing or wrong:
+            text = f"queues {counts}, expected {queues} on every master" + (
+                f"; missing on {missing}" if missing else ""
+            )
+            return _fail(check, text, create)
+        return Finding(check=check, level="ok", found=f"queues {counts}")
+
+    def groups(self) -> Sequence[Finding]:
+        rocketmq = self._connections.rocketmq
+        watermarks = Watermarks(rocketmq.client, rocketmq.routes)
+        findings = []
+        for configured in self._settings.subscriptions:
+            subscription = subscription_of(self._settings, configured)
+            watermark = watermarks.watermark(
+                subscription.topic, subscription.group, skew_margin_seconds=self._settings.rounds.skew_margin_seconds
+            )
+            is_known = watermark.state is WatermarkState.KNOWN
+            findings.append(
+                Finding(
+                    check=f"group {subscription}",
+                    level="ok" if is_known else "note",
+                    found=watermark.detail,
+                    remedy=""
+                    if is_known
+                    else "its offsets must be stored at the broker (a pull consumer reports them); until then only a "
+                    "trickle of keys is judged",
+                )
+            )
+        findings += self._producers()
+        return findings
+
+    def _producers(self) -> Iterator[Finding]:
+        rocketmq = self._connections.rocketmq
+        admin = Admin(rocketmq.client)
+        addresses = sorted(rocketmq.cluster_addresses())
+        for producer in self._settings.producers:
+            count = 0
+            for address in addresses:
+                with suppress(ReconcilerError):
+                    count += len(admin.producer_connections(address, producer.group))
+            yield Finding(
+                check=f"producer group {producer.group}",
+                level="ok" if count else "note",
+                found=f"{count} connection(s)",
+                remedy="" if count else "nobody answers check-backs of this group now",
+            )
+
+
+def _table_check(url: str | None, tree: str, name: str) -> Callable[[], Sequence[Finding]]:
+    def check() -> Sequence[Finding]:
+        if url is None:
+            return [
+                Finding(
+                    check=name,
+                    level="note",
+                    found=f"no {tree}_url is configured: weaker",
+                    remedy=f"configure {tree}_url: what it would prove is UNKNOWN without it",
+                )
+            ]
+        return [_tables(url, tree, name)]
+
+    return check
+
+
+def _tables(url: str, tree: str, name: str) -> Finding:
+    if not schema.has_tables(url, tree):
+        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree} --url ...")
+    found, newest = schema.current(url, tree), schema.head(tree)
+    if found not in (None, newest):
+        return Finding(
+            check=name,
+            level="note",
+            found=f"revision {found}, this release has {newest}",
+            remedy=f"run reconciler db upgrade {tree} --url ...",
+        )
+    return Finding(check=name, level="ok", found=f"revision {found or 'of its own'}")
+
+
+def _fail(check: str, found: str, remedy: str) -> Finding:
+    return Finding(check=check, level="fail", found=found, remedy=remedy)

@@ -1,0 +1,140 @@
+"""What an operator does by hand: hold, resume, repair, rebuild."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.policy import Policy
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.errors import InvalidValue
+from reconciler.ports import LedgerFilter
+from reconciler.reconcile_round import ReconcileRound
+from reconciler.settings import Settings
+
+#: Most keys of one `repair --all`.
+REPAIR_KEYS_MAX = 10_000
+
+
+def operator() -> str:
+    """The name that goes into the ledger."""
+    try:
+        return f"operator {getpass.getuser()}"
+    except (OSError, KeyError):
+        return "operator"
+
+
+def _require_topic(settings: Settings, topic: str) -> None:
+    if topic not in {s.topic for s in settings.subscriptions}:
+        raise InvalidValue("topic", topic, "no [[subscriptions]] section has it")
+
+
+def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
+    """Stops the repairs of a topic; False if they were stopped by hand already."""
+    _require_topic(settings, topic)
+    with Connections(settings) as connections:
+        holds = connections.ledger.holds
+        return holds.place(settings.environment, topic, HoldKind.HOLD, by=operator(), reason=reason)
+
+
+def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> bool:
+    """Lets the repairs go on; with `breaker` closes the circuit breaker, too. False if there was nothing to lift."""
+    _require_topic(settings, topic)
+    kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
+    with Connections(settings) as connections:
+        holds = connections.ledger.holds
+        lifted = [holds.lift(settings.environment, topic, kind) for kind in kinds]
+        return any(lifted)
+
+
+def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int], None]) -> int:
+    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway."""
+    with Connections(settings) as connections:
+        return Policy(connections).recovery().rebuild(settings.environment, since_ms=since_ms, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairedKey:
+    """One line of `reconciler repair`."""
+
+    topic: str
+    group: str
+    unique_key: str
+    verdict: str
+    #: sent, done, failed, waits, held, taken, planned, or "" where there is nothing to repair.
+    outcome: str
+    rung: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairNow:
+    """What `reconciler repair` did, or would do."""
+
+    keys: tuple[RepairedKey, ...]
+    dry_run: bool
+
+    columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
+
+    @property
+    def exit_code(self) -> int:
+        """0: every repair is sent or done, or nothing was to be repaired; 4: some failed, wait or are held."""
+        return 4 if any(key.outcome not in {"", "sent", "done", "planned"} for key in self.keys) else 0
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Rows for people."""
+        return [(k.topic, k.group, k.unique_key, k.verdict, k.outcome, k.rung, k.reason) for k in self.keys]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        names = ("topic", "group", "unique_key", "verdict", "outcome", "rung", "reason")
+        return {"dry_run": self.dry_run, "keys": [dict(zip(names, row, strict=True)) for row in self.rows()]}
+
+
+def repair_now(
+    settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
+) -> RepairNow:
+    """Verifies and repairs keys (none given: every open loss) through the same brakes as the service."""
+    with Connections(settings) as connections:
+        policy = Policy(connections)
+        done: list[RepairedKey] = []
+        for plan in policy.plans:
+            rounds = policy.rounds_of(plan)
+            for subscription in (p.subscription for p in plan.subscriptions):
+                if topic not in (None, subscription.topic) or group not in (None, subscription.group):
+                    continue
+                wanted = unique_keys or _open_losses(policy, subscription)
+                known = _known(policy, subscription, wanted)
+                done += [_repair(rounds, subscription, key, dry_run=dry_run) for key in wanted if key in known]
+        return RepairNow(keys=tuple(done), dry_run=dry_run)
+
+
+def _repair(rounds: ReconcileRound, subscription: Subscription, unique_key: str, *, dry_run: bool) -> RepairedKey:
+    judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
+    return RepairedKey(
+        topic=subscription.topic,
+        group=subscription.group,
+        unique_key=unique_key,
+        verdict=str(judged.verification.verdict),
+        outcome=outcome.outcome if outcome else "",
+        rung=str(outcome.rung) if outcome else "",
+        reason=outcome.reason if outcome else "",
+    )
+
+
+def _open_losses(policy: Policy, subscription: Subscription) -> list[str]:
+    only = LedgerFilter(
+        topic=subscription.topic, group=subscription.group, candidate_state=CandidateState.OPEN, is_loss=True
+    )
+    rows = policy.ledger.reports.candidates(subscription.environment, only=only, limit=REPAIR_KEYS_MAX)
+    return [row.unique_key for row in rows]
+
+
+def _known(policy: Policy, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
+    """Keys of this topic: some outbox has them, or the ledger. A key of another topic is nobody's business here."""
+    outbox = policy.witnesses.outbox.read(subscription.topic, unique_keys)
+    found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
+    return found | set(policy.ledger.candidates.read(subscription, unique_keys))

@@ -1,0 +1,199 @@
+"""Wiring of the policy: plans from the settings, witnesses, ledger and Redis into rounds and outage recovery."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+
+from consumers.inbox_reader import SqlInboxEvidence
+from consumers.redis_sets import RedisCommitSets
+from producers.outbox_reader import ReadOutbox, SqlOutboxReader
+from reconciler.bootstrap.announcing import subscription_of
+from reconciler.bootstrap.connections import Connections
+from reconciler.brakes import BreakerRules, CircuitBreaker
+from reconciler.candidates import CandidateSelector, SelectionRules
+from reconciler.contract.subscription import Subscription
+from reconciler.instrumentation.event_log import EventLog
+from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.round_leases import RedisRoundLeases
+from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.outage import OutageRecovery
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.reconcile_round import ReconcileRound
+from reconciler.repair import Repairer, RepairRules
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.settings import Settings
+from reconciler.shard_rounds import ShardRounds
+from reconciler.verify import Verifier, VerifyRules
+
+
+def topic_plans(settings: Settings) -> list[TopicPlan]:
+    """One plan a topic, with all its subscriptions: END and republish reach all of them."""
+    plans = []
+    for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
+        configured = [s for s in settings.subscriptions if s.topic == topic]
+        groups = [p for p in settings.producers if topic in p.topics]
+        plans.append(
+            TopicPlan(
+                environment=settings.environment,
+                topic=topic,
+                subscriptions=tuple(
+                    SubscriptionPlan(
+                        subscription=subscription_of(settings, s),
+                        tags=s.tag_set,
+                        grace_period_seconds=s.grace_period_seconds,
+                    )
+                    for s in configured
+                ),
+                producer_groups=frozenset(p.group for p in groups),
+                shards=settings.unique_key_topic.queues,
+                repair_order=tuple(configured[0].repair_order),
+                trust_announcements=all(p.outbox_url is None for p in groups),
+            )
+        )
+    return plans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnesses:
+    """Everybody who is asked."""
+
+    brokers: BrokerEvidence
+    outbox: OutboxEvidence
+    inbox: InboxEvidence
+
+
+def build_witnesses(connections: Connections) -> Witnesses:
+    """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
+    settings = connections.settings
+    outbox = SqlOutboxReader(
+        ReadOutbox(
+            producer_group=p.group,
+            topics=frozenset(p.topics),
+            url=None if p.outbox_url is None else p.outbox_url.get_secret_value(),
+        )
+        for p in settings.producers
+    )
+    connections.close_at_end(outbox.close)
+    inbox = SqlInboxEvidence(
+        {
+            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
+            for s in settings.subscriptions
+            if s.inbox_url is not None
+        }
+    )
+    brokers = RemotingBrokerEvidence(
+        connections.rocketmq,
+        skew_margin_seconds=settings.rounds.skew_margin_seconds,
+        probe_topic=settings.rocketmq.probe_topic,
+    )
+    return Witnesses(brokers=brokers, outbox=outbox, inbox=inbox)
+
+
+class Policy:
+    """The object graph of the rounds. Each topic has rounds of its own, confined to the thread that runs them."""
+
+    def __init__(self, connections: Connections) -> None:
+        settings = connections.settings
+        self.settings = settings
+        self.plans = topic_plans(settings)
+        self.redis: RedisClients = open_redis(settings.redis.url.get_secret_value())
+        connections.close_at_end(self.redis.close)
+        self.ledger = connections.ledger
+        self.witnesses = build_witnesses(connections)
+        self.owner = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.memory = RedisShardMemory(self.redis, commit_generations=settings.rounds.commit_generations)
+        self._events = EventLog()
+        self._connections = connections
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, by topic."""
+        return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
+
+    def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
+        """Rounds of one topic's subscriptions."""
+        settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
+        clock = self._connections.clock
+        skew = settings.rounds.skew_margin_seconds
+        return ReconcileRound(
+            [topic],
+            shards=ShardRounds(
+                memory=self.memory,
+                leases=RedisRoundLeases(self.redis.short),
+                rounds=ledger.rounds,
+                owner=self.owner,
+                lease_seconds=settings.rounds.lease_seconds,
+                events=self._events,
+            ),
+            memory=self.memory,
+            selector=CandidateSelector(
+                memory=self.memory,
+                candidates=ledger.candidates,
+                rules=SelectionRules(
+                    skew_margin_seconds=skew,
+                    candidates_max=settings.rounds.candidates_max,
+                    retention_seconds=settings.rounds.retention_hours * 3600,
+                ),
+            ),
+            verifier=Verifier(
+                brokers=witnesses.brokers,
+                outbox=witnesses.outbox,
+                inbox=witnesses.inbox,
+                repairs=ledger.repairs,
+                rules=VerifyRules(
+                    skew_margin_seconds=skew, check_back_wait_seconds=settings.repairs.check_back_wait_seconds
+                ),
+            ),
+            repairer=self._repairer(),
+            breaker=CircuitBreaker(
+                holds=ledger.holds,
+                rules=BreakerRules(
+                    candidates_min=settings.repairs.breaker_candidates_min, share=settings.repairs.breaker_share
+                ),
+                owner=self.owner,
+                events=self._events,
+            ),
+            candidates=ledger.candidates,
+            repairs=ledger.repairs,
+            outages=ledger.outages,
+            outbox=witnesses.outbox,
+            clock=clock,
+            owner=self.owner,
+            events=self._events,
+        )
+
+    def _repairer(self) -> Repairer:
+        settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
+        return Repairer(
+            brokers=witnesses.brokers,
+            sends=RemotingBrokerRepairs(self._connections.rocketmq),
+            outbox=witnesses.outbox,
+            inbox=witnesses.inbox,
+            repairs=ledger.repairs,
+            hand_overs=ledger.hand_overs,
+            holds=ledger.holds,
+            rules=RepairRules(
+                enabled=settings.repairs.enabled,
+                rate_per_second=settings.repairs.rate_per_second,
+                claim_lease_seconds=settings.repairs.claim_lease_seconds,
+            ),
+            clock=self._connections.clock,
+            owner=self.owner,
+            events=self._events,
+        )
+
+    def recovery(self) -> OutageRecovery:
+        """The outage procedure over all topics."""
+        return OutageRecovery(
+            self.plans,
+            memory=self.memory,
+            commit_sets=RedisCommitSets(self._connections.redis),
+            inbox=self.witnesses.inbox,
+            outages=self.ledger.outages,
+            events=self._events,
+        )

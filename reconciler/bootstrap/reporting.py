@@ -1,0 +1,278 @@
+"""What status, list and explain show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.policy import Policy
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.errors import InvalidValue, RedisAway
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
+from reconciler.life_story import LifeStory, tell
+from reconciler.ports import HeldTopic, Horizon, LedgerFilter, Outage, RepairCount, VerdictCount
+from reconciler.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStatus:
+    """One subscription now."""
+
+    subscription: Subscription
+    #: None: Redis did not answer.
+    pending: int | None
+    oldest_pending_ms: int | None
+    watermark: Watermark
+    last_round_ms: int | None
+    has_outbox: bool
+    has_inbox: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport:
+    """Everything `reconciler status` shows."""
+
+    subscriptions: tuple[SubscriptionStatus, ...]
+    verdicts: tuple[VerdictCount, ...]
+    repairs: tuple[RepairCount, ...]
+    holds: tuple[HeldTopic, ...]
+    outages: tuple[Outage, ...]
+    redis: str
+
+    @property
+    def needs_a_person(self) -> bool:
+        """A quarantined key, a failed repair, an open breaker, or Redis away."""
+        return (
+            self.redis != "ok"
+            or any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
+            or any(r.state is RepairState.FAILED for r in self.repairs)
+            or any(str(h.kind) == "BREAKER" for h in self.holds)
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "needs_a_person": self.needs_a_person,
+            "redis": self.redis,
+            **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
+        }
+
+    def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
+        """Tables for people; empty ones are left out, except the first."""
+        for name, columns, rows in self._parts():
+            if rows or name == "subscriptions":
+                yield name.capitalize(), columns, rows
+
+    def _parts(self) -> Iterator[tuple[str, Sequence[str], list[tuple[object, ...]]]]:
+        columns = (
+            "topic",
+            "group",
+            "pending",
+            "oldest_pending_ms",
+            "watermark_ms",
+            "watermark",
+            "last_round_ms",
+            "weaker",
+        )
+        yield "subscriptions", columns, [_subscription_row(s) for s in self.subscriptions]
+        yield (
+            "verdicts",
+            ("topic", "group", "state", "verdict", "loss_verdict", "keys"),
+            [
+                (
+                    v.subscription.topic,
+                    v.subscription.group,
+                    str(v.state),
+                    str(v.verdict),
+                    _text(v.loss_verdict),
+                    v.count,
+                )
+                for v in self.verdicts
+            ],
+        )
+        yield (
+            "repairs",
+            ("topic", "scope", "state", "rung", "attempted", "repairs"),
+            [(r.topic, r.scope, str(r.state), str(r.rung), r.attempted, r.count) for r in self.repairs],
+        )
+        yield (
+            "holds",
+            ("topic", "kind", "since_ms", "by", "reason"),
+            [(h.topic, str(h.kind), h.since_ms, h.by, h.reason) for h in self.holds],
+        )
+        yield (
+            "outages",
+            ("started_at_ms", "reason", "scanned", "closed_at_ms"),
+            [(o.started_at_ms, o.reason, o.scanned, o.closed_at_ms) for o in self.outages],
+        )
+
+
+def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
+    weaker = [name for name, has in (("no outbox", s.has_outbox), ("no inbox", s.has_inbox)) if not has]
+    is_known = s.watermark.state is WatermarkState.KNOWN
+    return (
+        s.subscription.topic,
+        s.subscription.group,
+        s.pending,
+        s.oldest_pending_ms,
+        s.watermark.at_ms if is_known else None,
+        s.watermark.detail,
+        s.last_round_ms,
+        ", ".join(weaker),
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def read_status(settings: Settings) -> StatusReport:
+    """Asks ledger, Redis and brokers; Redis and brokers may be away, the ledger may not (DatabaseAway)."""
+    with Connections(settings) as connections:
+        policy = Policy(connections)
+        reports = connections.ledger.reports
+        redis = "ok"
+        statuses = []
+        for topic in policy.plans:
+            for plan in topic.subscriptions:
+                pending: int | None = None
+                oldest: int | None = None
+                try:
+                    pending, oldest = _pending(policy, [*topic.shards_of(plan.subscription)])
+                except RedisAway as error:
+                    redis = str(error)
+                last = reports.last_rounds(plan.subscription)
+                statuses.append(
+                    SubscriptionStatus(
+                        subscription=plan.subscription,
+                        pending=pending,
+                        oldest_pending_ms=oldest,
+                        watermark=policy.witnesses.brokers.watermark(plan.subscription),
+                        last_round_ms=max((r.done.at_ms for r in last), default=None),
+                        has_outbox=policy.witnesses.outbox.is_configured(topic.topic),
+                        has_inbox=policy.witnesses.inbox.is_configured(plan.subscription),
+                    )
+                )
+        return StatusReport(
+            subscriptions=tuple(statuses),
+            verdicts=tuple(reports.verdict_counts(settings.environment)),
+            repairs=tuple(reports.repair_counts(settings.environment)),
+            holds=tuple(reports.holds(settings.environment)),
+            outages=tuple(reports.outages(settings.environment, limit=5)),
+            redis=redis,
+        )
+
+
+def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int, int | None]:
+    sizes = [policy.memory.pending_size(shard) for shard in shards]
+    return sum(size for size, _ in sizes), min((oldest for _, oldest in sizes if oldest is not None), default=None)
+
+
+def explain(settings: Settings, unique_key: str) -> LifeStory:
+    """Asks every witness about one key; who does not answer is named in the story."""
+    with Connections(settings) as connections:
+        policy = Policy(connections)
+        ledger = connections.ledger.reports.life(settings.environment, unique_key)
+        topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
+        outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
+        for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
+            outbox = policy.witnesses.outbox.read(topic, [unique_key])[unique_key]
+            if outbox.is_found:
+                topics = {topic: None}
+                break
+        copies: dict[str, Lookup[StoredMessage]] = {}
+        inboxes: dict[Subscription, Lookup[InboxRow]] = {}
+        for plan in policy.plans:
+            if topics and plan.topic not in topics:
+                continue
+            copies |= _copies(policy, plan.topic, unique_key, outbox, prefix="" if topics else f"{plan.topic} ")
+            for subscription in (p.subscription for p in plan.subscriptions):
+                inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
+        return tell(unique_key, outbox=outbox, copies=copies, inboxes=inboxes, ledger=ledger)
+
+
+def _copies(
+    policy: Policy, topic: str, unique_key: str, outbox: Lookup[OutboxRow], *, prefix: str
+) -> Mapping[str, Lookup[StoredMessage]]:
+    brokers = policy.witnesses.brokers
+    horizon: Horizon = brokers.horizon(topic)
+    row = outbox.records[0] if outbox.is_found else None
+    since = row.created_at_ms if row is not None else 0
+    return {
+        f"{prefix}half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
+        f"{prefix}committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+        f"{prefix}parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+    }
+
+
+def list_rows(
+    settings: Settings, what: str, *, only: LedgerFilter, limit: int
+) -> tuple[Sequence[str], list[tuple[object, ...]]]:
+    """Column names and rows of one listing of the ledger."""
+    columns: tuple[str, ...]
+    with Connections(settings) as connections:
+        reports = connections.ledger.reports
+        environment = settings.environment
+        match what:
+            case "candidates":
+                columns = (
+                    "topic",
+                    "group",
+                    "unique_key",
+                    "state",
+                    "verdict",
+                    "loss_verdict",
+                    "attempts",
+                    "updated_at_ms",
+                )
+                candidates = reports.candidates(environment, only=only, limit=limit)
+                return columns, [
+                    (
+                        *(c.subscription.topic, c.subscription.group, c.unique_key, str(c.state), str(c.verdict)),
+                        *(_text(c.loss_verdict), c.attempts, c.updated_at_ms),
+                    )
+                    for c in candidates
+                ]
+            case "repairs":
+                columns = (
+                    "topic",
+                    "scope",
+                    "unique_key",
+                    "state",
+                    "rung",
+                    "attempts",
+                    "answer",
+                    "created_at_ms",
+                    "done_at_ms",
+                )
+                return columns, [
+                    (
+                        *(r.topic, r.scope, r.unique_key, str(r.state), str(r.rung)),
+                        *(r.attempts, r.answer, r.created_at_ms, r.done_at_ms),
+                    )
+                    for r in reports.repairs(environment, only=only, limit=limit)
+                ]
+            case "quarantine":
+                columns = ("unique_key_topic", "broker", "queue", "offset", "reason", "detail", "seen_at_ms")
+                return columns, [
+                    (
+                        *(q.refused.queue.unique_key_topic, q.refused.queue.broker, q.refused.queue.queue_id),
+                        *(q.refused.queue_offset, q.refused.reason, q.refused.detail, q.seen_at_ms),
+                    )
+                    for q in reports.quarantined(environment, limit=limit)
+                ]
+            case "outages":
+                columns = ("started_at_ms", "reason", "scanned", "closed_at_ms")
+                outages = reports.outages(environment, limit=limit)
+                return columns, [(o.started_at_ms, o.reason, o.scanned, o.closed_at_ms) for o in outages]
+            case "floors":
+                columns = ("topic", "group", "broker", "queue", "offset", "updated_at_ms")
+                wanted = [s for s in Policy(connections).subscriptions if only.topic in (None, s.topic)]
+                floors = [f for s in wanted if only.group in (None, s.group) for f in reports.floors(s)]
+                return columns, [
+                    (s.subscription.topic, s.subscription.group, s.broker, s.queue_id, s.queue_offset, s.updated_at_ms)
+                    for s in floors[:limit]
+                ]
+    raise InvalidValue("what", what, "candidates, repairs, quarantine, outages or floors")

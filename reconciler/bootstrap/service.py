@@ -1,0 +1,93 @@
+"""The service: reconciler run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from reconciler.bootstrap.announcing import build_announcement_consumer
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.policy import Policy
+from reconciler.clock import Clock, SystemClock
+from reconciler.daemon import Daemon, Tick
+from reconciler.errors import TransientError
+from reconciler.ledger.redis_checks import check_redis, require_safe
+from reconciler.ledger.retention import SqlRetention
+from reconciler.ledger.shard_count import require_shard_count
+from reconciler.plan import TopicPlan
+from reconciler.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+#: How often an open outage is looked for and worked on.
+OUTAGE_SECONDS = 1.0
+#: How often Redis' settings are looked at again: somebody may change the eviction policy of a running server.
+SAFETY_SECONDS = 60.0
+RETENTION_SECONDS = 3600.0
+#: Wait between two tries to start while a dependency is away.
+START_AGAIN_SECONDS = 2.0
+
+
+def run_service(settings: Settings, stop: threading.Event) -> None:
+    """Announcement consumers, rounds, outage recovery and retention until the stop.
+
+    A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
+    can mend: an unsafe Redis, missing tables, another number of shards.
+    """
+    clock = SystemClock()
+    while not stop.is_set():
+        try:
+            _serve(settings, stop, clock)
+        except TransientError as error:
+            logger.warning("start_waits", extra={"error": str(error)})
+            clock.wait(stop, START_AGAIN_SECONDS)
+        else:
+            return
+
+
+def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+    with Connections(settings, clock=clock) as connections:
+        policy = Policy(connections)
+        ticks = [_round_tick(policy, topic) for topic in policy.plans]
+        recovery = policy.recovery()
+        retention = SqlRetention(connections.ledger.database, keep_days=settings.ledger.keep_days)
+        ticks += [
+            Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=lambda: recovery.run(settings.environment)),
+            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: require_safe_redis(policy)),
+            Tick(
+                name="retention",
+                interval_seconds=RETENTION_SECONDS,
+                run=lambda: retention.delete_old(settings.environment),
+            ),
+        ]
+        require_safe_redis(policy)
+        policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
+        consumer = build_announcement_consumer(connections)
+        consumer.start()
+        try:
+            Daemon(ticks, stop=stop, clock=clock).run()
+        finally:
+            consumer.stop()
+
+
+def _round_tick(policy: Policy, topic: TopicPlan) -> Tick:
+    rounds = policy.rounds_of(topic)
+
+    def turn() -> None:
+        for plan in topic.subscriptions:
+            require_shard_count(policy.redis.short, plan.subscription, topic.shards)
+            rounds.run(plan.subscription)
+
+    return Tick(name=f"rounds {topic.topic}", interval_seconds=policy.settings.rounds.interval_seconds, run=turn)
+
+
+def require_safe_redis(policy: Policy) -> None:
+    """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
+    settings = policy.settings
+    require_safe(
+        check_redis(
+            policy.redis.short,
+            environment=settings.environment,
+            accept_unverified=settings.redis.accept_unverified,
+        )
+    )

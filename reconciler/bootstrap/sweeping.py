@@ -1,0 +1,141 @@
+"""The sweeper: reconciler sweep."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from consumers.inbox_reader import SqlInboxEvidence
+from producers.announcer import AnnouncementRoute, Announcer
+from producers.check_answer import CheckAnswerer
+from producers.outbox import SqlOutbox
+from producers.remoting import RemotingAnnouncements, RemotingHalves
+from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
+from reconciler.bootstrap.announcing import subscription_of
+from reconciler.bootstrap.connections import Connections
+from reconciler.clock import Clock, SystemClock
+from reconciler.daemon import Daemon, Tick
+from reconciler.errors import ConfigurationError, TransientError
+from reconciler.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+#: Producer group under which announcements are sent; nobody asks it anything.
+SWEEPER_GROUP = "reconciler-sweeper"
+START_AGAIN_SECONDS = 2.0
+
+
+def run_sweeper(settings: Settings, stop: threading.Event) -> None:
+    """Sweeps until the stop; waits for dependencies that are away. Raises ConfigurationError."""
+    if not any(producer.outbox_url for producer in settings.producers):
+        raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
+    clock = SystemClock()
+    while not stop.is_set():
+        try:
+            _sweep(settings, stop, clock)
+        except TransientError as error:
+            logger.warning("start_waits", extra={"error": str(error)})
+            clock.wait(stop, START_AGAIN_SECONDS)
+        else:
+            return
+
+
+def announcement_route(settings: Settings) -> AnnouncementRoute:
+    """How announcements travel, from the settings."""
+    secret = settings.unique_key_topic.signature_secret
+    return AnnouncementRoute(
+        environment=settings.environment,
+        unique_key_topic=settings.unique_key_topic.name,
+        queues=settings.unique_key_topic.queues,
+        topics=settings.unique_key_topic.topics,
+        signature_secret=None if secret is None else secret.get_secret_value().encode(),
+        bare_keys=settings.unique_key_topic.bare_keys,
+    )
+
+
+def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+    with Connections(settings, clock=clock) as connections:
+        outboxes = _open_outboxes(connections)
+        _answer_checks(connections, outboxes)
+        sweeper = _build(connections, outboxes, stop)
+
+        def turn() -> None:
+            report = sweeper.sweep_once()
+            if report != SweepReport():
+                level = logging.WARNING if report.problems else logging.INFO
+                logger.log(
+                    level,
+                    "sweep_finished",
+                    extra={
+                        "announced": report.announced,
+                        "settled": report.settled,
+                        "announced_again": report.announced_again,
+                        "unsettled": report.unsettled,
+                        "unprovable": report.unprovable,
+                        "problems": list(report.problems),
+                    },
+                )
+
+        Daemon(
+            [Tick(name="sweep", interval_seconds=settings.sweep.interval_seconds, run=turn)], stop=stop, clock=clock
+        ).run()
+
+
+def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
+    """One outbox a URL; raises DatabaseAway, or ConfigurationError for missing tables."""
+    opened: dict[str, SqlOutbox] = {}
+    for producer in connections.settings.producers:
+        if producer.outbox_url is None:
+            continue
+        url = producer.outbox_url.get_secret_value()
+        if url not in opened:
+            outbox = SqlOutbox(url)
+            connections.close_at_end(outbox.close)
+            outbox.prepare()
+            opened[url] = outbox
+    return opened
+
+
+def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threading.Event) -> Sweeper:
+    settings = connections.settings
+    sweep = settings.sweep
+    inboxes = SqlInboxEvidence(
+        {
+            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
+            for s in settings.subscriptions
+            if s.inbox_url is not None
+        }
+    )
+    return Sweeper(
+        [
+            OutboxSource(producer_group=p.group, outbox=outboxes[p.outbox_url.get_secret_value()])
+            for p in settings.producers
+            if p.outbox_url is not None
+        ],
+        announcer=Announcer(RemotingAnnouncements(SWEEPER_GROUP, connections.rocketmq), announcement_route(settings)),
+        subscriptions=[
+            SweptSubscription(subscription=subscription_of(settings, s), tags=s.tag_set) for s in settings.subscriptions
+        ],
+        inboxes=inboxes,
+        policy=SweepPolicy(
+            sweep_after_seconds=sweep.sweep_after_seconds,
+            settle_after_seconds=sweep.settle_after_seconds,
+            announce_again_after_seconds=sweep.announce_again_after_seconds,
+        ),
+        is_stopping=stop.is_set,
+    )
+
+
+def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> None:
+    """Joins the groups that want it, so that brokers ask this process about their halves, too."""
+    for producer in connections.settings.producers:
+        if not producer.answer_checks or producer.outbox_url is None:
+            continue
+        answerer = CheckAnswerer(
+            outboxes[producer.outbox_url.get_secret_value()],
+            clock=connections.clock,
+            local_transaction_timeout_seconds=connections.settings.sweep.local_transaction_timeout_seconds,
+        )
+        halves = RemotingHalves(producer.group, connections.rocketmq)
+        halves.start(answerer.answer)
+        connections.close_at_end(halves.shutdown)

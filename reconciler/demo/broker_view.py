@@ -1,0 +1,65 @@
+"""What the demo itself asks of the brokers: its topic, whether a group has read everything, and every copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from reconciler.clock import Clock
+from reconciler.demo.job import Job
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.offsets import Offsets
+from reconciler.rocketmq.pulling import PullRequest, pull
+from reconciler.rocketmq.watermark import Watermarks
+
+QUEUES = 4
+#: Pulls under a group of its own, whose offsets nobody reads.
+VIEW_GROUP = "demo-view"
+
+
+class BrokerView:
+    """Used by one thread; closes its connections at the end of the block."""
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        self._topic = job.topic
+        self._instance = ClientInstance(job.name_servers, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._instance.close()
+
+    def create_business_topic(self) -> None:
+        """On every master; as a transaction topic where brokers know types of topics (5.0 and newer)."""
+        admin = Admin(self._instance.client)
+        for address in self._instance.cluster_addresses():
+            admin.create_topic(address, self._topic, queues=QUEUES)
+
+    def is_at_end(self, group: str) -> bool:
+        """True if the group's stored offset is the maximum in every queue of the topic and of its retry topic."""
+        watermarks = Watermarks(self._instance.client, self._instance.routes)
+        positions = watermarks.positions(self._topic, group)
+        return positions is not None and all(
+            position.max_offset == 0 or (position.consumer_offset or 0) >= position.max_offset for position in positions
+        )
+
+    def copies(self) -> Iterator[tuple[str, str, int, int]]:
+        """Every record that consumers can see: key, broker, queue, offset."""
+        client, routes = self._instance.client, self._instance.routes
+        offsets = Offsets(client)
+        masters = routes.masters(self._topic)
+        for queue in routes.read_queues(self._topic):
+            address = masters[queue.broker_name]
+            offset, end = max(0, offsets.minimum(address, queue)), offsets.maximum(address, queue)
+            while offset < end:
+                result = pull(client, address, PullRequest(queue=queue, offset=offset, group=VIEW_GROUP))
+                for record in result.records:
+                    yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
+                if result.next_offset <= offset:
+                    break
+                offset = result.next_offset
