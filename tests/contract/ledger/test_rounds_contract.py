@@ -1,0 +1,246 @@
+"""ports.Rounds, Outages, Holds and AnnouncementLedger on every backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.tables import HoldKind
+from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from tests.contract.ledger.conftest import World
+from tests.contract.ledger.rows import round_done, shard, subscription
+
+QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
+EPOCH = "test:one"
+
+
+def floor(world: World, queue: AnnouncementQueue = QUEUE) -> int | None:
+    return world.ledger.announcements.floor(subscription(world.environment), queue)
+
+
+# ---- rounds
+
+
+def test_a_stored_round_reads_back_whole(world: World) -> None:
+    of = shard(world.environment)
+    assert world.ledger.rounds.last(of) is None
+    done = round_done(of, 1, 1_000, offsets={"broker-a/3": 7, "brök/er/3": 8})
+    world.ledger.rounds.store(done)
+    world.ledger.rounds.store(done)
+    assert world.ledger.rounds.last(of) == done
+
+
+def test_the_last_round_is_the_newest_over_all_epochs_and_of_the_shard(world: World) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    rounds.store(round_done(of, 8, 8_000, epoch="test:zzz"))
+    rounds.store(round_done(of, 9, 9_000, epoch="test:zzz"))
+    rounds.store(round_done(of, 1, 9_500, epoch="test:aaa"))
+    rounds.store(round_done(shard(world.environment, 4), 50, 99_000))
+    last = rounds.last(of)
+    assert last is not None
+    assert (last.epoch, last.generation) == ("test:aaa", 1)
+
+
+def test_rounds_that_redis_fell_back_behind_are_void_once(world: World) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 6):
+        rounds.store(round_done(of, generation, generation * 1_000))
+    rounds.store(round_done(of, 9, 9_000, epoch="test:other"))
+    assert rounds.void_after(of, epoch=EPOCH, generation=5) == 0
+    assert rounds.void_after(of, epoch=EPOCH, generation=3) == 2
+    assert rounds.void_after(of, epoch=EPOCH, generation=3) == 0
+    assert rounds.void_after(of, epoch="test:other", generation=8) == 1
+    last = rounds.last(of)
+    assert last is not None
+    assert last.generation == 3
+
+
+def test_a_generation_that_ran_again_replaces_the_undone_one_but_never_the_other_way_round(world: World) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    undone, again = round_done(of, 4, 4_000, offsets={"broker-a/3": 99}), round_done(of, 4, 5_000)
+    rounds.store(undone)
+    rounds.void_after(of, epoch=EPOCH, generation=3)
+    rounds.store(undone)
+    assert rounds.last(of) is None, "a late writer brings no void round back"
+    rounds.store(again)
+    assert rounds.last(of) == again
+    rounds.store(undone)
+    assert rounds.last(of) == again
+
+
+# ---- floors
+
+
+def test_without_a_round_there_is_no_floor(world: World) -> None:
+    world.ledger.rounds.raise_floor(shard(world.environment), epoch=EPOCH, oldest_pending_ms=None)
+    assert floor(world) is None
+
+
+@pytest.mark.parametrize(("oldest_pending_ms", "expected"), [(2_999, 20), (3_000, 20), (3_001, 30), (None, 40)])
+def test_the_floor_is_that_of_the_newest_round_before_the_oldest_pending_key(
+    world: World, oldest_pending_ms: int | None, expected: int
+) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 5):
+        rounds.store(round_done(of, generation, generation * 1_000))
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=oldest_pending_ms)
+    assert floor(world) == expected
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=1_500)
+    assert floor(world) == expected, "it never sinks"
+
+
+def test_rounds_of_other_epochs_void_rounds_and_later_owners_do_not_raise_the_floor(world: World) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 6):
+        rounds.store(round_done(of, generation, generation * 1_000))
+    rounds.store(round_done(of, 1, 9_000, epoch="test:new", offsets={"broker-a/3": 1_000}))
+    rounds.void_after(of, epoch=EPOCH, generation=4)
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=2)
+    assert floor(world) == 20
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=None)
+    assert floor(world) == 40
+
+
+def test_a_round_undone_by_redis_raises_no_floor_after_its_successor_was_not_stored(world: World) -> None:
+    """Redis fell back from 5 to 3; 4 ran again and its owner died before storing; 5 ran again."""
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 6):
+        rounds.store(round_done(of, generation, generation * 1_000))
+    rounds.void_after(of, epoch=EPOCH, generation=3)
+    rounds.store(round_done(of, 5, 7_000, offsets={"broker-a/3": 45}))
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=6_000, up_to_generation=5)
+    assert floor(world) == 30
+
+
+def test_floors_are_kept_for_each_queue_and_rise_alone(world: World) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    rounds.store(round_done(of, 1, 1_000, offsets={"broker-a/3": 5, "broker-b/3": 50}))
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None)
+    rounds.store(round_done(of, 2, 2_000, offsets={"broker-a/3": 9, "broker-b/3": 40}))
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None)
+    assert floor(world) == 9
+    assert floor(world, replace(QUEUE, broker="broker-b")) == 50
+    assert floor(world, replace(QUEUE, queue_id=4)) is None
+    assert world.ledger.announcements.floor(subscription(world.environment, group="other"), QUEUE) is None
+
+
+def test_a_pending_key_that_is_settled_at_last_lets_the_floor_rise(world: World) -> None:
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 4):
+        rounds.store(round_done(of, generation, generation * 1_000))
+        rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=1_500, up_to_generation=generation)
+    assert floor(world) == 10
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=3)
+    assert floor(world) == 30
+
+
+# ---- outages
+
+
+def test_an_outage_without_rounds_starts_now_and_is_opened_once(world: World) -> None:
+    outages = world.ledger.outages
+    assert outages.current(world.environment) is None
+    opened = outages.open(world.environment, reason="AWAY", noticed_by="run@host")
+    assert (opened.started_at_ms, opened.reason, opened.scanned) == (world.clock.now_ms(), "AWAY", 0)
+    assert opened.scan_position is None
+    world.clock.advance(9)
+    assert outages.open(world.environment, reason="MEMORY_LOST", noticed_by="x") == opened
+    assert outages.current(world.environment) == opened
+    assert outages.current(world.environment + "x") is None
+
+
+def test_an_outage_starts_at_the_last_stored_round(world: World) -> None:
+    world.ledger.rounds.store(round_done(shard(world.environment, 1), 1, 5))
+    world.clock.advance(1)
+    last_ms = world.clock.now_ms()
+    world.ledger.rounds.store(round_done(shard(world.environment, 2), 1, 5))
+    world.clock.advance(30)
+    assert world.ledger.outages.open(world.environment, reason="AWAY", noticed_by="x").started_at_ms == last_ms
+
+
+def test_a_second_outage_before_any_round_gets_a_row_of_its_own(world: World) -> None:
+    outages = world.ledger.outages
+    world.ledger.rounds.store(round_done(shard(world.environment), 1, 5))
+    world.clock.advance(30)
+    first = outages.open(world.environment, reason="AWAY", noticed_by="x")
+    outages.close(first)
+    second = outages.open(world.environment, reason="AWAY", noticed_by="x")
+    assert second.closed_at_ms is None
+    assert second.started_at_ms == first.started_at_ms - 1
+    assert [one.started_at_ms for one in world.ledger.reports.outages(world.environment, limit=5)] == [
+        first.started_at_ms,
+        second.started_at_ms,
+    ]
+
+
+def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world: World) -> None:
+    outages, announcements = world.ledger.outages, world.ledger.announcements
+    assert not announcements.has_open_outage(world.environment)
+    announcements.open_outage(world.environment, reason="MEMORY_LOST", noticed_by="announcements@host")
+    assert announcements.has_open_outage(world.environment)
+    current = outages.current(world.environment)
+    assert current is not None
+    outages.advance(current, scan_position={"after": [5, "AB"]}, scanned=1_000)
+    assert announcements.has_open_outage(world.environment)
+    outages.advance(current, scan_position={"complete": True}, scanned=2_000)
+    assert not announcements.has_open_outage(world.environment)
+    current = outages.current(world.environment)
+    assert current is not None
+    assert (current.is_scanned, current.scanned) == (True, 2_000)
+    world.clock.advance(1)
+    outages.close(current)
+    assert outages.current(world.environment) is None
+    assert world.ledger.reports.outages(world.environment, limit=1)[0].closed_at_ms == world.clock.now_ms()
+    outages.advance(current, scan_position={}, scanned=0)
+    assert world.ledger.reports.outages(world.environment, limit=1)[0].scanned == 2_000, "a closed row stays"
+
+
+# ---- holds
+
+
+def test_holds_are_placed_and_lifted_by_kind(world: World) -> None:
+    holds, e = world.ledger.holds, world.environment
+    assert holds.active(e) == {}
+    assert holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="migration")
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="other")
+    assert holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@host", reason="1 200 due")
+    assert holds.place(e, "PAYMENTS", HoldKind.HOLD, by="anna\x00", reason="x" * 9_000)
+    assert {topic: set(kinds) for topic, kinds in holds.active(e).items()} == {
+        "ORDERS": {HoldKind.HOLD, HoldKind.BREAKER},
+        "PAYMENTS": {HoldKind.HOLD},
+    }
+    assert holds.active(e + "x") == {}
+    assert [(one.topic, one.kind, one.by) for one in world.ledger.reports.holds(e)][:2] == [
+        ("ORDERS", HoldKind.BREAKER, "run@host"),
+        ("ORDERS", HoldKind.HOLD, "anna"),
+    ]
+    assert holds.lift(e, "ORDERS", HoldKind.HOLD)
+    assert not holds.lift(e, "ORDERS", HoldKind.HOLD)
+    assert holds.active(e)["ORDERS"] == [HoldKind.BREAKER]
+
+
+# ---- refused announcements
+
+
+def test_refused_announcements_are_kept_once_and_bounded(world: World) -> None:
+    refused = [
+        RefusedAnnouncement(
+            queue=QUEUE, queue_offset=offset, reason="MALFORMED", detail="no JSON \x00 \ud800", body=b"\x00" * 9_000
+        )
+        for offset in (5, 3, 4)
+    ]
+    announcements, reports = world.ledger.announcements, world.ledger.reports
+    announcements.quarantine(world.environment, refused)
+    announcements.quarantine(world.environment, [*refused, replace(refused[0], queue_offset=9)])
+    announcements.quarantine(world.environment, [])
+    rows = reports.quarantined(world.environment, limit=10)
+    assert [row.refused.queue_offset for row in rows] == [3, 4, 5, 9]
+    assert {len(row.refused.body) for row in rows} == {4_096}
+    assert rows[0].refused.detail.startswith("no JSON ")
+    assert rows[0].seen_at_ms == world.clock.now_ms()
+    first = reports.quarantined(world.environment, limit=2)
+    rest = reports.quarantined(
+        world.environment, limit=2, after=first[-1].refused.queue, after_offset=first[-1].refused.queue_offset
+    )
+    assert [*first, *rest] == rows

@@ -1,0 +1,263 @@
+"""Several processes and threads at one ledger, in database time: each row has exactly one owner, no write is lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.ledger.retention import SqlRetention
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.ports import RepairChange
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata, outage, repair, round_row
+from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
+from tests.polling import eventually
+
+ROWS = 120
+ENVIRONMENT = "races"
+
+BACKENDS = [
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+    pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+]
+
+
+@pytest.fixture(params=BACKENDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh ledger in database time."""
+    name = f"sqlite:///{tmp_path}/ledger.db"
+    if request.param != "sqlite":
+        name = request.getfixturevalue(f"{request.param}_url")
+    engine = open_engine(name)
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    return name
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[SqlLedger]:
+    engine = open_engine(url, pool_size=8)
+    yield SqlLedger(engine)
+    engine.dispose()
+
+
+def _claim_all(url: str, token: str, start: object, results: object) -> None:
+    """In a process of its own: claims whatever it can and reports the keys."""
+    engine = open_engine(url)
+    repairs = SqlLedger(engine).repairs
+    rows = repairs.claimable(ENVIRONMENT, "ORDERS", scope=EVERY_GROUP, limit=ROWS)
+    start.wait(60)  # type: ignore[attr-defined]  # a multiprocessing barrier
+    mine = [row.unique_key for row in rows if repairs.claim(row, token=token, lease_seconds=60) is not None]
+    engine.dispose()
+    results.put((token, len(rows), mine))  # type: ignore[attr-defined]  # a multiprocessing queue
+
+
+def test_of_two_processes_exactly_one_claims_each_row(url: str, ledger: SqlLedger) -> None:
+    for number in range(ROWS):
+        ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=_claim_all, args=(url, token, start, results)) for token in ("first", "second")]
+    for process in processes:
+        process.start()
+    answers = [results.get(timeout=90) for _ in processes]
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
+    assert [seen for _, seen, _ in answers] == [ROWS, ROWS], "both saw every row"
+    claimed = [unique_key for _, _, mine in answers for unique_key in mine]
+    assert sorted(claimed) == [key(number) for number in range(ROWS)]
+    owners = {unique_key: token for token, _, mine in answers for unique_key in mine}
+    rows = ledger.repairs.read(ENVIRONMENT, "ORDERS", claimed)
+    assert {one: rows[one][0].token for one in claimed} == owners
+
+
+def _together(count: int, work: Callable[[int], object]) -> list[object]:
+    barrier = threading.Barrier(count)
+
+    def one(number: int) -> object:
+        barrier.wait(30)
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:
+    for number in range(15):
+        ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
+        row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
+        won = _together(
+            8,
+            lambda n, row=row: ledger.repairs.claim(row, token=str(n), lease_seconds=60),  # type: ignore[misc]
+        )
+        assert len([one for one in won if one is not None]) == 1
+
+
+def test_a_lease_that_ended_in_database_time_is_taken_over(ledger: SqlLedger) -> None:
+    ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
+    row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0]
+    assert ledger.repairs.claim(row, token="dead", lease_seconds=0.3) is not None
+    assert ledger.repairs.claim(row, token="early", lease_seconds=60) is None
+    heir = eventually(lambda: ledger.repairs.claim(row, token="heir", lease_seconds=60), within_seconds=10)
+    assert heir is not None
+    assert heir.lease_until_ms is not None
+    change = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    assert ledger.repairs.change(row, change, token="dead") is None
+
+
+def test_database_time_is_the_present(ledger: SqlLedger) -> None:
+    import time
+
+    before = time.time_ns() // 1_000_000
+    ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
+    created = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0].created_at_ms
+    assert before - 50 <= created <= time.time_ns() // 1_000_000 + 50
+
+
+def test_verdicts_of_owners_who_write_the_same_keys_at_once_are_all_counted(ledger: SqlLedger) -> None:
+    of = shard(ENVIRONMENT)
+    batch = [verification(number, Verdict.UNKNOWN) for number in range(40)]
+
+    def record(number: int) -> None:
+        mine = list(reversed(batch)) if number % 2 else batch
+        for _ in range(5):
+            ledger.candidates.record(of, mine)
+
+    _together(4, record)
+    rows = ledger.candidates.read(of.subscription, [one.unique_key for one in batch])
+    assert {row.attempts for row in rows.values()} == {20}
+
+
+def test_a_settled_verdict_wins_whoever_writes_last(ledger: SqlLedger) -> None:
+    of = shard(ENVIRONMENT)
+
+    def record(number: int) -> None:
+        state = CandidateState.SETTLED if number == 0 else CandidateState.OPEN
+        for key_number in range(20):
+            ledger.candidates.record(of, [verification(key_number, Verdict.UNKNOWN, state)])
+
+    _together(4, record)
+    rows = ledger.candidates.read(of.subscription, [key(number) for number in range(20)])
+    assert {row.state for row in rows.values()} == {CandidateState.SETTLED}
+
+
+def test_an_outage_noticed_by_many_at_once_is_closed_for_all(ledger: SqlLedger, url: str) -> None:
+    for _ in range(5):
+        opened = _together(6, lambda n: ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by=str(n)))
+        current = ledger.outages.current(ENVIRONMENT)
+        assert current in opened
+        assert current is not None
+        ledger.outages.close(current)
+        assert ledger.outages.current(ENVIRONMENT) is None
+
+
+def test_a_hold_placed_by_many_is_placed_once(ledger: SqlLedger) -> None:
+    placed = _together(6, lambda n: ledger.holds.place(ENVIRONMENT, "T", HoldKind.BREAKER, by=str(n), reason="r"))
+    assert placed.count(True) == 1
+
+
+def test_rounds_floors_and_refusals_by_many_leave_the_highest(ledger: SqlLedger) -> None:
+    of = shard(ENVIRONMENT)
+
+    def work(number: int) -> None:
+        for generation in range(1, 12):
+            ledger.rounds.store(round_done(of, generation, generation * 1_000))
+            ledger.rounds.raise_floor(of, epoch="test:one", oldest_pending_ms=None, up_to_generation=generation)
+
+    _together(4, work)
+    assert [one.queue_offset for one in ledger.reports.floors(of.subscription)] == [110]
+
+
+# ---- retention
+
+
+def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLedger) -> None:
+    of, day_ms = shard(ENVIRONMENT), 86_400_000
+    states = [CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTINED]
+    ledger.candidates.record(of, [verification(n, Verdict.UNKNOWN, states[n % 3]) for n in range(30)])
+    for number, state in enumerate([RepairState.SENT, RepairState.DONE, RepairState.FAILED]):
+        ledger.hand_overs.insert(ENVIRONMENT, message(number), groups=["billing"])
+        row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
+        assert ledger.repairs.claim(row, token="t", lease_seconds=9) is not None
+        ledger.repairs.change(row, RepairChange(state=state, rung=Rung.HAND_OVER), token="t")
+    for generation in range(1, 12):
+        ledger.rounds.store(round_done(of, generation, generation))
+    ledger.rounds.void_after(of, epoch="test:one", generation=10)
+    ledger.rounds.store(round_done(shard(ENVIRONMENT, 9), 1, 1))
+    ledger.outages.close(ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="x"))
+    ledger.outages.open(ENVIRONMENT, reason="MANUAL", noticed_by="x")
+
+    young = SqlRetention(ledger.database, keep_days=1).delete_old(ENVIRONMENT)
+    assert (young.candidates, young.repairs, young.rounds, young.outages) == (0, 0, 0, 0)
+    with ledger.database.writing() as connection:
+        for table, columns in {
+            ledger_metadata.tables["reconciler_candidate"]: ["updated_at_ms"],
+            repair: ["done_at_ms", "created_at_ms"],
+            round_row: ["stored_at_ms"],
+            outage: ["closed_at_ms"],
+        }.items():
+            connection.execute(sa.update(table).values({name: table.c[name] - 2 * day_ms for name in columns}))
+
+    retention = SqlRetention(ledger.database, keep_days=1, rows_a_transaction=3, transactions_a_call=2)
+    first = retention.delete_old(ENVIRONMENT)
+    assert (first.candidates, first.has_more) == (6, True)
+    other = SqlRetention(ledger.database, keep_days=1).delete_old("elsewhere")
+    assert (other.candidates, other.rounds) == (0, 0)
+    rest = SqlRetention(ledger.database, keep_days=1).delete_old(ENVIRONMENT)
+    assert (first.candidates + rest.candidates, rest.has_more) == (10, False)
+
+    kept = ledger.candidates.read(subscription(ENVIRONMENT), [key(n) for n in range(30)])
+    assert {row.state for row in kept.values()} == {CandidateState.OPEN, CandidateState.QUARANTINED}
+    assert len(kept) == 20
+    repairs = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(n) for n in range(3)])
+    assert {rows[0].state for rows in repairs.values()} == {RepairState.SENT, RepairState.FAILED}
+    last = ledger.rounds.last(of)
+    assert last is not None
+    assert last.generation == 10
+    assert ledger.rounds.last(shard(ENVIRONMENT, 9)) is not None
+    assert first.rounds + rest.rounds == 9, "the newest round stays, and the void one after it"
+    assert ledger.outages.current(ENVIRONMENT) is not None
+
+
+# ---- away, locked, not migrated
+
+
+def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/empty.db")
+    with pytest.raises(ConfigurationError, match="db upgrade"):
+        SqlLedger(engine).holds.active(ENVIRONMENT)
+    engine.dispose()
+
+
+def test_a_locked_sqlite_is_away_and_nothing_is_lost(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db", lock_timeout_seconds=0.1)
+    ledger_metadata.create_all(engine)
+    ledger = SqlLedger(engine)
+    with ledger.database.writing():
+        with pytest.raises(DatabaseAway):
+            ledger.candidates.record(shard(ENVIRONMENT), [verification(1)])
+        assert ledger.candidates.read(subscription(ENVIRONMENT), [key(1)]) == {}, "readers are not blocked"
+    ledger.candidates.record(shard(ENVIRONMENT), [verification(1)])
+    engine.dispose()
+
+
+@pytest.mark.sql("postgres")
+def test_a_postgres_that_is_gone_is_away() -> None:
+    engine = open_engine("postgresql://nobody@127.0.0.1:1/nothing")
+    ledger = SqlLedger(engine)
+    with pytest.raises(DatabaseAway):
+        ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
+    with pytest.raises(DatabaseAway):
+        ledger.rounds.last(shard(ENVIRONMENT))
+    engine.dispose()
