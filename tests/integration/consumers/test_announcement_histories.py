@@ -1,0 +1,248 @@
+"""Random histories of the announcement consumer on a real Redis that loses replies, its tail, or everything."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from consumers.announcement_port import StepKind
+from consumers.redis_sets import RedisHalfSets
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard
+from reconciler.contract.unique_key import key_of
+from reconciler.errors import RedisAway
+from reconciler.ports import Admission, AnnouncementQueue
+from tests.services.redis_server import RedisServer
+from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
+from tests.unit.consumers.messages import new_key
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+SHARD = Shard(subscription=SUBSCRIPTION, number=QUEUE.queue_id)
+KEYS = ShardKeys(SHARD)
+DATABASE = 9
+
+
+class LossyHalfSets(RedisHalfSets):
+    """The product's adapter on a line that loses answers after the server has run the command, and requests."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        super().__init__(client)
+        self.lost_replies = 0
+        self.lost_requests = 0
+        self.crashes = False
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+    ) -> Admission:
+        if self.lost_requests:
+            self.lost_requests -= 1
+            raise RedisAway("request lost")
+        answer = super().admit(shard, queue, expected=expected, following=following, unique_keys=unique_keys)
+        if self.crashes:
+            self.crashes = False
+            raise Crash
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise RedisAway("reply lost")
+        return answer
+
+    def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
+        # Leases save work and prove nothing: correctness must not need them.
+        return True
+
+
+class Crash(BaseException):
+    """The process dies."""
+
+
+class AnnouncementMachine(RuleBasedStateMachine):
+    client: redis.Redis
+    adapter: type[LossyHalfSets] = LossyHalfSets
+
+    @initialize(floor_first=st.booleans())
+    def begin(self, floor_first: bool) -> None:
+        self.client.flushdb()
+        self.sets = self.adapter(self.client)
+        self.world = World(half_sets=self.sets)
+        self.steps = [self.world.step("one"), self.world.step("two")]
+        self.announced: dict[str, int] = {}
+        self.settled: set[str] = set()
+        self.snapshot: dict[bytes, bytes] = {}
+        if floor_first:
+            self.world.set_floor(0)
+
+    @rule(count=st.integers(1, 4), in_one=st.booleans())
+    def announce(self, count: int, in_one: bool) -> None:
+        keys = [new_key() for _ in range(count)]
+        for group in [keys] if in_one else [[key] for key in keys]:
+            offset = self.world.topic.send(announcement(*group))
+            self.announced |= dict.fromkeys(group, offset)
+
+    @rule()
+    def announce_garbage(self) -> None:
+        self.world.topic.send(b"garbage")
+
+    @rule(who=st.integers(0, 1), times=st.integers(1, 5))
+    def consume(self, who: int, times: int) -> None:
+        for _ in range(times):
+            try:
+                outcome = self.steps[who].run_once(QUEUE)
+            except Crash:
+                self.steps[who] = self.world.step(f"born again {random.random()}")
+                return
+            self.world.clock.advance(min(outcome.wait_seconds, 1.0))
+
+    @rule(who=st.integers(0, 1))
+    def restart(self, who: int) -> None:
+        self.steps[who] = self.world.step("born again")
+
+    @rule(seconds=st.sampled_from([0.5, 1.5, 10.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+
+    @rule(kind=st.sampled_from(["reply", "request", "crash"]))
+    def lose_something(self, kind: str) -> None:
+        if kind == "reply":
+            self.sets.lost_replies = 1
+        elif kind == "request":
+            self.sets.lost_requests = 1
+        else:
+            self.sets.crashes = True
+
+    @rule()
+    def ledger_goes_away_for_a_moment(self) -> None:
+        self.world.ledger.is_away = not self.world.ledger.is_away
+
+    @rule()
+    def wipe(self) -> None:
+        self.client.flushdb()
+
+    @rule()
+    def remember(self) -> None:
+        self.snapshot = {key: self.client.dump(key) for key in self.client.keys("*")}  # type: ignore[misc]
+
+    @rule()
+    def fall_back(self) -> None:
+        """Redis restarts from what it had saved."""
+        self.client.flushdb()
+        for key, value in self.snapshot.items():
+            self.client.restore(key, 0, value)
+
+    @rule()
+    def round_runs(self) -> None:
+        """Step 7, shortened: half goes into pending, in Redis, so that both are lost together."""
+        with self.client.pipeline(transaction=True) as pipeline:
+            pipeline.sunionstore(KEYS.pending, [KEYS.pending, KEYS.half])
+            pipeline.unlink(KEYS.half)
+            pipeline.execute()
+
+    @rule()
+    def everything_pending_settles(self) -> None:
+        """Verdicts are written, keys leave pending, and the floor rises to where the round stood."""
+        self.round_runs()
+        offset = self.sets.position(SHARD, QUEUE)
+        pending = self.members(KEYS.pending)
+        self.settled |= pending
+        self.client.unlink(KEYS.pending)
+        if offset is not None:
+            self.world.set_floor(max(offset, self.world.rows.announcements.floor(SUBSCRIPTION, QUEUE) or 0))
+
+    @rule()
+    def daemon_scans_an_outage(self) -> None:
+        if self.world.rows.outages.current("test") is not None:
+            self.world.scan_outage()
+            self.world.close_outage()
+
+    def members(self, key: str) -> set[str]:
+        found: Any = self.client.smembers(key)
+        return {key_of(member) for member in found}
+
+    def teardown(self) -> None:
+        if not hasattr(self, "sets"):
+            return
+        self.sets.lost_replies = self.sets.lost_requests = 0
+        self.sets.crashes = self.world.ledger.is_away = False
+        for _ in range(400):
+            kinds = set()
+            for step in self.steps:
+                outcome = step.run_once(QUEUE)
+                kinds.add(outcome.kind)
+            self.world.clock.advance(1.1)
+            self.daemon_scans_an_outage()
+            if kinds == {StepKind.IDLE} and self.sets.position(SHARD, QUEUE) == len(self.world.topic.stored[QUEUE]):
+                break
+        else:
+            raise AssertionError(f"never at rest: {[step.states() for step in self.steps]}")
+        known = self.settled | self.members(KEYS.half) | self.members(KEYS.pending)
+        lost = {key: offset for key, offset in self.announced.items() if key not in known}
+        assert not lost, lost
+        assert known <= set(self.announced)
+        garbage = [m.queue_offset for m in self.world.topic.stored[QUEUE] if m.body == b"garbage"]
+        floor = self.world.rows.announcements.floor(SUBSCRIPTION, QUEUE) or 0
+        kept = {row.refused.queue_offset for row in self.world.rows.reports.quarantined("test", limit=1_000)}
+        assert {offset for offset in garbage if offset >= floor} <= kept
+
+
+def run_histories(machine: type[RuleBasedStateMachine], *, examples: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=40,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_no_announced_key_is_lost_whatever_redis_forgets(redis_server: RedisServer) -> None:
+    client = redis.Redis.from_url(redis_server.url.replace("/0", f"/{DATABASE}"))
+    try:
+        run_histories(type("Machine", (AnnouncementMachine,), {"client": client}), examples=300)
+    finally:
+        client.flushdb()
+        client.close()
+
+
+class OverwritingHalfSets(LossyHalfSets):
+    """A wrong adapter: it does not compare."""
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+    ) -> Admission:
+        stored = self.position(shard, queue)
+        return super().admit(shard, queue, expected=stored, following=following, unique_keys=unique_keys)
+
+
+def test_the_histories_find_an_adapter_that_does_not_compare(redis_server: RedisServer) -> None:
+    """A generator that cannot fail proves nothing."""
+    client = redis.Redis.from_url(redis_server.url.replace("/0", f"/{DATABASE}"))
+    try:
+        machine = type("Machine", (AnnouncementMachine,), {"client": client, "adapter": OverwritingHalfSets})
+        with pytest.raises(AssertionError):
+            run_histories(machine, examples=300)
+    finally:
+        client.flushdb()
+        client.close()
