@@ -28,6 +28,8 @@ def prepare_message(message: Message, *, business_id: str | None, unique_key: st
     if business_id is not None and named not in (None, business_id):
         raise InvalidValue("business_id", business_id, f"the message has another property {BUSINESS_ID}: {named!r}")
     identifier = business_id or named or str(ULID())
+    if identifier != identifier.strip():
+        raise InvalidValue("business_id", identifier, "no spaces around it: MySQL compares without them")
     prepared = replace(
         message,
         unique_key=message.unique_key or unique_key,

@@ -159,7 +159,10 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise translate(error, engine.url.render_as_string(hide_password=True)) from error
+        translated = translate(error, engine.url.render_as_string(hide_password=True))
+        if translated is error:
+            raise
+        raise translated from error
     except PoolTimeout as error:
         raise DatabaseAway(f"no free connection to {engine.url.render_as_string(hide_password=True)}") from error
 
@@ -188,8 +191,8 @@ def is_away(error: BaseException | None) -> bool:
     By the names that PEP 249 gives the classes, so that it holds for every driver without importing any.
     """
     names = {kind.__name__ for kind in type(error).__mro__}
-    if "InFailedSqlTransaction" in names:
-        return False
+    if "InFailedSqlTransaction" in names or "syntax error" in str(error):
+        return False  # a bug; SQLite calls a syntax error operational
     if names & {"OperationalError", "InterfaceError", "InternalError", "InsufficientPrivilege"}:
         return True
     # SQLite's "file is not a database" is a DatabaseError and none of its subclasses.

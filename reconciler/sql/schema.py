@@ -31,26 +31,32 @@ def upgrade(url: str, tree: str) -> str:
     missing. Raises DatabaseAway, or ConfigurationError where tables exist that no migration made.
     """
     config = _config(tree)
-    from alembic import command
     from alembic.util.exc import CommandError
 
     engine = open_engine(url)
     try:
         with writing(engine) as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            _run_missing(config, connection, tree)
     except CommandError as error:
         raise ConfigurationError(f"{_shown(engine)}: {error}; a newer release made this {tree}?") from error
-    except sa.exc.DBAPIError as error:
-        if "already exists" in str(error.orig):
-            raise ConfigurationError(
-                f"{_shown(engine)}: tables of the {tree} exist that no migration made ({str(error.orig)[:120]}); "
-                f"keep making them yourself, or stamp {version_table(tree)} with {head(tree)!r}"
-            ) from error
-        raise
     finally:
         engine.dispose()
     return head(tree)
+
+
+def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
+    from alembic import command
+
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except sa.exc.DBAPIError as error:
+        if "already exists" not in str(error.orig):
+            raise
+        raise ConfigurationError(
+            f"{_shown(connection.engine)}: tables of the {tree} exist that no migration made "
+            f"({str(error.orig)[:120]}); keep making them yourself, or stamp {version_table(tree)} with {head(tree)!r}"
+        ) from error
 
 
 def current(url: str, tree: str) -> str | None:

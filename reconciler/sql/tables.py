@@ -13,7 +13,7 @@ _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 
 
 def _key(length: int) -> sa.types.TypeEngine[Any]:
-    # Keys compare byte by byte: MySQL's default collation folds case and trailing spaces.
+    # Keys compare byte by byte: MySQL's default collation folds case.
     return sa.String(length).with_variant(mysql.VARCHAR(length, **_ASCII), "mysql", "mariadb")
 
 

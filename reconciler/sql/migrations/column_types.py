@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-# Keys and names compare byte by byte: MySQL's default collations fold case and trailing spaces.
+# Keys and names compare byte by byte: MySQL's default collations fold case.
 _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 _UTF8 = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 

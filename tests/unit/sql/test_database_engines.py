@@ -1,0 +1,233 @@
+"""Engines: time, locks, read-only, and the project's errors for each driver's."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+
+from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
+from reconciler.sql.engines import database_now_ms, now_ms, open_engine, reading, writing
+from reconciler.sql.tables import inbox, inbox_metadata
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    """A database with an inbox."""
+    opened = open_engine(database_url, lock_timeout_seconds=1)
+    inbox_metadata.create_all(opened)
+    yield opened
+    opened.dispose()
+
+
+def insert(connection: sa.Connection, key: str) -> None:
+    connection.execute(
+        sa.insert(inbox).values(
+            consumer_group="g",
+            unique_key=key,
+            topic="T",
+            source="consumer",
+            applied_at_ms=now_ms(connection.dialect.name),
+        )
+    )
+
+
+def keys(engine: sa.Engine) -> list[str]:
+    with reading(engine) as connection:
+        return list(connection.execute(sa.select(inbox.c.unique_key).order_by(inbox.c.unique_key)).scalars())
+
+
+def test_database_time_is_now_and_moves_inside_a_transaction(engine: sa.Engine) -> None:
+    with writing(engine) as connection:
+        before_ms = time.time_ns() // 1_000_000
+        first = database_now_ms(connection)
+        assert abs(first - before_ms) < 5_000
+        deadline = time.monotonic() + 5
+        while database_now_ms(connection) == first:
+            assert time.monotonic() < deadline
+
+
+def test_a_transaction_commits_as_a_whole_or_not_at_all(engine: sa.Engine) -> None:
+    with writing(engine) as connection:
+        insert(connection, "A1")
+    with pytest.raises(DatabaseAway), writing(engine) as connection:  # noqa: PT012  # what is inside is undone
+        insert(connection, "A2")
+        raise DatabaseAway
+    assert keys(engine) == ["A1"]
+
+
+def test_a_reader_sees_committed_rows_only_and_waits_for_nobody(engine: sa.Engine) -> None:
+    with writing(engine) as connection:
+        insert(connection, "A1")
+        assert keys(engine) == []
+    assert keys(engine) == ["A1"]
+
+
+def test_keys_differ_by_case(engine: sa.Engine) -> None:
+    with writing(engine) as connection:
+        for key in ("ab", "AB"):
+            insert(connection, key)
+    assert sorted(keys(engine)) == ["AB", "ab"]
+
+
+def test_a_lock_costs_the_timeout_and_is_database_away(engine: sa.Engine) -> None:
+    with writing(engine) as connection:
+        insert(connection, "A1")
+        began = time.monotonic()
+        with pytest.raises(DatabaseAway), writing(engine) as other:
+            insert(other, "A1")
+        assert time.monotonic() - began < 4
+    assert keys(engine) == ["A1"]
+
+
+def test_a_deadlock_victim_gets_database_away(engine: sa.Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        return  # BEGIN IMMEDIATE: there is one writer, and so no deadlock
+    patient = open_engine(engine.url.render_as_string(hide_password=False), lock_timeout_seconds=20)
+    barrier = threading.Barrier(2)
+    failures: list[Exception] = []
+
+    def cross(first: str, second: str) -> None:
+        try:
+            with writing(patient) as connection:
+                insert(connection, first)
+                barrier.wait(10)
+                insert(connection, second)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=cross, args=pair) for pair in (("A1", "B1"), ("B1", "A1"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    patient.dispose()
+    assert any(isinstance(failure, DatabaseAway) for failure in failures)
+    assert keys(engine) == ["A1", "B1"]
+
+
+def test_a_missing_table_or_column_names_the_upgrade(engine: sa.Engine) -> None:
+    for statement in ("SELECT 1 FROM reconciler_nothing", "SELECT no_column FROM reconciler_inbox"):
+        with pytest.raises(ConfigurationError, match="reconciler db upgrade"), reading(engine) as connection:
+            connection.exec_driver_sql(statement)
+
+
+def test_a_bug_in_a_statement_is_not_taken_for_a_database_that_is_away(engine: sa.Engine) -> None:
+    if engine.dialect.name == "mysql":
+        pattern = "error in your SQL syntax"
+    else:
+        pattern = "syntax error"
+    with pytest.raises(sa.exc.DBAPIError, match=pattern), reading(engine) as connection:
+        connection.exec_driver_sql("SELECT FROM WHERE")
+
+
+def test_a_read_only_engine_cannot_write(engine: sa.Engine, database_url: str) -> None:
+    with writing(engine) as connection:
+        insert(connection, "A1")
+    read_only = open_engine(database_url, read_only=True)
+    assert keys(read_only) == ["A1"]
+    with pytest.raises((DatabaseAway, sa.exc.DBAPIError)), writing(read_only) as connection:
+        insert(connection, "A2")
+    read_only.dispose()
+    assert keys(engine) == ["A1"]
+
+
+def test_nothing_listens_is_database_away_without_the_password() -> None:
+    for url in ("postgresql://me:s3cret@127.0.0.1:1/db", "mysql://me:s3cret@127.0.0.1:1/db"):
+        engine = open_engine(url)
+        with pytest.raises(DatabaseAway) as raised, reading(engine):
+            pass
+        assert "s3cret" not in str(raised.value)
+        engine.dispose()
+
+
+@pytest.mark.sql
+def test_a_wrong_password_is_database_away_without_the_password(mariadb_url: str) -> None:
+    wrong = make_url(mariadb_url).set(password="wr0ng").render_as_string(hide_password=False)
+    engine = open_engine(wrong)
+    with pytest.raises(DatabaseAway, match="Access denied") as raised, reading(engine):
+        pass
+    assert "wr0ng" not in str(raised.value)
+    engine.dispose()
+
+
+@pytest.mark.sql
+def test_a_missing_database_is_database_away(postgres_url: str) -> None:
+    engine = open_engine(make_url(postgres_url).set(database="nowhere").render_as_string(hide_password=False))
+    with pytest.raises(DatabaseAway, match="does not exist"), reading(engine):
+        pass
+    engine.dispose()
+
+
+def test_a_file_that_is_no_database_is_database_away(tmp_path: Path) -> None:
+    path = tmp_path / "garbage.db"
+    path.write_bytes(b"no database" * 1_000)
+    for read_only in (False, True):
+        engine = open_engine(f"sqlite:///{path}", read_only=read_only)
+        with pytest.raises(DatabaseAway, match="not a database"), reading(engine) as connection:
+            connection.exec_driver_sql("SELECT * FROM sqlite_master")
+        engine.dispose()
+
+
+def test_a_reader_neither_creates_a_file_nor_changes_its_journal(tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/missing.db", read_only=True)
+    with pytest.raises(DatabaseAway), reading(engine):
+        pass
+    engine.dispose()
+    assert list(tmp_path.iterdir()) == []
+    path = tmp_path / "a b%c.db"
+    plain = sqlite3.connect(path)
+    plain.execute("CREATE TABLE t (x INTEGER)")
+    plain.commit()
+    plain.close()
+    engine = open_engine(f"sqlite:///{path}", read_only=True)
+    with reading(engine) as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
+        assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar() == 0
+    engine.dispose()
+
+
+def test_a_wal_database_that_nobody_has_open_can_be_read(tmp_path: Path) -> None:
+    writer = open_engine(f"sqlite:///{tmp_path}/wal.db")
+    inbox_metadata.create_all(writer)
+    with writing(writer) as connection:
+        insert(connection, "A1")
+    writer.dispose()
+    reader = open_engine(f"sqlite:///{tmp_path}/wal.db", read_only=True)
+    assert keys(reader) == ["A1"]
+    reader.dispose()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])
+def test_a_database_in_memory_is_refused(url: str) -> None:
+    with pytest.raises(InvalidValue, match="cannot be shared"):
+        open_engine(url)
+
+
+def test_a_malformed_url_is_refused_without_being_repeated() -> None:
+    with pytest.raises(InvalidValue) as raised:
+        open_engine("s3cret but no url")
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["oracle://h/db", "nosuchdialect://h/db"])
+def test_another_database_is_refused(url: str) -> None:
+    with pytest.raises((InvalidValue, MissingDependency)):
+        open_engine(url)
+
+
+def test_no_free_connection_is_database_away(new_database_url: Callable[[], str]) -> None:
+    engine = open_engine(new_database_url(), pool_size=1)
+    engine.pool._timeout = 0.1  # type: ignore[attr-defined]  # ten seconds are too long for a test
+    held = [engine.connect() for _ in range(11)]
+    with pytest.raises(DatabaseAway, match="no free connection"), reading(engine):
+        pass
+    for connection in held:
+        connection.close()
+    engine.dispose()

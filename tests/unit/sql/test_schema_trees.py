@@ -1,0 +1,155 @@
+"""Migrations, printed DDL and the contract's tables are the same three times over, on every database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine, reading, writing
+from reconciler.sql.identity import ensure_identity, read_identity
+from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_identity, outbox_metadata
+
+METADATA = {"outbox": outbox_metadata, "inbox": inbox_metadata, "ledger": ledger_metadata}
+
+
+def description(engine: sa.Engine) -> dict[str, Any]:
+    """Tables as the database itself describes them."""
+    found: dict[str, Any] = {}
+    with engine.connect() as connection:
+        inspector = sa.inspect(connection)
+        for table in inspector.get_table_names():
+            if table.startswith("reconciler_alembic_version"):
+                continue
+            found[table] = {
+                "columns": {
+                    column["name"]: (str(column["type"]), column["nullable"], column.get("comment"), column["default"])
+                    for column in inspector.get_columns(table)
+                },
+                "primary key": inspector.get_pk_constraint(table)["constrained_columns"],
+                "indexes": {
+                    index["name"]: (index["column_names"], index["unique"]) for index in inspector.get_indexes(table)
+                },
+                "options": inspector.get_table_options(table),
+            }
+    return found
+
+
+def described(url: str) -> dict[str, Any]:
+    engine = open_engine(url)
+    try:
+        return description(engine)
+    finally:
+        engine.dispose()
+
+
+def made_by_hand(url: str) -> dict[str, Any]:
+    """What metadata.create_all makes of the contract."""
+    engine = open_engine(url)
+    try:
+        for metadata in METADATA.values():
+            metadata.create_all(engine)
+        return description(engine)
+    finally:
+        engine.dispose()
+
+
+def test_all_trees_share_a_database_and_make_the_contracts_tables(new_database_url: Callable[[], str]) -> None:
+    migrated, by_hand = new_database_url(), new_database_url()
+    for tree in schema.TREES:
+        assert schema.upgrade(migrated, tree) == schema.head(tree)
+        assert schema.current(migrated, tree) == schema.head(tree)
+    assert described(migrated) == made_by_hand(by_hand)
+
+
+def test_an_upgrade_twice_changes_nothing(database_url: str) -> None:
+    schema.upgrade(database_url, "outbox")
+    engine = open_engine(database_url)
+    identity = read_identity(engine)
+    schema.upgrade(database_url, "outbox")
+    assert read_identity(engine) == identity
+    engine.dispose()
+
+
+def test_one_tree_makes_its_own_tables_only(database_url: str) -> None:
+    schema.upgrade(database_url, "inbox")
+    assert set(described(database_url)) == set(inbox_metadata.tables)
+    assert schema.current(database_url, "ledger") is None
+    assert schema.has_tables(database_url, "inbox")
+    assert not schema.has_tables(database_url, "outbox")
+
+
+@pytest.mark.parametrize("tree", schema.TREES)
+def test_the_printed_ddl_makes_the_same_tables_and_can_be_upgraded(
+    new_database_url: Callable[[], str], tree: str
+) -> None:
+    printed, migrated = new_database_url(), new_database_url()
+    engine = open_engine(printed)
+    dialect = "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
+    statements = [part.strip() for part in schema.ddl(tree, dialect).split(";\n")]
+    with writing(engine) as connection:
+        for statement in statements:
+            if statement and statement not in {"BEGIN", "COMMIT"}:
+                connection.exec_driver_sql(statement)
+    engine.dispose()
+    schema.upgrade(migrated, tree)
+    assert described(printed) == described(migrated)
+    assert schema.upgrade(printed, tree) == schema.current(printed, tree)
+
+
+def test_two_databases_have_two_identities(new_database_url: Callable[[], str]) -> None:
+    identities = set()
+    for _ in range(2):
+        url = new_database_url()
+        schema.upgrade(url, "outbox")
+        engine = open_engine(url)
+        identities.add(read_identity(engine))
+        engine.dispose()
+    assert len(identities) == 2
+    assert all(len(identity) == 32 for identity in identities)
+
+
+def test_ensure_identity_serves_tables_made_by_hand_and_keeps_what_is_there(database_url: str) -> None:
+    engine = open_engine(database_url)
+    outbox_metadata.create_all(engine)
+    with pytest.raises(ConfigurationError, match="is empty"):
+        read_identity(engine)
+    first = ensure_identity(engine)
+    assert ensure_identity(engine) == first
+    with reading(engine) as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 1
+    engine.dispose()
+
+
+def test_tables_that_no_migration_made_are_named_with_the_way_out(database_url: str) -> None:
+    engine = open_engine(database_url)
+    inbox_metadata.create_all(engine)
+    engine.dispose()
+    with pytest.raises(ConfigurationError, match="stamp reconciler_alembic_version_inbox with '0001_inbox'"):
+        schema.upgrade(database_url, "inbox")
+
+
+def test_a_revision_of_the_future_is_named(database_url: str) -> None:
+    schema.upgrade(database_url, "inbox")
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        connection.exec_driver_sql("UPDATE reconciler_alembic_version_inbox SET version_num = '9999_inbox'")
+    engine.dispose()
+    with pytest.raises(ConfigurationError, match="newer release"):
+        schema.upgrade(database_url, "inbox")
+
+
+def test_an_unknown_tree_or_dialect_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="outbox, inbox, ledger"):
+        schema.ddl("audit", "sqlite")
+    with pytest.raises(InvalidValue, match="sqlite, postgresql, mysql"):
+        schema.ddl("outbox", "oracle")
+
+
+def test_a_database_that_is_away_is_no_empty_one() -> None:
+    with pytest.raises(DatabaseAway):
+        schema.current("postgresql://nobody@127.0.0.1:1/none", "outbox")
