@@ -145,7 +145,7 @@ class CheckService:
         if not used_up:
             half.put_properties(trimmed=self._family.trims_properties, **{CHECK_TIMES: str(count + 1)})
         age_ms = self._clock.now_ms() - half.born_timestamp_ms
-        if used_up or age_ms > self._settings.retention_seconds * 1000:
+        if used_up or age_ms > self._settings.reserved_seconds * 1000:
             self._discard(half)
             return True
         if half.store_timestamp_ms >= started_ms:

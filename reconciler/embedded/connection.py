@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import struct
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_WRITE_AT_BYTES = 1024 * 1024  # of answers that are collected before they are written
 MOST_UNANSWERED = 1000  # requests of ours that a client may leave unanswered
 _PREFIX = struct.Struct(">II")
 _JSON_NAMES = ',"serializeTypeCurrentRPC":"JSON"'
@@ -32,6 +34,8 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._backlog: deque[Command] = deque()  # bounded by one read of the socket
         self._opaque = 0
         self._waiting: dict[int, Callable[[Command], None]] = {}
         self._congested = False
@@ -53,24 +57,30 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes of some frames: all whole ones are handled, then answered together."""
         try:
-            commands = self._reader.feed(data)
+            self._backlog.extend(self._reader.feed(data))
         except ProtocolViolation as error:
             logger.info("%s: %s", self.peer, error)
             self.close()
             return
-        for command in commands:
-            if not self.is_open:
-                break
+        self._work()
+
+    def _work(self) -> None:
+        """Handles what has arrived, as long as the client takes the answers."""
+        while self._backlog and self.is_writable():
+            command = self._backlog.popleft()
             if command.is_response:
                 self._take_answer(command)
             else:
                 self._broker.handle(self, command)
+            if self._out_bytes > _WRITE_AT_BYTES:
+                self._broker.commit()
         self._broker.commit()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio.Protocol
         """The client is gone."""
         self._transport = None
         self._waiting.clear()
+        self._backlog.clear()
         self._broker.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -84,6 +94,7 @@ class Connection(asyncio.Protocol):
         self._congested = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+            self._work()
 
     # -- for handlers ------------------------------------------------------------------------------
     @property
@@ -98,6 +109,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Closes at once; what was not written is dropped."""
         self._out.clear()
+        self._out_bytes = 0
         if self._transport is not None:
             self._transport.abort()
 
@@ -172,12 +184,14 @@ class Connection(asyncio.Protocol):
             if not self._out:
                 self._broker.has_output(self)
             self._out.append(frame)
+            self._out_bytes += len(frame)
 
     def write_out(self) -> None:
         """Called by Broker.commit once everything that was answered is in the log."""
         if self._out and self._transport is not None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
+            self._out_bytes = 0
             self._transport.write(data)
 
 

@@ -49,7 +49,8 @@ class BrokerSettings:
     default_queue_count: int = 8
     permission: int = 6
     max_message_bytes: int | None = None
-    retention_seconds: float = 72 * 3600.0
+    reserved_seconds: float = 72 * 3600.0  # fileReservedTime: older halves are given up by the check service
+    retention_seconds: float = 72 * 3600.0  # older messages are deleted at once, not at deleteWhen
     max_stored_bytes: int = 1024 * 1024 * 1024
     max_stored_messages: int = 2_000_000
     segment_bytes: int = 64 * 1024 * 1024
@@ -96,7 +97,7 @@ class BrokerSettings:
             "autoCreateSubscriptionGroup": _java(self.auto_create_group),
             "defaultTopicQueueNums": str(self.default_queue_count),
             "maxMessageSize": str(self.max_message_bytes),
-            "fileReservedTime": str(max(0, -int(-self.retention_seconds // 3600))),
+            "fileReservedTime": str(max(0, -int(-self.reserved_seconds // 3600))),
             "messageIndexEnable": "true",
             "longPollingEnable": "true",
             "regionId": self.region,
@@ -141,7 +142,7 @@ class BrokerSettings:
         elif name in _BOOLEANS:
             setattr(self, _BOOLEANS[name], value == "true")
         elif name == "fileReservedTime":
-            self.retention_seconds = float(value) * 3600
+            self.reserved_seconds = float(value) * 3600
         elif name == "messageDelayLevel":
             self.delay_level_seconds = parse_delay_levels(value)
             self.delay_levels = value
@@ -152,6 +153,7 @@ class BrokerSettings:
 
 _TEXTS = {"brokerName": "broker_name", "brokerClusterName": "cluster_name", "regionId": "region"}
 _SECONDS = {  # names of our own: real brokers have no such settings, or coarser ones
+    "reservedSeconds": "reserved_seconds",
     "retentionSeconds": "retention_seconds",
     "suspendScanSeconds": "suspend_scan_interval_seconds",
     "channelExpirySeconds": "channel_expiry_seconds",

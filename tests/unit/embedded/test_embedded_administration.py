@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.embedded.broker import Broker
 from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, InvalidValue, UsageError
@@ -72,7 +73,7 @@ def test_delay_levels_and_retention_change_while_it_runs() -> None:
         assert client.call(25, b"# a comment\nmessageDelayLevel=10ms 20ms\nfileReservedTime=1\nunknown=1\n").code == 0
         client.send_message(body=b"soon", DELAY="9")  # above the last level: the last level
         eventually(lambda: b"soon" in [message.body for message in broker.stored(TOPIC)], within_seconds=5)
-        assert broker.settings.retention_seconds == 3600.0
+        assert b"fileReservedTime=1\n" in client.call(26).body
         assert client.call(25, b"messageDelayLevel=soon\n").code == 1
 
 
@@ -93,6 +94,22 @@ def test_a_reader_that_does_not_read_is_not_read_from_either() -> None:
         slow._socket.settimeout(2)
         assert any(_is_stuck(slow, fields) for _ in range(200_000))
         assert client.send_message().code == 0  # others are served
+
+
+def test_answers_to_a_burst_of_pulls_do_not_pile_up_in_memory() -> None:
+    with EmbeddedBroker() as broker, RawClient(broker.address) as client, RawClient(broker.address) as greedy:
+        client.send_message(body=b"x" * 250_000)
+        fields = {name: str(value) for name, value in pull_fields(TOPIC, 0, 0).items()}
+        opaques = [greedy.send(11, fields) for _ in range(500)]  # 125 MB of answers
+
+        def unsent(inner: Broker) -> int:
+            transports = [connection._transport for connection in inner._connections]
+            return max(transport.get_write_buffer_size() for transport in transports if transport is not None)
+
+        assert max(broker.call(unsent) for _ in range(20)) < 8 * 1024 * 1024
+        assert client.send_message().code == 0
+        answers = [greedy.answer(opaque) for opaque in opaques]
+        assert all(answer is not None and answer.code == 0 for answer in answers)
 
 
 def test_the_name_server_lists_topics_and_forgets_them() -> None:

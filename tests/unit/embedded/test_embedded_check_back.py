@@ -135,7 +135,7 @@ def test_an_unanswered_half_is_given_up_after_the_maximum(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["4.9", "5.x"])
 def test_a_half_older_than_the_retention_is_parked_without_a_question(family: str) -> None:
-    with stage(family, retention_seconds=3600.0) as play:
+    with stage(family, reserved_seconds=3600.0) as play:
         play.join()
         play.half()
         play.round(1800.0)
@@ -239,6 +239,19 @@ def test_nobody_is_ever_asked_up_to_4_2(family: str) -> None:
             play.client.call(12, topic=HALF_TOPIC, key="K1", maxNum=32, beginTimestamp=0, endTimestamp=2**62).code == 22
         )
         assert [found.physical_offset for found in play.client.found(TOPIC, "order")] == [half["log"]]
+        assert play.client.pushed == []
+
+
+def test_questions_can_be_kept_back_while_halves_are_copied() -> None:
+    with stage("5.x") as play:
+        play.join()
+        play.half()
+        play.broker.faults.drop_checks(1)
+        play.round()
+        assert play.copies() == [None, "1"]
+        play.round()
+        asked = records(play.client.await_push(CHECK).body)[0]
+        assert asked.properties["TRANSACTION_CHECK_TIMES"] == "2"
         assert play.client.pushed == []
 
 
