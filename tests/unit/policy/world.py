@@ -254,9 +254,14 @@ class World:
 
     def inbox_row(self, group: str, unique_key: str, digest: bytes | None = None) -> InboxRow:
         """A row that is not yet in the inbox."""
+        return self.inbox_row_of(group, unique_key, self.clock.now_ms(), digest)
+
+    @staticmethod
+    def inbox_row_of(group: str, unique_key: str, applied_at_ms: int, digest: bytes | None = None) -> InboxRow:
+        """A row of a group."""
         return InboxRow(
             group=group, unique_key=unique_key, topic=TOPIC, content_digest=digest, source="consumer",
-            applied_at_ms=self.clock.now_ms(),
+            applied_at_ms=applied_at_ms,
         )  # fmt: skip
 
     def apply(self, group: str, message: StoredMessage) -> None:

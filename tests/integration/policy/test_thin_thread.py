@@ -1,0 +1,265 @@
+"""The thin thread against a broker over TCP: half, lost END, evidence, verdict, repair, proof that it arrived.
+
+Everything but Redis, ledger, outbox and inbox is real; families that differ are all asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from reconciler.brakes import BreakerRules, CircuitBreaker
+from reconciler.candidates import CandidateSelector, SelectionRules
+from reconciler.clock import SystemClock
+from reconciler.contract.content_digest import content_digest
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.evidence import OutboxRow
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.reconcile_round import ReconcileRound
+from reconciler.repair import Repairer, RepairRules
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import PROBE_TOPIC
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.pulling import PullRequest, pull
+from reconciler.rocketmq.routes import MessageQueue, TopicNotFound
+from reconciler.shard_rounds import ShardRounds
+from reconciler.verify import Verifier, VerifyRules
+from tests.polling import eventually
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, FakeInbox, FakeOutbox, World
+
+GROUP = "billing"
+PRODUCERS = "order-service"
+FAMILIES = ["3.2.6", "4.2", "4.4", "4.9", "5.x"]
+
+
+@dataclass(kw_only=True)
+class Thread:
+    """One topic with one group on one broker, and a reconciler without a daemon."""
+
+    instance: ClientInstance
+    broker: EmbeddedBroker
+    plan: TopicPlan
+    ledger: MemoryLedger
+    shards: MemoryShards
+    outbox: FakeOutbox
+    inbox: FakeInbox
+    rounds: ReconcileRound
+    evidence: RemotingBrokerEvidence
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(topic=TOPIC, broker_name=self.broker.settings.broker_name, queue_id=0)
+
+    def lose_end(self, body: bytes = b"order 1", **outbox: Any) -> str:
+        """Half, outbox row, announcement; END never comes."""
+        message = Message(topic=TOPIC, body=body, tags="paid", keys=("order-1",), properties={"trace": "abc"})
+        sent = self.instance.sender(PRODUCERS).send(message, queue=self.queue, is_half=True)
+        digest = content_digest(topic=TOPIC, tags="paid", keys="order-1", properties={"trace": "abc"}, body=body)
+        row = {
+            "unique_key": sent.unique_key, "topic": TOPIC, "producer_group": PRODUCERS, "tag": "paid",
+            "message_keys": "order-1", "business_id": None, "half_broker": sent.broker_name,
+            "half_commit_log_offset": sent.commit_log_offset, "half_queue_offset": sent.queue_offset,
+            "properties": None, "body": None, "content_digest": digest, "state": OutboxState.ANNOUNCED,
+            "created_at_ms": self.instance.clock.now_ms(), "announced_at_ms": None, "settled_at_ms": None,
+        } | outbox  # fmt: skip
+        self.outbox.rows[sent.unique_key] = OutboxRow(**row)
+        shard = self.plan.shards_of(self.plan.subscriptions[0].subscription)[self.plan.shard_of(sent.unique_key)]
+        self.shards._memory(shard).half.add(sent.unique_key)
+        return sent.unique_key
+
+    def consume(self) -> None:
+        """All messages of the topic take effect; the group's offsets are stored."""
+        client, address = self.instance.client, self.broker.address
+        for queue_id in range(4):
+            queue = replace(self.queue, queue_id=queue_id)
+            result = pull(client, address, PullRequest(queue=queue, offset=0, group=GROUP))
+            for record in result.records:
+                row = World.inbox_row_of(GROUP, record.unique_key, self.instance.clock.now_ms())
+                self.inbox.rows.setdefault((GROUP, record.unique_key), row)
+            self.instance.offsets.store(address, queue, GROUP, self.instance.offsets.maximum(address, queue))
+
+    def until(self, unique_key: str, state: RepairState) -> None:
+        """Rounds until the repair is in the state."""
+
+        def reached() -> bool:
+            self.rounds.run(self.plan.subscriptions[0].subscription)
+            return self.state(unique_key) is state
+
+        eventually(reached, within_seconds=20, message=f"{unique_key} {state}")
+
+    def state(self, unique_key: str) -> RepairState | None:
+        rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
+        return next((row.state for row in rows if row.scope == EVERY_GROUP), None)
+
+    def verdicts(self, unique_key: str) -> tuple[Verdict | None, Verdict, CandidateState]:
+        row = self.ledger.candidates.read(self.plan.subscriptions[0].subscription, [unique_key])[unique_key]
+        return row.loss_verdict, row.verdict, row.state
+
+
+def build(broker: EmbeddedBroker, instance: ClientInstance, order: tuple[Rung, ...]) -> Thread:
+    for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
+        Admin(instance.client).create_topic(broker.address, topic, queues=queues)
+        eventually(lambda topic=topic: routed(instance, topic), within_seconds=10)  # type: ignore[misc]
+    clock = SystemClock()
+    ledger, shards, events = MemoryLedger(clock), MemoryShards(clock), Events()
+    outbox, inbox = FakeOutbox(), FakeInbox()
+    subscription = World().subscriptions[0]
+    plan = TopicPlan(
+        environment=ENVIRONMENT,
+        topic=TOPIC,
+        subscriptions=(SubscriptionPlan(subscription=subscription, grace_period_seconds=0.3),),
+        producer_groups=frozenset({PRODUCERS}),
+        shards=2,
+        repair_order=order,
+    )
+    evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=0.05)
+    rounds = ReconcileRound(
+        [plan],
+        shards=ShardRounds(
+            memory=shards, leases=shards, rounds=ledger.rounds, owner="one", lease_seconds=30, events=events
+        ),
+        memory=shards,
+        selector=CandidateSelector(
+            memory=shards, candidates=ledger.candidates, rules=SelectionRules(skew_margin_seconds=0.05)
+        ),
+        verifier=Verifier(
+            brokers=evidence,
+            outbox=outbox,
+            inbox=inbox,
+            repairs=ledger.repairs,
+            rules=VerifyRules(skew_margin_seconds=0.05),
+        ),
+        repairer=Repairer(
+            brokers=evidence,
+            sends=RemotingBrokerRepairs(instance),
+            outbox=outbox,
+            inbox=inbox,
+            repairs=ledger.repairs,
+            hand_overs=ledger.hand_overs,
+            holds=ledger.holds,
+            rules=RepairRules(verify_after_seconds=0.2, held_wait_seconds=0.1),
+            clock=clock,
+            owner="one",
+            events=events,
+        ),
+        breaker=CircuitBreaker(holds=ledger.holds, rules=BreakerRules(), owner="one", events=events),
+        candidates=ledger.candidates,
+        repairs=ledger.repairs,
+        outages=ledger.outages,
+        outbox=outbox,
+        clock=clock,
+        owner="one",
+        events=events,
+    )
+    return Thread(
+        instance=instance, broker=broker, plan=plan, ledger=ledger, shards=shards, outbox=outbox, inbox=inbox,
+        rounds=rounds, evidence=evidence,
+    )  # fmt: skip
+
+
+def routed(instance: ClientInstance, topic: str) -> bool:
+    try:
+        return bool(instance.routes.refresh(topic).readable_queues)
+    except TopicNotFound:
+        return False
+
+
+@pytest.fixture
+def thread(request: pytest.FixtureRequest) -> Iterator[Thread]:
+    family, order = request.param
+    settings = BrokerSettings(check_interval_seconds=60.0, transaction_timeout_seconds=0.2)
+    with EmbeddedBroker(family=family, settings=settings) as broker, ClientInstance(broker.name_servers) as instance:
+        yield build(broker, instance, order)
+
+
+def over(*orders: tuple[Rung, ...], families: list[str] = FAMILIES) -> pytest.MarkDecorator:
+    cases = [(family, order) for family in families for order in orders]
+    return pytest.mark.parametrize("thread", cases, indirect=True, ids=[f"{f}-{o[0]}" for f, o in cases])
+
+
+@over((Rung.END, Rung.REPUBLISH))
+def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
+    key = thread.lose_end()
+    thread.consume()
+    thread.until(key, RepairState.SENT)
+    assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, CandidateState.OPEN)
+    horizon = thread.evidence.horizon(TOPIC)
+    copies = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
+    assert len(copies.records) == 1
+    half = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=None).records[0]
+    # G3: the repaired message equals its half.
+    assert copies.records[0].content_digest == half.content_digest == thread.outbox.rows[key].content_digest
+    thread.consume()
+    thread.until(key, RepairState.DONE)
+    eventually(lambda: settled(thread, key), within_seconds=10)
+    assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
+
+
+@over((Rung.REPUBLISH,))
+def test_republished_message_equals_its_half_and_is_no_half_again(thread: Thread) -> None:
+    key = thread.lose_end(body=b"x" * 9_000)
+    thread.consume()
+    thread.until(key, RepairState.SENT)
+    horizon = thread.evidence.horizon(TOPIC)
+    copies = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
+    assert [copy.content_digest for copy in copies.records] == [thread.outbox.rows[key].content_digest]
+    assert "TRAN_MSG" not in copies.records[0].properties
+    thread.consume()
+    thread.until(key, RepairState.DONE)
+
+
+@over((Rung.END,), families=["4.2", "5.x"])
+def test_a_half_of_another_group_is_never_ended(thread: Thread) -> None:
+    key = thread.lose_end()
+    thread.outbox.rows[key] = replace(thread.outbox.rows[key], producer_group="somebody-else")
+    thread.consume()
+    eventually(lambda: judged(thread, key), within_seconds=20)
+    assert thread.verdicts(key) == (None, Verdict.COLLISION, CandidateState.QUARANTINED)
+    assert thread.state(key) is None
+
+
+@over((Rung.END,), families=["4.2", "4.4", "5.x"])
+def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
+    key = thread.lose_end()
+    thread.consume()
+    thread.until(key, RepairState.SENT)
+    horizon = thread.evidence.horizon(TOPIC)
+    copy = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0).records[0]
+    repairs = RemotingBrokerRepairs(thread.instance)
+    answer = repairs.end_transaction(copy, expected=thread.outbox.rows[key], commit=True)
+    assert answer.outcome == "NOT_SENT"
+    later = thread.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
+    assert len(later.records) == 1
+
+
+@over((Rung.END,), families=["5.x"])
+def test_a_lagging_index_is_unknown_never_a_loss(thread: Thread) -> None:
+    thread.broker.faults.lag_index(3600)
+    key = thread.lose_end()
+    thread.consume()
+    horizon = thread.evidence.horizon(TOPIC)
+    lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=thread.outbox.rows[key])
+    assert lookup.is_unknown
+    assert not horizon.at_ms
+
+
+def judged(thread: Thread, key: str) -> bool:
+    subscription = thread.plan.subscriptions[0].subscription
+    thread.rounds.run(subscription)
+    return key in thread.ledger.candidates.read(subscription, [key])
+
+
+def settled(thread: Thread, key: str) -> bool:
+    thread.rounds.run(thread.plan.subscriptions[0].subscription)
+    return thread.verdicts(key)[2] is CandidateState.SETTLED
