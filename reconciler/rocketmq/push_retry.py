@@ -62,11 +62,14 @@ class RetryRoute:
     def later(self, message: ReceivedMessage) -> bool:
         """CONSUMER_SEND_MSG_BACK, else a copy of our own in the retry topic. False: neither was taken.
 
-        A request without answer may have been executed: then there are two copies, and consumers dedupe.
+        A request without answer may have been executed: then there are two copies, and consumers dedupe. After the
+        last delivery it asks for the dead letters by itself: 3.2.6 counts by the group's configuration only.
         """
+        is_last = message.reconsume_times >= self._max_reconsume_times
         place = _Place(message.stored_topic, message.broker_name, message.commit_log_offset)
         name = message.unique_key or message.offset_message_id
-        return self._hand_back(place, name, message.topic, _DELAY_BY_BROKER) or self._send_copy(message)
+        delay = _DELAY_DEAD_LETTER if is_last else _DELAY_BY_BROKER
+        return self._hand_back(place, name, message.topic, delay) or self._send_copy(message)
 
     def dead_letter(self, message: ReceivedMessage) -> bool:
         """Straight to the dead letters of the group. False: the broker did not take it."""
