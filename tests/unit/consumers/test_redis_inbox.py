@@ -1,0 +1,121 @@
+"""The weaker inbox: what it does promise, and that it says what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import fakeredis
+import pytest
+
+from consumers.effect import SqlInbox
+from consumers.handler import transactional_handler
+from consumers.inbox import Entered
+from consumers.message import ConsumedMessage, business_id
+from consumers.redis_inbox import RedisInbox
+from reconciler.errors import Collision, RedisAway, TransientError
+from tests.unit.consumers.messages import KeptRecorder, message
+
+
+@pytest.fixture
+def client() -> Iterator[fakeredis.FakeRedis]:
+    fake = fakeredis.FakeRedis()
+    yield fake
+    fake.close()
+
+
+class Business:
+    """An effect outside any database."""
+
+    def __init__(self) -> None:
+        self.effects: list[str | None] = []
+        self.fails = False
+        self.then: Callable[[], None] = lambda: None
+
+    def __call__(self, received: ConsumedMessage, connection: object) -> None:
+        assert connection is None
+        if self.fails:
+            raise ValueError
+        self.effects.append(received.unique_key)
+        self.then()
+
+
+def test_it_says_that_it_is_weaker(client: fakeredis.FakeRedis, caplog: pytest.LogCaptureFixture) -> None:
+    inbox = RedisInbox(client, environment="test")
+    assert inbox.is_weaker
+    assert "WEAKER" in caplog.text
+    assert transactional_handler(inbox, group="mail")(Business()).is_weaker
+    assert not SqlInbox(lambda: None).is_weaker
+
+
+def test_a_redelivery_has_no_second_effect_and_is_recorded_again(client: fakeredis.FakeRedis) -> None:
+    business, recorder = Business(), KeptRecorder()
+    inbox = RedisInbox(client, environment="test", keep_seconds=60)
+    wrapped = transactional_handler(inbox, group="mail", recorder=recorder)(business)
+    received = message()
+    assert wrapped.apply(received) is Entered.NEW
+    assert wrapped.apply(received) is Entered.DUPLICATE
+    assert business.effects == [received.unique_key]
+    assert len(recorder.recorded) == 2
+    with pytest.raises(Collision):
+        wrapped.apply(message(received.unique_key, body=b"other"))
+    (key,) = client.keys("*")
+    assert 0 < client.pttl(key) <= 60_000
+
+
+def test_a_failing_handler_is_run_again(client: fakeredis.FakeRedis) -> None:
+    business = Business()
+    wrapped = transactional_handler(RedisInbox(client, environment="test"), group="mail")(business)
+    received = message()
+    business.fails = True
+    with pytest.raises(ValueError):  # noqa: PT011 - the business's own
+        wrapped.apply(received)
+    business.fails = False
+    assert wrapped.apply(received) is Entered.NEW
+
+
+def test_two_keys_with_one_business_id_have_one_effect(client: fakeredis.FakeRedis) -> None:
+    business = Business()
+    inbox = RedisInbox(client, environment="test")
+    wrapped = transactional_handler(inbox, group="mail", dedupe_by=business_id)(business)
+    assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.NEW
+    assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.DUPLICATE_BUSINESS
+    assert len(business.effects) == 1
+
+
+def test_a_second_process_waits_while_the_first_is_inside(client: fakeredis.FakeRedis) -> None:
+    business = Business()
+    wrapped = transactional_handler(RedisInbox(client, environment="test"), group="mail")(business)
+    received = message()
+    seen: list[str] = []
+
+    def again() -> None:
+        business.then = lambda: None
+        with pytest.raises(TransientError, match="another process"):
+            wrapped.apply(received)
+        seen.append("busy")
+
+    business.then = again
+    assert wrapped.apply(received) is Entered.NEW
+    assert seen == ["busy"]
+    assert len(business.effects) == 1
+
+
+def test_groups_and_environments_do_not_meet(client: fakeredis.FakeRedis) -> None:
+    business = Business()
+    received = message()
+    for environment in ("test", "staging"):
+        for group in ("mail", "push"):
+            inbox = RedisInbox(client, environment=environment)
+            assert transactional_handler(inbox, group=group)(business).apply(received) is Entered.NEW
+    assert len(business.effects) == 4
+
+
+def test_without_redis_nothing_is_run() -> None:
+    server = fakeredis.FakeServer()
+    server.connected = False
+    business = Business()
+    with fakeredis.FakeRedis(server=server) as away:
+        wrapped = transactional_handler(RedisInbox(away, environment="test"), group="mail")(business)
+        with pytest.raises(RedisAway):
+            wrapped.apply(message())
+    assert business.effects == []
