@@ -20,8 +20,9 @@ class ConsumeStatus(StrEnum):
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
-#: Gets one to `batch_size` messages of one queue. Anything but CONSUME_SUCCESS, also None or an exception, means
-#: RECONSUME_LATER: a listener that forgets to answer must not lose a message.
+#: Gets one to `batch_size` messages of one queue and one topic (a retry queue holds several topics). Anything but
+#: CONSUME_SUCCESS, also None or an exception, means RECONSUME_LATER: a listener that forgets to answer must not lose
+#: a message.
 MessageListener = Callable[[Sequence[ReceivedMessage]], ConsumeStatus | None]
 
 

@@ -133,6 +133,8 @@ class OrderlyConsumption:
                 lane.waiting.popleft()
             batch: list[ReceivedMessage] = []
             while lane.waiting and len(batch) < self._batch_size and lane.waiting[0][0] == era:
+                if batch and batch[0].topic != lane.waiting[0][1].topic:
+                    break
                 batch.append(lane.waiting.popleft()[1])
             if batch and not queue.is_revoked:
                 return era, batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -45,9 +46,10 @@ class ConcurrentConsumption:
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
         """Hands the messages to the pool in batches; flow control of the queue bounds how many wait there."""
-        size = self._batch_size
-        for start in range(0, len(messages), size):
-            self._submit(queue, messages[start : start + size], era)
+        for _, group in itertools.groupby(messages, key=lambda message: message.topic):
+            of_topic = list(group)
+            for start in range(0, len(of_topic), self._batch_size):
+                self._submit(queue, of_topic[start : start + self._batch_size], era)
 
     def release(self, queue: ProcessQueue) -> None:
         """The queue is lost or the consumer stops: nothing to give up here, results of a revoked queue don't count."""

@@ -10,12 +10,15 @@ import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
+from reconciler.evidence import EndOutcome
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode, dead_letter_topic, retry_topic
+from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode, SystemFlag, dead_letter_topic, retry_topic
+from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.process_queue import CacheLimits
 from reconciler.rocketmq.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, ReceivedMessage
+from reconciler.rocketmq.transaction_producer import LocalTransactionState, TransactionMQProducer
 from tests.integration.rocketmq.conftest import (
     Collector,
     Consumers,
@@ -166,6 +169,67 @@ def test_a_broker_that_refuses_send_backs_gets_a_copy_in_the_retry_topic(
         assert message.properties["colour"] == "red"
     assert first.unique_key == second.unique_key
     eventually(lambda: sum(o or 0 for o in stored_offsets(instance, "G", topic)) == 1, within_seconds=5)
+
+
+def test_a_copy_of_a_committed_transactional_message_does_not_become_a_half(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    producer = TransactionMQProducer("PG", None, instance=instance).start(topic)
+    half = producer.send_half(Message(topic=topic, body=b"paid"))
+    assert producer.end(half, LocalTransactionState.COMMIT).outcome is EndOutcome.DONE
+    halves = len(broker.stored(HALF_TOPIC))
+    broker.faults.busy(RequestCode.CONSUMER_SEND_MSG_BACK, count=-1)
+    got = Collector(lambda m: ConsumeStatus.CONSUME_SUCCESS if m.reconsume_times else ConsumeStatus.RECONSUME_LATER)
+    consumers.start("G", topic, got)
+    eventually(lambda: len(got.messages) == 2, within_seconds=15)
+    assert got.messages[0].properties["TRAN_MSG"] == "true"
+    assert got.messages[1].stored_topic == retry_topic("G")
+    assert {message.unique_key for message in got.messages} == {half.unique_key}
+    assert len(broker.stored(HALF_TOPIC)) == halves
+    producer.shutdown()
+
+
+def test_a_body_that_cannot_be_read_goes_to_the_dead_letters_and_blocks_nothing(
+    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queue = instance.routes.read_queues(topic)[0]
+    fields = {
+        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": str(int(SystemFlag.COMPRESSED)), "g": "1",
+        "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    garbage = Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=b"no zlib stream")
+    assert instance.client.request(broker.address, garbage).code == 0
+    send_to(instance, queue, ["good"])
+    got = Collector()
+    consumers.start("G", topic, got, max_reconsume_times=1)
+    eventually(lambda: got.bodies == ["good"], within_seconds=10)
+    eventually(lambda: len(broker.stored(dead_letter_topic("G"))) == 1, within_seconds=15)
+    eventually(lambda: stored_offsets(instance, "G", topic)[0] == 2, within_seconds=5)
+    assert got.bodies == ["good"]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_batch_never_mixes_topics_also_not_from_the_retry_queue(
+    orderly: bool, broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    other = new_topic(instance, broker.address)
+    retry = retry_topic("G")
+    Admin(instance.client).create_topic(broker.address, retry, queues=1)
+    for number, name in enumerate([topic, other, other, topic]):
+        fields = {
+            "a": "P", "b": retry, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+            "i": f"RETRY_TOPIC\x01{name}\x02", "j": "1", "k": "false", "m": "false",
+        }  # fmt: skip
+        command = Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=str(number).encode())
+        assert instance.client.request(broker.address, command).code == 0
+    batches: list[list[str]] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        batches.append([message.topic for message in messages])
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    consumers.start("G", topic, listener, batch_size=10, threads=1, orderly=orderly)
+    eventually(lambda: batches == [[topic], [other, other], [topic]], within_seconds=10)
 
 
 def test_a_message_that_nobody_takes_back_comes_again_here_and_holds_the_commit(
