@@ -60,6 +60,7 @@ class Play:
             self._load()
             self._await_consumers(broker)
             self._mark()
+            self._await_verdicts()
             if self._job.repair_order:
                 self._repair()
             self._release_lagging(broker)
@@ -117,6 +118,19 @@ class Play:
 
     def _mark(self) -> None:
         set_mark(self._files.truth, LOAD_ENDED, self._clock.now_ms())
+
+    def _await_verdicts(self) -> None:
+        task = self._act("losses found", self._job.lose)
+
+        def found() -> bool:
+            self._tend_consumers()
+            self._children.require_alive()
+            sql = "SELECT count(DISTINCT unique_key) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
+            number = self._ledger(sql)
+            self._progress.update(task, completed=number)
+            return number >= self._job.lose
+
+        self._wait(found, "every loss is found")
 
     def _repair(self) -> None:
         task = self._act("lost messages repaired", self._job.lose)
@@ -223,9 +237,11 @@ class Play:
     def _no_repair_open(self) -> bool:
         self._tend_consumers()
         self._children.require_alive()
+        return self._ledger("SELECT count(*) FROM reconciler_repair WHERE state NOT IN ('DONE', 'FAILED')") == 0
+
+    def _ledger(self, sql: str) -> int:
         with closing(connect(self._files.ledger)) as db:
-            sql = "SELECT count(*) FROM reconciler_repair WHERE state NOT IN ('DONE', 'FAILED')"
-            return int(db.execute(sql).fetchone()[0]) == 0
+            return int(db.execute(sql).fetchone()[0])
 
     def _act(self, title: str, total: int) -> TaskID:
         if not sys.stderr.isatty():
