@@ -119,10 +119,7 @@ def test_a_missing_table_or_column_names_the_upgrade(engine: sa.Engine) -> None:
 
 
 def test_a_bug_in_a_statement_is_not_taken_for_a_database_that_is_away(engine: sa.Engine) -> None:
-    if engine.dialect.name == "mysql":
-        pattern = "error in your SQL syntax"
-    else:
-        pattern = "syntax error"
+    pattern = "error in your SQL syntax" if engine.dialect.name == "mysql" else "syntax error"
     with pytest.raises(sa.exc.DBAPIError, match=pattern), reading(engine) as connection:
         connection.exec_driver_sql("SELECT FROM WHERE")
 

@@ -1,0 +1,140 @@
+"""Outbox rows as evidence: FOUND, ABSENT only if everybody answered, else UNKNOWN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from producers import ReadOutbox, SqlOutboxReader
+from producers.outbox_reader import KEYS_MAX
+from reconciler.contract.content_digest import digest_of_message
+from reconciler.contract.tables import OutboxState
+from reconciler.evidence import Presence
+from tests.unit.producers.world import GROUP, TOPIC, World, message, new_key
+
+
+def reader_of(*urls: str | None, topic: str = TOPIC) -> SqlOutboxReader:
+    return SqlOutboxReader(
+        ReadOutbox(producer_group=f"group-{number}", topics=frozenset({topic}), url=url)
+        for number, url in enumerate(urls)
+    )
+
+
+def test_a_committed_row_comes_back_as_it_was_recorded(world: World) -> None:
+    producer = world.producer(keep_bodies=True)
+    with producer.transaction(message(properties={"currency": "€"})) as tx, world.engine.begin() as connection:
+        tx.record(connection)
+    reader = reader_of(world.url)
+    lookup = reader.read(TOPIC, [tx.unique_key])[tx.unique_key]
+    (row,) = lookup.records
+    assert lookup.presence is Presence.FOUND
+    assert row.is_committed
+    assert (row.producer_group, row.state, row.tag, row.message_keys) == (
+        GROUP,
+        OutboxState.ANNOUNCED,
+        "paid",
+        "o-1 c-7",
+    )
+    assert (row.half_broker, row.half_commit_log_offset, row.half_queue_offset) == ("broker-a", 4_000_000_000_000, 7)
+    assert row.body == b"one order"
+    assert row.properties == {"currency": "€", "BUSINESS_ID": tx.business_id}
+    (half,) = world.halves.sent
+    stored = half.wire_properties(tx.unique_key)
+    assert row.content_digest == digest_of_message(
+        topic=TOPIC, unique_key=tx.unique_key, properties=stored, body=half.body
+    ), "the digest that a look-up computes from the broker's record is the recorded one"
+    reader.close()
+
+
+def test_a_tombstone_is_found_and_not_committed(world: World) -> None:
+    key = new_key()
+    world.insert_row(key, state="ROLLED_BACK")
+    reader = reader_of(world.url)
+    lookup = reader.read(TOPIC, [key])[key]
+    assert lookup.is_found
+    assert not lookup.records[0].is_committed
+    reader.close()
+
+
+def test_absent_needs_an_answer_of_every_outbox(world: World, tmp_path: Path) -> None:
+    present, missing = new_key(), new_key()
+    world.insert_row(present)
+    reader = reader_of(world.url, f"sqlite:///{tmp_path}/gone.db")
+    found = reader.read(TOPIC, [present, missing])
+    assert found[present].is_found
+    assert found[missing].is_unknown
+    assert "gone.db" in found[missing].reason
+    reader.close()
+    alone = reader_of(world.url)
+    assert alone.read(TOPIC, [missing])[missing].is_absent
+    alone.close()
+
+
+def test_a_group_without_an_outbox_can_never_say_absent(world: World) -> None:
+    reader = reader_of(world.url, None)
+    key = new_key()
+    assert reader.read(TOPIC, [key])[key].is_unknown
+    assert reader.is_configured(TOPIC)
+    reader.close()
+    weaker = reader_of(None)
+    assert not weaker.is_configured(TOPIC)
+    assert weaker.read(TOPIC, [key])[key].is_unknown
+
+
+def test_a_topic_that_nobody_sends_is_unknown_not_absent(world: World) -> None:
+    reader = reader_of(world.url, topic="OTHER")
+    key = new_key()
+    assert reader.read(TOPIC, [key])[key].is_unknown
+    assert not reader.is_configured(TOPIC)
+    reader.close()
+
+
+def test_a_row_of_another_topic_is_no_evidence(world: World) -> None:
+    key = new_key()
+    world.insert_row(key, topic="REFUNDS")
+    reader = reader_of(world.url)
+    assert reader.read(TOPIC, [key])[key].is_absent
+    reader.close()
+
+
+def test_more_keys_than_one_statement_takes(world: World) -> None:
+    keys = [new_key() for _ in range(KEYS_MAX * 2 + 1)]
+    for key in keys[::100]:
+        world.insert_row(key)
+    reader = reader_of(world.url)
+    found = reader.read(TOPIC, [*keys, keys[0]])
+    assert set(found) == set(keys)
+    assert [key for key in keys if found[key].is_found] == keys[::100]
+    reader.close()
+
+
+def test_two_groups_in_one_database_are_one_witness(world: World) -> None:
+    reader = reader_of(world.url, world.url)
+    key = new_key()
+    world.insert_row(key)
+    lookup = reader.read(TOPIC, [key])[key]
+    assert len(lookup.records) == 1
+    assert [answer.witness for answer in lookup.answers] == ["outbox of group-0, group-1"]
+    reader.close()
+
+
+def test_a_missing_table_is_unknown_and_named(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/empty.db")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE unrelated (x INTEGER)")
+    engine.dispose()
+    reader = reader_of(f"sqlite:///{tmp_path}/empty.db")
+    key = new_key()
+    lookup = reader.read(TOPIC, [key])[key]
+    assert lookup.is_unknown
+    assert "run reconciler db upgrade" in lookup.reason
+    reader.close()
+
+
+@pytest.mark.parametrize("keys", [[], ["A" * 32]])
+def test_reading_changes_nothing(world: World, keys: list[str]) -> None:
+    reader = reader_of(world.url)
+    assert set(reader.read(TOPIC, keys)) == set(keys)
+    reader.close()

@@ -1,0 +1,145 @@
+"""Settings and messages that cannot be safe are refused before anything is sent."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from producers import SqlOutbox, TransactionalProducer, open_producer
+from producers.announcer import AnnouncementRoute, Announcer
+from reconciler.errors import ConfigurationError, InvalidValue, UsageError
+from tests.unit.producers.world import MemoryAnnouncements, MemoryHalves, World, message
+
+
+def make(world: World, **changes: object) -> TransactionalProducer:
+    values: dict[str, object] = {
+        "group": "g",
+        "halves": world.halves,
+        "announcer": Announcer(MemoryAnnouncements(), AnnouncementRoute(environment="test")),
+        "outbox": None,
+    }
+    return TransactionalProducer(**{**values, **changes})  # type: ignore[arg-type]  # names are the parameters'
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({}, "without_outbox=True"),
+        ({"without_outbox": True, "completion": "check"}, "needs an outbox"),
+        ({"without_outbox": True, "keep_bodies": True}, "keep_bodies"),
+        ({"without_outbox": True, "completion": "never"}, "completion"),
+        ({"without_outbox": True, "local_transaction_timeout_seconds": 0}, "local_transaction_timeout_seconds"),
+    ],
+)
+def test_settings_that_contradict_each_other(world: World, changes: dict[str, object], part: str) -> None:
+    with pytest.raises(ConfigurationError, match=part):
+        make(world, **changes)
+
+
+def test_an_outbox_and_without_outbox_contradict(world: World) -> None:
+    outbox = SqlOutbox(world.url)
+    with pytest.raises(ConfigurationError, match="contradicts"):
+        make(world, outbox=outbox, without_outbox=True)
+    outbox.close()
+
+
+def test_the_weaker_mode_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "producers"), make(world, without_outbox=True) as producer:
+        assert producer.is_weaker
+    assert "weaker mode" in caplog.text
+    assert not world.halves.is_running
+
+
+@pytest.mark.parametrize("asks_back", [True, False, None])
+def test_completion_by_check_back_needs_brokers_that_ask_back(
+    world: World, asks_back: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.halves.asks_back = asks_back
+    if asks_back is False:
+        with pytest.raises(ConfigurationError, match="never ask back"):
+            world.producer(completion="check")
+        assert not world.halves.is_running
+        return
+    world.producer(completion="check")
+    assert ("no broker told its version" in caplog.text) == (asks_back is None)
+
+
+def test_a_delay_level_is_refused_before_anything_is_sent(world: World) -> None:
+    with pytest.raises(InvalidValue, match="cannot be delayed"):
+        world.producer().transaction(message(delay_level=3))
+    assert world.halves.sent == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "business_id", "field"),
+    [
+        ({}, "x" * 161, "business_id"),
+        ({}, " padded", "business_id"),
+        ({}, "a\x01b", "properties"),
+        ({}, "a\0b", "business_id"),
+        ({"tags": "t" * 161}, None, "tags"),
+        ({"keys": ("a\0b",)}, None, "keys"),
+        ({"properties": {"BUSINESS_ID": "one"}}, "two", "business_id"),
+    ],
+)
+def test_what_the_outbox_could_not_keep_is_refused_before_anything_is_sent(
+    world: World, changes: dict[str, object], business_id: str | None, field: str
+) -> None:
+    with pytest.raises(InvalidValue, match=field):
+        world.producer().transaction(message(**changes), business_id=business_id)
+    assert world.halves.sent == []
+
+
+def test_the_business_id_is_given_or_found_or_made(world: World) -> None:
+    producer = world.producer()
+    assert producer.transaction(message(), business_id="order-1").business_id == "order-1"
+    assert producer.transaction(message(properties={"BUSINESS_ID": "order-2"})).business_id == "order-2"
+    made = {producer.transaction(message()).business_id for _ in range(100)}
+    assert len(made) == 100
+
+
+def test_a_producer_that_is_not_started_sends_nothing(world: World) -> None:
+    with pytest.raises(UsageError, match="not started"):
+        make(world, without_outbox=True).transaction(message())
+
+
+def test_a_block_is_entered_once(world: World) -> None:
+    producer = world.producer(without_outbox=True)
+    with producer.transaction(message()) as tx:
+        pass
+    with pytest.raises(UsageError, match="one block"), tx:
+        pytest.fail("entered twice")
+
+
+def test_a_half_under_another_key_is_a_bug_that_is_named(world: World) -> None:
+    producer = world.producer()
+    tx = producer.transaction(message())
+    other = MemoryHalves().send_half(message(unique_key="AB" * 16))
+    with pytest.raises(Exception, match="instead of"):
+        tx.attach(other)
+
+
+def test_open_producer_needs_one_way_to_the_brokers() -> None:
+    with pytest.raises(UsageError, match="name_servers or instance"):
+        open_producer(group="g", environment="test", without_outbox=True)
+
+
+def test_open_producer_refuses_two_environments() -> None:
+    with pytest.raises(ConfigurationError, match="staging"):
+        open_producer(
+            group="g",
+            environment="production",
+            name_servers="127.0.0.1:1",
+            without_outbox=True,
+            announcements=AnnouncementRoute(environment="staging"),
+        )
+
+
+def test_the_plug_in_loads_nothing_heavy() -> None:
+    heavy = ("apscheduler", "alembic", "pydantic", "typer", "rich", "structlog", "pyspark", "reconciler.settings")
+    code = f"import sys, producers; print([name for name in {heavy!r} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout.strip() == "[]"

@@ -1,0 +1,310 @@
+"""The sweeper: what producers could not announce is announced, and only inboxes retire a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from producers import NotCommitted, OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweptSubscription
+from producers.announcer import AnnouncementRoute, Announcer
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import BrokerUnavailable, DatabaseAway
+from reconciler.evidence import InboxRow, Lookup, Presence
+from reconciler.sql.engines import database_now_ms, reading
+from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
+
+BILLING = Subscription(environment="test", topic=TOPIC, group="billing")
+SHIPPING = Subscription(environment="test", topic=TOPIC, group="shipping")
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class MemoryInboxes:
+    """The port InboxEvidence in memory."""
+
+    applied: dict[Subscription, set[str]] = field(default_factory=dict)
+    away: set[Subscription] = field(default_factory=set)
+    unconfigured: set[Subscription] = field(default_factory=set)
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        if subscription in self.away:
+            return {key: Lookup.unknown("inbox", "away") for key in unique_keys}
+        applied = self.applied.get(subscription, set())
+        return {key: Lookup(presence=Presence.FOUND if key in applied else Presence.ABSENT) for key in unique_keys}
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        raise NotImplementedError
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        return subscription not in self.unconfigured
+
+
+@dataclass
+class Sweeping:
+    """A sweeper over the world's database."""
+
+    world: World
+    announcements: MemoryAnnouncements = field(default_factory=MemoryAnnouncements)
+    inboxes: MemoryInboxes = field(default_factory=MemoryInboxes)
+    subscriptions: Sequence[SweptSubscription] = (SweptSubscription(subscription=BILLING),)
+    policy: SweepPolicy = field(default_factory=SweepPolicy)
+
+    def sweeper(self) -> Sweeper:
+        return Sweeper(
+            [OutboxSource(producer_group=GROUP, outbox=SqlOutbox(self.world.url))],
+            announcer=Announcer(self.announcements, AnnouncementRoute(environment="test", queues=4)),
+            subscriptions=self.subscriptions,
+            inboxes=self.inboxes,
+            policy=self.policy,
+        )
+
+    def now_ms(self) -> int:
+        with reading(self.world.engine) as connection:
+            return database_now_ms(connection)
+
+    def announced(self, *, hours_ago: float, created_hours_ago: float | None = None, **values: object) -> str:
+        """A row announced that long ago."""
+        key = new_key()
+        at_ms = self.now_ms() - int(hours_ago * HOUR_MS)
+        created_ms = at_ms if created_hours_ago is None else self.now_ms() - int(created_hours_ago * HOUR_MS)
+        self.world.insert_row(key, state="ANNOUNCED", created_at_ms=created_ms, announced_at_ms=at_ms, **values)
+        return key
+
+
+def test_a_crash_before_the_announcement_is_made_good(world: World) -> None:
+    """The producer dies right after its commit: nothing was announced, nothing is left in memory."""
+    sweeping = Sweeping(world, policy=SweepPolicy(sweep_after_seconds=0))
+    producer = world.producer()
+    tx = producer.transaction(message()).__enter__()
+    with world.engine.begin() as connection:
+        tx.record(connection)
+    # no end of block: the process is gone
+    report = sweeping.sweeper().sweep_once()
+    assert report.announced == 1
+    assert sweeping.announcements.keys == [tx.unique_key]
+    assert world.state(tx.unique_key) == "ANNOUNCED"
+
+
+def test_a_young_row_is_left_to_its_producer(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = new_key()
+    world.insert_row(key, created_at_ms=sweeping.now_ms() - 50_000)
+    assert sweeping.sweeper().sweep_once().announced == 0
+    world.insert_row(new_key(), created_at_ms=sweeping.now_ms() - 61_000)
+    assert sweeping.sweeper().sweep_once().announced == 1
+    assert world.state(key) == "NEW"
+
+
+def test_tombstones_are_never_announced(world: World) -> None:
+    sweeping = Sweeping(world)
+    world.insert_row(new_key(), state="ROLLED_BACK")
+    assert sweeping.sweeper().sweep_once().announced == 0
+
+
+def test_an_announcement_that_fails_leaves_the_row_new_and_says_so(world: World) -> None:
+    sweeping = Sweeping(world)
+    sweeping.announcements.failure = BrokerUnavailable("connection refused")
+    key = new_key()
+    world.insert_row(key)
+    report = sweeping.sweeper().sweep_once()
+    assert (report.announced, report.failed_sources) == (0, 1)
+    assert "connection refused" in report.problems[0]
+    assert world.state(key) == "NEW"
+    sweeping.announcements.failure = None
+    assert sweeping.sweeper().sweep_once().announced == 1
+
+
+def test_many_rows_are_announced_page_by_page_in_few_messages(world: World) -> None:
+    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=10))
+    keys = [new_key() for _ in range(35)]
+    for key in keys:
+        world.insert_row(key)
+    assert sweeping.sweeper().sweep_once().announced == 35
+    assert sorted(sweeping.announcements.keys) == sorted(keys)
+    assert len(sweeping.announcements.sent) <= 4 * 4
+
+
+def test_a_row_is_settled_only_when_every_group_has_it(world: World) -> None:
+    sweeping = Sweeping(
+        world, subscriptions=[SweptSubscription(subscription=BILLING), SweptSubscription(subscription=SHIPPING)]
+    )
+    both, one, none = (sweeping.announced(hours_ago=2) for _ in range(3))
+    sweeping.inboxes.applied = {BILLING: {both, one}, SHIPPING: {both}}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.unsettled, report.announced_again) == (1, 2, 0)
+    assert [world.state(key) for key in (both, one, none)] == ["SETTLED", "ANNOUNCED", "ANNOUNCED"]
+    assert world.row(both).settled_at_ms is not None
+
+
+def test_a_row_is_not_looked_up_before_its_time(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = sweeping.announced(hours_ago=0.5)
+    sweeping.inboxes.applied = {BILLING: {key}}
+    assert sweeping.sweeper().sweep_once().settled == 0
+
+
+def test_a_group_that_filters_the_tag_away_is_not_waited_for(world: World) -> None:
+    sweeping = Sweeping(
+        world,
+        subscriptions=[
+            SweptSubscription(subscription=BILLING, tags=frozenset({"paid"})),
+            SweptSubscription(subscription=SHIPPING, tags=frozenset({"shipped", "returned"})),
+        ],
+    )
+    paid = sweeping.announced(hours_ago=2, tag="paid")
+    shipped = sweeping.announced(hours_ago=2, tag="shipped")
+    untagged = sweeping.announced(hours_ago=2, tag=None)
+    sweeping.inboxes.applied = {BILLING: {paid}}
+    sweeping.sweeper().sweep_once()
+    assert [world.state(key) for key in (paid, shipped, untagged)] == ["SETTLED", "ANNOUNCED", "SETTLED"]
+
+
+def test_an_inbox_that_is_away_settles_nothing(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = sweeping.announced(hours_ago=2)
+    sweeping.inboxes.away = {BILLING}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.unsettled) == (0, 1)
+    assert world.state(key) == "ANNOUNCED"
+
+
+def test_an_announcement_lost_by_its_broker_is_repeated(world: World) -> None:
+    sweeping = Sweeping(world)
+    recent, old = sweeping.announced(hours_ago=5), sweeping.announced(hours_ago=7)
+    report = sweeping.sweeper().sweep_once()
+    assert report.announced_again == 1
+    assert sweeping.announcements.keys == [old]
+    assert world.row(old).announced_at_ms > world.row(recent).announced_at_ms
+    assert sweeping.sweeper().sweep_once().announced_again == 0, "not before its time has passed again"
+
+
+def test_what_nothing_can_prove_is_announced_twice_and_then_left_alone(world: World) -> None:
+    sweeping = Sweeping(world)
+    once = sweeping.announced(hours_ago=7)
+    twice = sweeping.announced(hours_ago=7, created_hours_ago=14)
+    sweeping.inboxes.unconfigured = {BILLING}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.unprovable, report.announced_again) == (0, 2, 1)
+    assert sweeping.announcements.keys == [once]
+    assert world.state(twice) == "ANNOUNCED"
+
+
+def test_a_topic_without_any_group_is_not_settled_by_nobody(world: World) -> None:
+    sweeping = Sweeping(world, subscriptions=[])
+    key = sweeping.announced(hours_ago=2)
+    assert sweeping.sweeper().sweep_once().unprovable == 1
+    assert world.state(key) == "ANNOUNCED"
+
+
+def test_unsettled_rows_do_not_hide_the_rows_behind_them(world: World) -> None:
+    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=5, pages_maximum=1))
+    stuck = [sweeping.announced(hours_ago=3) for _ in range(12)]
+    behind = sweeping.announced(hours_ago=2)
+    sweeping.inboxes.applied = {BILLING: {behind}}
+    sweeper = sweeping.sweeper()
+    reports = [sweeper.sweep_once() for _ in range(3)]
+    assert sum(report.settled for report in reports) == 1
+    assert world.state(behind) == "SETTLED"
+    assert {world.state(key) for key in stuck} == {"ANNOUNCED"}
+    assert sweeper.sweep_once().unsettled == 5, "and then it begins anew"
+
+
+def test_two_sweepers_at_once_lose_nothing_and_settle_nothing_twice(world: World) -> None:
+    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=20))
+    fresh = [new_key() for _ in range(100)]
+    for key in fresh:
+        world.insert_row(key)
+    old = [sweeping.announced(hours_ago=2) for _ in range(100)]
+    sweeping.inboxes.applied = {BILLING: set(old)}
+    with ThreadPoolExecutor(2) as two:
+        reports = list(two.map(lambda sweeper: sweeper.sweep_once(), [sweeping.sweeper(), sweeping.sweeper()]))
+    assert set(sweeping.announcements.keys) == set(fresh)
+    assert {world.state(key) for key in fresh} == {"ANNOUNCED"}
+    assert {world.state(key) for key in old} == {"SETTLED"}
+    assert all(report.problems == () for report in reports)
+
+
+def test_a_stale_announcement_does_not_bring_a_settled_row_back(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = sweeping.announced(hours_ago=2)
+    outbox = SqlOutbox(world.url)
+    assert outbox.mark_settled([key]) == 1
+    assert outbox.mark_announced([key]) == 0
+    assert world.state(key) == "SETTLED"
+    assert outbox.mark_settled([key]) == 0
+    outbox.close()
+
+
+def test_a_tombstone_cannot_be_announced_or_settled(world: World) -> None:
+    key = new_key()
+    world.insert_row(key, state="ROLLED_BACK")
+    outbox = SqlOutbox(world.url)
+    assert (outbox.mark_announced([key]), outbox.mark_settled([key])) == (0, 0)
+    outbox.close()
+
+
+def test_one_database_that_is_away_does_not_stop_the_others(world: World, tmp_path: Path) -> None:
+    sweeping = Sweeping(world)
+    (tmp_path / "broken.db").write_bytes(b"no database" * 1_000)
+    key = new_key()
+    world.insert_row(key)
+    sweeper = Sweeper(
+        [
+            OutboxSource(producer_group="other", outbox=SqlOutbox(f"sqlite:///{tmp_path}/broken.db")),
+            OutboxSource(producer_group=GROUP, outbox=SqlOutbox(world.url)),
+        ],
+        announcer=Announcer(sweeping.announcements, AnnouncementRoute(environment="test", queues=4)),
+        subscriptions=sweeping.subscriptions,
+        inboxes=sweeping.inboxes,
+    )
+    report = sweeper.sweep_once()
+    assert (report.announced, report.failed_sources) == (1, 1)
+    assert "not a database" in report.problems[0]
+
+
+def test_a_stop_ends_the_sweep_between_two_pages(world: World) -> None:
+    sweeping = Sweeping(world, policy=SweepPolicy(page_rows=1))
+    for _ in range(3):
+        world.insert_row(new_key())
+    stops = iter([False, True, True, True])
+    sweeper = sweeping.sweeper()
+    sweeper._is_stopping = lambda: next(stops)
+    assert sweeper.sweep_once().announced == 1
+
+
+def test_rows_of_another_producer_group_are_left_alone(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = new_key()
+    world.insert_row(key, producer_group="somebody-else")
+    assert sweeping.sweeper().sweep_once().announced == 0
+    assert world.state(key) == "NEW"
+
+
+def test_a_rolled_back_block_leaves_nothing_for_the_sweeper(world: World) -> None:
+    sweeping = Sweeping(world, policy=SweepPolicy(sweep_after_seconds=0))
+    try:
+        with world.producer().transaction(message()) as tx, world.engine.connect() as connection:
+            tx.record(connection)
+    except NotCommitted:
+        pass
+    assert sweeping.sweeper().sweep_once().announced == 0
+
+
+def test_a_failing_mark_is_reported_and_the_row_is_announced_again(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = new_key()
+    world.insert_row(key)
+
+    class CannotMark(SqlOutbox):
+        def mark_announced(self, unique_keys: Sequence[str]) -> int:
+            raise DatabaseAway("gone between sending and marking")
+
+    sweeper = sweeping.sweeper()
+    sweeper._sources = (OutboxSource(producer_group=GROUP, outbox=CannotMark(world.url)),)
+    assert sweeper.sweep_once().failed_sources == 1
+    assert sweeping.sweeper().sweep_once().announced == 1
+    assert sweeping.announcements.keys == [key, key]
