@@ -190,7 +190,7 @@ class Broker:
             return self.unsupported(request)
         try:
             return handler(self, connection, request)
-        except MalformedInput as error:
+        except (MalformedInput, UnicodeError) as error:
             return Reply(ResponseCode.SYSTEM_ERROR, str(error))
         except Exception as error:  # a real broker too answers code 1 with the exception's text
             logger.exception("request %d of %s", request.code, connection.peer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.embedded.consumers import parse_subscription
 from reconciler.embedded.index import MAX_RESULTS
+from reconciler.embedded.queues import ConsumeQueue
 from reconciler.embedded.reply import Reply, boolean, integer, text
 from reconciler.rocketmq.codes import ResponseCode
 from reconciler.rocketmq.frame import Command
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _UNIQUE_KEY_RESULTS = 32  # MessageStoreConfig.defaultQueryMaxNum
 _LONG_MAX = 2**63 - 1
+_MOST_ENTRIES = 10_000  # of a consume queue in one answer
 
 
 def query_message(broker: Broker, _connection: Connection, request: Command) -> Reply:
@@ -58,7 +60,7 @@ def query_consumer_offset(broker: Broker, _connection: Connection, request: Comm
     offset = broker.state.offset_of(group, topic, queue_id)
     if offset is None:
         refuses_zero = request.fields.get("setZeroIfNotFound") == "false" and broker.family.checks_offset_commits
-        if refuses_zero or broker.store.queues.queue(topic, queue_id).min_offset > 0:
+        if refuses_zero or _queue(broker, request).min_offset > 0:
             remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
             return Reply(ResponseCode.QUERY_NOT_FOUND, remark)
         offset = 0
@@ -78,15 +80,21 @@ def update_consumer_offset(broker: Broker, _connection: Connection, request: Com
 
 
 # -- queue offsets -----------------------------------------------------------------------------------
+def _queue(broker: Broker, request: Command) -> ConsumeQueue:
+    """The queue in question; an empty one, which nobody keeps, if nothing was ever stored in it."""
+    found = broker.store.queues.find(text(request, "topic"), integer(request, "queueId"))
+    return found if found is not None else ConsumeQueue()
+
+
 def max_offset(broker: Broker, _connection: Connection, request: Command) -> Reply:
     """GET_MAX_OFFSET."""
-    queue = broker.store.queues.queue(text(request, "topic"), integer(request, "queueId"))
+    queue = _queue(broker, request)
     return Reply(fields={"offset": str(queue.max_offset)})
 
 
 def min_offset(broker: Broker, _connection: Connection, request: Command) -> Reply:
     """GET_MIN_OFFSET."""
-    queue = broker.store.queues.queue(text(request, "topic"), integer(request, "queueId"))
+    queue = _queue(broker, request)
     return Reply(fields={"offset": str(queue.min_offset)})
 
 
@@ -95,7 +103,7 @@ def offset_by_time(broker: Broker, _connection: Connection, request: Command) ->
 
     boundaryType UPPER (5.x): the last message at or before the time.
     """
-    queue = broker.store.queues.queue(text(request, "topic"), integer(request, "queueId"))
+    queue = _queue(broker, request)
     timestamp_ms = integer(request, "timestamp")
     modern = broker.family.checks_offset_commits
     if modern and request.fields.get("boundaryType", "").upper() == "UPPER":
@@ -108,7 +116,7 @@ def offset_by_time(broker: Broker, _connection: Connection, request: Command) ->
 
 def earliest_store_time(broker: Broker, _connection: Connection, request: Command) -> Reply:
     """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
-    queue = broker.store.queues.queue(text(request, "topic"), integer(request, "queueId"))
+    queue = _queue(broker, request)
     entry = queue.entry(queue.min_offset)
     timestamp = broker.store.store_time(entry[0]) if entry is not None else -1
     return Reply(fields={"timestamp": str(timestamp)})
@@ -129,7 +137,8 @@ def query_consume_queue(broker: Broker, _connection: Connection, request: Comman
     subscription = subscription or parse_subscription(topic, "*", "TAG", 0)
     entries = []
     start = integer(request, "index")
-    for offset in range(max(start, queue.min_offset), min(start + integer(request, "count"), queue.max_offset)):
+    count = min(integer(request, "count"), _MOST_ENTRIES)
+    for offset in range(max(start, queue.min_offset), min(start + count, queue.max_offset)):
         entry = queue.entry(offset)
         if entry is not None:
             entries.append(

@@ -72,16 +72,19 @@ class _Header:
     def text(self, name: str, default: str = "") -> str:
         return self._fields.get(self._names[name]) or default
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None, *, limit: int = 2**31) -> int:
         value = self._fields.get(self._names[name])
         if value is None:
             if default is None:
                 raise BadField(f"the custom field <{self._names[name]}> is null")
             return default
         try:
-            return int(value)
-        except ValueError as error:
-            raise BadField(f'java.lang.NumberFormatException: For input string: "{value}"') from error
+            number = int(value)
+        except ValueError:
+            number = limit
+        if not -limit <= number < limit:
+            raise BadField(f'java.lang.NumberFormatException: For input string: "{value}"')
+        return number
 
     @property
     def is_batch(self) -> bool:
@@ -151,7 +154,7 @@ def _message(
         topic=header.text("topic"),
         queue_id=queue_id,
         body=body,
-        born_timestamp_ms=header.integer("bornTimestamp", 0),
+        born_timestamp_ms=header.integer("bornTimestamp", 0, limit=2**63),
         born_host=connection.born_host,
         properties_text=properties,
         flag=flag,
@@ -258,7 +261,8 @@ def _split(body: bytes) -> list[tuple[bytes, str, int]]:
             (properties_length,) = struct.unpack_from(">H", body, start + length)
             properties_start = start + length + 2
             properties_end = properties_start + properties_length
-            if length < 0 or properties_end != position + size or properties_end > len(body):
+            fits = properties_end == position + size <= len(body)
+            if length < 0 or not fits or properties_length > MAX_PROPERTIES_BYTES:
                 raise BadField("the batch body is malformed")
             properties = body[properties_start:properties_end].decode()
             parts.append((body[start : start + length], properties, flag))

@@ -13,7 +13,7 @@ from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.frame import Serialization
 from tests.polling import eventually
-from tests.unit.embedded.raw_client import HALF_TOPIC, TOPIC, RawClient, body_of, end_fields
+from tests.unit.embedded.raw_client import HALF_TOPIC, TOPIC, RawClient, body_of, end_fields, send_fields
 
 ALL = list(FAMILIES)
 
@@ -23,7 +23,7 @@ ALL = list(FAMILIES)
 )
 def test_unknown_requests_are_answered_from_4_9_on(family: str, answered: bool) -> None:
     with EmbeddedBroker(family=family) as broker, RawClient(broker.address) as client:
-        reply = client.answer(client.send(9999, {}), 5 if answered else 0.2)
+        reply = client.answer(client.send(9999, {}), 5 if answered else 0.1)
         assert (reply is not None) is answered
         assert reply is None or reply.code == 3
         assert client.send_message().code == 0
@@ -63,7 +63,7 @@ def test_end_unknown_is_never_answered(family: str) -> None:
     with EmbeddedBroker(family=family) as broker, RawClient(broker.address) as client:
         half = client.send_half(UNIQ_KEY="K1")
         fields = {name: str(value) for name, value in end_fields(half, 0).items()}
-        assert client.answer(client.send(37, fields), 0.2) is None
+        assert client.answer(client.send(37, fields), 0.1) is None
         assert client.end(half).code == 0
 
 
@@ -239,3 +239,6 @@ def test_malformed_fields_and_bodies_get_an_error() -> None:
         assert client.call(34, b'{"clientID":1,"producerDataSet":7,"consumerDataSet":[3]}').code == 0
         assert client.call(41, b'{"mqSet":[{"queueId":"x"}]}').code == 1
         assert client.call(323, topic=TOPIC, msgId="zz").code == 1
+        assert client.call(310, b"x", **send_fields(TOPIC, 0, 0, {}) | {"f": 2**31}).code == 1
+        assert client.call(310, b"x", **send_fields(TOPIC, 0, 0, {"KEYS": "\ud800"})).code == 1
+        assert broker.stored(TOPIC) == []

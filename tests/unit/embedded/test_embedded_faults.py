@@ -14,7 +14,7 @@ from reconciler.errors import InvalidValue
 from tests.polling import eventually
 from tests.unit.embedded.raw_client import TOPIC, RawClient, end_fields
 
-SHORT_SECONDS = 0.2
+SHORT_SECONDS = 0.1
 
 
 @pytest.fixture
