@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import redis
@@ -72,8 +73,10 @@ def require_safe(findings: Sequence[RedisFinding]) -> None:
 
 def _check_node(client: redis.Redis, environment: str, *, accept_unverified: bool) -> Iterator[RedisFinding]:
     client.ping()
-    info = _ask(lambda: client.info("all")) or {}
-    settings = _ask(lambda: client.config_get("*max*memory*", "lazyfree-lazy-server-del", "appendonly", "save")) or {}
+    info = _ask(client, lambda: client.info("all"))
+    settings: dict[str, Any] = {}
+    for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # 6.2 takes one name a command
+        settings |= _ask(client, partial(client.config_get, name))
     unverified = Severity.ADVICE if accept_unverified else Severity.REFUSED
     yield _role(client, unverified)
     yield _version(info, unverified)
@@ -90,19 +93,26 @@ def _check_node(client: redis.Redis, environment: str, *, accept_unverified: boo
     yield _permissions(client, environment)
 
 
-def _ask(question: Callable[[], Any]) -> Mapping[str, Any] | None:
-    """The answer, or None where the command is not allowed or not known."""
+def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
+    """The answer, empty where the command is not allowed or not known."""
     try:
         answer: Mapping[str, Any] = question()
     except ResponseError:
-        return None
+        _leave(client)
+        return {}
     return answer
+
+
+def _leave(client: redis.Redis) -> None:
+    # fakeredis' TCP server closes a connection after an error reply: the next question takes a new one.
+    client.connection_pool.disconnect(inuse_connections=False)
 
 
 def _role(client: redis.Redis, unverified: Severity) -> RedisFinding:
     try:
         answer: Any = client.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
     except ResponseError as error:
+        _leave(client)
         return _unknown("role", f"ROLE is refused ({error})", unverified)
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":

@@ -69,14 +69,26 @@ def open_redis(
     round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
+    verify_primary: bool = True,
 ) -> RedisClients:
     """Clients for a URL; the caller closes them.
 
-    Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
+    `verify_primary` asks ROLE on every new connection; False (`redis.accept_unverified`) is for servers that do not
+    know it: fakeredis' TCP server closes a connection after an error. Raises InvalidValue for a malformed URL. A
+    cluster is asked for its nodes at once: RedisAway if none answers.
     """
-    rounds = open_client(url, timeout_seconds=round_timeout_seconds, connect_timeout_seconds=connect_timeout_seconds)
+
+    def open_one(seconds: float) -> RedisClient:
+        return open_client(
+            url,
+            timeout_seconds=seconds,
+            connect_timeout_seconds=connect_timeout_seconds,
+            verify_primary=verify_primary,
+        )
+
+    rounds = open_one(round_timeout_seconds)
     try:
-        short = open_client(url, timeout_seconds=timeout_seconds, connect_timeout_seconds=connect_timeout_seconds)
+        short = open_one(timeout_seconds)
     except BaseException:
         rounds.close()
         raise
@@ -84,7 +96,11 @@ def open_redis(
 
 
 def open_client(
-    url: str, *, timeout_seconds: float, connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT
+    url: str,
+    *,
+    timeout_seconds: float,
+    connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
+    verify_primary: bool = True,
 ) -> RedisClient:
     """One client without retries; see open_redis."""
     arguments: dict[str, Any] = {
@@ -96,12 +112,14 @@ def open_client(
         "decode_responses": False,
     }
     parts = urlsplit(url)
+    if verify_primary and parts.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
+        arguments["redis_connect_func"] = _connect_to_primary
     try:
         match parts.scheme:
             case "redis" | "rediss" | "unix":
                 if parts.scheme == "unix":
                     del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
-                client: RedisClient = redis.Redis.from_url(url, redis_connect_func=_connect_to_primary, **arguments)
+                client: RedisClient = redis.Redis.from_url(url, **arguments)
             case "redis+sentinel":
                 client = _sentinel(parts, arguments)
             case "redis+cluster":
@@ -123,12 +141,12 @@ def _sentinel(parts: SplitResult, arguments: dict[str, Any]) -> redis.Redis:
         for name in ("sentinel_username", "sentinel_password")
         if name in options
     }
-    plain = {name: value for name, value in arguments.items() if name != "decode_responses"}
+    plain = {name: value for name, value in arguments.items() if name not in ("decode_responses", "redis_connect_func")}
     if options.get("ssl"):
         sentinel_options["ssl"] = True
     # redis-py leaves these two without annotations.
     sentinel: Any = Sentinel(_hosts(parts, SENTINEL_PORT_DEFAULT), sentinel_kwargs=plain | sentinel_options)  # type: ignore[no-untyped-call]
-    client: redis.Redis = sentinel.master_for(service, **arguments, **options, redis_connect_func=_connect_to_primary)
+    client: redis.Redis = sentinel.master_for(service, **arguments, **options)
     return client
 
 
@@ -171,7 +189,7 @@ def _connect_to_primary(connection: Any) -> None:
     try:
         role = connection.read_response()
     except ResponseError:
-        # Not allowed or not known (fakeredis): redis_checks reports it.
+        # Not allowed: redis_checks reports it.
         return
     if role and role[0] not in (b"master", "master"):
         raise RedisConnectionError(f"{connection.host if hasattr(connection, 'host') else 'Redis'} is not the primary")
