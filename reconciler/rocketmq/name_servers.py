@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from reconciler.errors import BrokerRefused, BrokerUnavailable, ProtocolViolation, TransientError
 from reconciler.rocketmq.address import parse_addresses
@@ -14,6 +15,8 @@ from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import MASTER_ID, Permission, RequestCode, ResponseCode
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.tolerant_json import JsonKey, JsonValue, parse_object
+
+T = TypeVar("T")
 
 #: More queues than any broker is configured with: a hostile route must not fill the memory.
 MAXIMUM_QUEUES = 65_536
@@ -114,15 +117,19 @@ class NameServers:
         Another server is asked before a topic counts as unknown: a server that has just started knows nothing.
         """
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        answer = self._ask(Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields), f"route of {topic}")
-        return _parse_route(topic, parse_object(answer.body))
+        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
+        return self._ask(command, f"route of {topic}", lambda body: _parse_route(topic, parse_object(body)))
 
     def brokers(self) -> dict[str, BrokerAddresses]:
         """Every broker of the cluster by name. Raises BrokerUnavailable if no name server answers."""
-        answer = self._ask(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), "cluster information")
-        return _parse_brokers(_member_values(parse_object(answer.body).get("brokerAddrTable")))
+        command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+        return self._ask(
+            command,
+            "cluster information",
+            lambda body: _parse_brokers(_member_values(parse_object(body).get("brokerAddrTable"))),
+        )
 
-    def _ask(self, command: Command, what: str) -> Command:
+    def _ask(self, command: Command, what: str, parse: Callable[[bytes], T]) -> T:
         with self._lock:
             first = self._preferred
         failures: list[str] = []
@@ -132,10 +139,10 @@ class NameServers:
             try:
                 answer = self._client.request(self.addresses[number], command)
                 if answer.code == ResponseCode.SUCCESS:
-                    parse_object(answer.body)
+                    parsed = parse(answer.body)
                     with self._lock:
                         self._preferred = number
-                    return answer
+                    return parsed
             except (TransientError, ProtocolViolation) as error:
                 failures.append(f"{self.addresses[number]}: {error}")
                 continue

@@ -1,0 +1,316 @@
+"""Traps of looking up: collisions, full answers, families, brokers that are away, an index that is behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from reconciler.contract.subscription import Subscription
+from reconciler.evidence import Presence, TransactionState
+from reconciler.ports import Horizon
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.horizon import Probes
+from reconciler.rocketmq.lookup import MAXIMUM_HITS, Window
+from reconciler.rocketmq.message_id import encode_offset_message_id
+from reconciler.rocketmq.properties import decode_properties
+from reconciler.rocketmq.record import encode_record
+from tests.unit.rocketmq.records import record
+from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+
+KEY = "7F0000010000000000000000000000AA"
+OTHER = "7F0000010000000000000000000000BB"
+HALF = {"REAL_TOPIC": "Orders", "PGROUP": "PG"}
+
+
+def _half(**changes: object) -> object:
+    return record(topic=HALF_TOPIC, key=KEY, properties=HALF, **changes)  # type: ignore[arg-type]
+
+
+def test_a_hash_collision_is_not_the_message() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({"Orders": [record(key=OTHER), record(topic="Aa", key=KEY)]})
+        answer = cluster.lookups.committed_copies("Orders", KEY)
+        assert answer.is_absent
+        assert "2 hits of other messages" in answer.reason
+
+
+def test_as_many_collisions_as_fit_hide_the_message() -> None:
+    with ScriptedCluster() as cluster:
+        hits = [record(key=OTHER, physical_offset=n * 200) for n in range(MAXIMUM_HITS)]
+        cluster.broker.answers_queries({"Orders": hits})
+        assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+        cluster.broker.answers_queries({"Orders": [*hits[:-1], record(key=KEY, physical_offset=9_999)]})
+        assert cluster.lookups.committed_copies("Orders", KEY).is_found
+
+
+def test_a_key_that_is_indexed_twice_is_one_record() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({"Orders": [record(), record()]})
+        assert len(cluster.lookups.committed_copies("Orders", KEY).records) == 1
+
+
+def test_prepared_and_rolled_back_records_are_no_committed_copies() -> None:
+    with ScriptedCluster(versions=(253,)) as cluster:
+        cluster.broker.answers_queries(
+            {
+                "Orders": [
+                    record(system_flag=int(SystemFlag.PREPARED)),
+                    record(system_flag=int(SystemFlag.ROLLBACK), physical_offset=2_000),
+                ]
+            }
+        )
+        assert cluster.lookups.committed_copies("Orders", KEY).is_absent
+        halves = cluster.lookups.view_message("Orders", KEY)
+        assert [half.transaction_state for half in halves.records] == [TransactionState.PREPARED]
+
+
+def test_each_family_keeps_halves_in_its_own_place() -> None:
+    with ScriptedCluster(versions=(253, 479)) as cluster:
+        old, new = cluster.brokers
+        old.answers_queries({"Orders": [record(system_flag=int(SystemFlag.PREPARED), store_timestamp_ms=5)]})
+        copies = [
+            _half(physical_offset=3_000, store_timestamp_ms=30),
+            _half(physical_offset=1_000, store_timestamp_ms=10),
+        ]
+        new.answers_queries({HALF_TOPIC: copies})  # type: ignore[dict-item]  # records
+        halves = cluster.lookups.view_message("Orders", KEY)
+        assert [(half.broker, half.commit_log_offset) for half in halves.records] == [
+            ("broker-a", 1_000),
+            ("broker-b", 1_000),
+            ("broker-b", 3_000),
+        ]
+
+
+def test_a_half_of_another_topic_is_not_this_message() -> None:
+    with ScriptedCluster() as cluster:
+        foreign = record(topic=HALF_TOPIC, properties={"REAL_TOPIC": "Invoices"})
+        cluster.broker.answers_queries({HALF_TOPIC: [foreign], DISCARD_TOPIC: [replace(foreign, topic=DISCARD_TOPIC)]})
+        assert cluster.lookups.view_message("Orders", KEY).is_absent
+        assert cluster.lookups.parked_copies("Orders", KEY).is_absent
+
+
+def test_one_broker_that_is_away_makes_absent_unknown_but_not_found() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        here, away = cluster.brokers
+        here.answers_queries({})
+        away.close()
+        absent = cluster.lookups.committed_copies("Orders", KEY)
+        assert absent.is_unknown
+        assert {answer.witness: answer.presence for answer in absent.answers} == {
+            "broker-a": Presence.ABSENT,
+            "broker-b": Presence.UNKNOWN,
+        }
+        here.answers_queries({"Orders": [record()]})
+        assert cluster.lookups.committed_copies("Orders", KEY).is_found
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 16, 17])
+def test_an_error_of_a_broker_is_no_absence(code: int) -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.QUERY_MESSAGE, lambda request: cluster.broker.refuse(request, code, "why"))
+        for answer in (
+            cluster.lookups.committed_copies("Orders", KEY),
+            cluster.lookups.view_message("Orders", KEY),
+            cluster.lookups.find("Orders", KEY),
+        ):
+            assert answer.is_unknown
+            assert "why" in answer.reason
+
+
+def test_silence_and_damaged_records_are_no_absence() -> None:
+    with ScriptedCluster() as cluster:
+        broker = cluster.broker
+        damaged = encode_record(record(body=b"x" * 50))[:-10]
+        spoiled = replace(record(), body=b"other")
+        for body in (damaged, encode_record(spoiled)):
+            broker.on(RequestCode.QUERY_MESSAGE, partial(broker.success, body=body))
+            assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+        broker.on(RequestCode.QUERY_MESSAGE, lambda _: None)
+        assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+
+
+def test_a_topic_without_a_route_is_unknown() -> None:
+    with ScriptedCluster() as cluster:
+        assert cluster.lookups.committed_copies("Nothing", KEY).is_unknown
+        assert cluster.lookups.view_message("Nothing", KEY).is_unknown
+        assert cluster.lookups.at_offset("Nothing", "broker-a", 0, KEY).is_unknown
+        assert cluster.lookups.at_offset("Orders", "broker-z", 0, KEY).is_unknown
+
+
+def test_the_window_allows_for_whole_seconds() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({})
+        cluster.lookups.find("Orders", KEY, Window(begin_ms=5_000, end_ms=9_000))
+        query = next(request for request in cluster.broker.asked if request.code == RequestCode.QUERY_MESSAGE)
+        assert (query.fields["beginTimestamp"], query.fields["endTimestamp"]) == ("4000", "9000")
+        assert "_UNIQUE_KEY_QUERY" not in query.fields
+
+
+@pytest.mark.parametrize(
+    ("remark", "presence"),
+    [
+        ("can not find message by the offset, 5", Presence.ABSENT),
+        ("java.lang.IllegalArgumentException: newLimit < 0", Presence.UNKNOWN),
+    ],
+)
+def test_only_one_remark_says_that_nothing_is_at_an_offset(remark: str, presence: Presence) -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: cluster.broker.refuse(request, 1, remark))
+        assert cluster.lookups.at_offset("Orders", "broker-a", 5, KEY).presence is presence
+
+
+# --------------------------------------------------------------------------- 3.2.6: the queue is scanned
+
+
+def _queue_of(broker: ScriptedBroker, found: list[object], *, maximum: int) -> None:
+    broker.on(RequestCode.GET_MAX_OFFSET, lambda request: broker.success(request, {"offset": str(maximum)}))
+    broker.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, lambda request: broker.success(request, {"offset": "0"}))
+
+    def pull(request: Command) -> Command:
+        at = int(request.fields["queueOffset"])
+        body = b"".join(encode_record(one) for one in found[at : at + 2])  # type: ignore[arg-type]  # records
+        following = min(at + 2, len(found))
+        fields = {"nextBeginOffset": str(following), "minOffset": "0", "maxOffset": str(maximum)}
+        answer = broker.success(request, fields, body)
+        return answer if body else replace(answer, code=19)
+
+    broker.on(RequestCode.PULL_MESSAGE, pull)
+
+
+def test_a_committed_copy_that_is_not_indexed_is_seen_in_its_queue() -> None:
+    half = record(system_flag=int(SystemFlag.PREPARED), physical_offset=700)
+    copies = [record(key=OTHER, queue_offset=n, physical_offset=1_000 + n) for n in range(5)]
+    copies[3] = record(
+        queue_offset=3, system_flag=int(SystemFlag.COMMIT), prepared_transaction_offset=700, physical_offset=5_000
+    )
+    with ScriptedCluster(versions=(78,)) as cluster:
+        cluster.broker.answers_queries({"Orders": [half]})
+        _queue_of(cluster.broker, list(copies), maximum=5)
+        answer = cluster.lookups.committed_copies("Orders", KEY)
+        assert [copy.commit_log_offset for copy in answer.records] == [5_000]
+        _queue_of(cluster.broker, list(copies[:3]), maximum=3)
+        assert cluster.lookups.committed_copies("Orders", KEY).is_absent
+        _queue_of(cluster.broker, list(copies[:3]), maximum=5)  # the broker does not give all it has
+        assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+
+
+# --------------------------------------------------------------------------- index horizon
+
+
+def _indexes_probes(broker: ScriptedBroker, *, after: int = 0, stored_at_ms: int = 50_000) -> None:
+    """Takes probes, and finds the last one only when it was asked more often than `after`."""
+    sent: list[str] = []
+    asked = 0
+
+    def send(request: Command) -> Command:
+        properties = decode_properties(request.fields["i"])
+        assert properties["UNIQ_KEY"] == properties["KEYS"]
+        sent.append(properties["UNIQ_KEY"])
+        fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, 0), "queueId": "0", "queueOffset": "0"}
+        return broker.success(request, fields)
+
+    def query(request: Command) -> Command:
+        nonlocal asked
+        if request.fields["topic"] != PROBE_TOPIC:
+            return broker.refuse(request, 22)
+        asked += 1
+        if asked <= after:
+            return broker.refuse(request, 22)
+        probe = record(topic=PROBE_TOPIC, key=sent[-1], store_timestamp_ms=stored_at_ms)
+        return broker.success(request, body=encode_record(probe))
+
+    broker.on(RequestCode.SEND_MESSAGE_V2, send)
+    broker.on(RequestCode.QUERY_MESSAGE, query)
+
+
+def _probes(cluster: ScriptedCluster) -> Probes:
+    return Probes(cluster.client, cluster.routes, cluster.sender(), cluster.unique_keys)
+
+
+def test_the_horizon_is_the_store_time_of_a_probe_that_was_found() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        _indexes_probes(cluster.brokers[0], after=3, stored_at_ms=50_000)
+        _indexes_probes(cluster.brokers[1], stored_at_ms=60_000)
+        assert _probes(cluster).horizon("Orders") == Horizon(at_ms={"broker-a": 50_000, "broker-b": 60_000})
+
+
+def test_an_index_that_is_behind_proves_nothing() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        _indexes_probes(cluster.brokers[0], after=10_000)
+        _indexes_probes(cluster.brokers[1])
+        answers = _probes(cluster).probe("Orders", within_seconds=0.1)
+        assert answers["broker-a"].at_ms is None
+        assert "did not have the probe" in answers["broker-a"].detail
+        assert answers["broker-b"].at_ms == 50_000
+
+
+def test_a_broker_that_takes_no_probe_proves_nothing() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.brokers[0].on(
+            RequestCode.SEND_MESSAGE_V2, lambda request: cluster.brokers[0].refuse(request, 17, "no such topic")
+        )
+        cluster.brokers[1].close()
+        answers = _probes(cluster).probe("Orders")
+        assert [answer.at_ms for answer in answers.values()] == [None, None]
+        assert "no such topic" in answers["broker-a"].detail
+        assert _probes(cluster).probe("Nothing")["route"].at_ms is None
+
+
+# --------------------------------------------------------------------------- as the policy asks
+
+
+def _evidence(cluster: ScriptedCluster, instance: ClientInstance) -> RemotingBrokerEvidence:
+    del cluster
+    return RemotingBrokerEvidence(instance, skew_margin_seconds=1.0)
+
+
+def test_absent_counts_only_where_the_index_has_passed_the_moment() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        for broker in cluster.brokers:
+            broker.answers_queries({})
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            evidence = _evidence(cluster, instance)
+
+            def ask(**at_ms: int) -> Presence:
+                horizon = Horizon(at_ms={name.replace("_", "-"): time for name, time in at_ms.items()})
+                return evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=1_000).presence
+
+            assert ask(broker_a=1_001, broker_b=1_001) is Presence.ABSENT
+            assert ask(broker_a=1_001, broker_b=1_000) is Presence.UNKNOWN
+            assert ask(broker_a=1_001) is Presence.UNKNOWN
+            parked = evidence.parked_copies("Orders", KEY, horizon=Horizon(at_ms={}), not_before_ms=0)
+            assert parked.is_unknown
+
+
+def test_a_delayed_retry_of_another_group_is_nobodys_retry_here() -> None:
+    subscription = Subscription(environment="test", topic="Orders", group="CG")
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries(
+            {"SCHEDULE_TOPIC_XXXX": [record(topic="SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "%RETRY%OTHER"})]}
+        )
+        horizon = Horizon(at_ms={"broker-a": 1})
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            evidence = _evidence(cluster, instance)
+            assert evidence.group_copies(subscription, KEY, horizon=horizon)["retry"].is_absent
+            waiting = record(
+                topic="SCHEDULE_TOPIC_XXXX", properties={"REAL_TOPIC": "%RETRY%CG", "RETRY_TOPIC": "Orders"}
+            )
+            cluster.broker.answers_queries({"SCHEDULE_TOPIC_XXXX": [waiting]})
+            found = evidence.group_copies(subscription, KEY, horizon=horizon)
+            assert [copy.real_topic for copy in found["retry"].records] == ["Orders"]
+            assert found["dead-letter"].is_absent
+
+
+def test_3_2_6_does_not_see_retries_of_transactions_in_its_index() -> None:
+    subscription = Subscription(environment="test", topic="Orders", group="CG")
+    with ScriptedCluster(versions=(78,)) as cluster:
+        cluster.broker.answers_queries({})
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
+            assert found["retry"].is_unknown
+            assert found["dead-letter"].is_unknown

@@ -1,0 +1,256 @@
+"""END is aimed at the expected half and at nothing else; a republish carries the content and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.tables import OutboxState
+from reconciler.evidence import EndOutcome, OutboxRow, StoredMessage
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.message_id import encode_offset_message_id
+from reconciler.rocketmq.properties import decode_properties
+from reconciler.rocketmq.record import MessageRecord, encode_record
+from reconciler.rocketmq.stored import stored_message
+from tests.unit.rocketmq.records import record
+from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+
+KEY = "7F0000010000000000000000000000AA"
+PROPERTIES = {
+    "REAL_TOPIC": "Orders",
+    "REAL_QID": "0",
+    "PGROUP": "PG",
+    "TRAN_MSG": "true",
+    "TAGS": "paid",
+    "KEYS": f"{KEY} order-1",
+    "BUSINESS_ID": "b-1",
+    "colour": "red",
+}
+HALF = record(topic=HALF_TOPIC, key=KEY, properties=PROPERTIES, queue_offset=3, physical_offset=4_711)
+
+
+def _row(half: StoredMessage) -> OutboxRow:
+    return OutboxRow(
+        unique_key=KEY,
+        topic="Orders",
+        producer_group="PG",
+        tag="paid",
+        message_keys="order-1",
+        business_id="b-1",
+        half_broker="broker-a",
+        half_commit_log_offset=4_711,
+        half_queue_offset=3,
+        properties=None,
+        body=None,
+        content_digest=half.content_digest,
+        state=OutboxState.ANNOUNCED,
+        created_at_ms=1,
+        announced_at_ms=1,
+        settled_at_ms=None,
+    )
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster() as made:
+        made.broker.on(RequestCode.END_TRANSACTION, made.broker.success)
+        yield made
+
+
+@pytest.fixture
+def instance(cluster: ScriptedCluster) -> Iterator[ClientInstance]:
+    with ClientInstance(cluster.name_server.address, client=cluster.client) as made:
+        yield made
+
+
+def _at_offset(broker: ScriptedBroker, one: MessageRecord) -> None:
+    broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: broker.success(request, body=encode_record(one)))
+
+
+def _ends(broker: ScriptedBroker) -> list[Command]:
+    return [request for request in broker.asked if request.code == RequestCode.END_TRANSACTION]
+
+
+def _half(one: MessageRecord = HALF) -> StoredMessage:
+    return stored_message(replace(one, broker_name="broker-a"))
+
+
+@pytest.mark.parametrize(("commit", "decision"), [(True, "8"), (False, "12")])
+def test_the_expected_half_is_ended_with_its_own_offsets(
+    cluster: ScriptedCluster, instance: ClientInstance, *, commit: bool, decision: str
+) -> None:
+    _at_offset(cluster.broker, HALF)
+    answer = RemotingBrokerRepairs(instance).end_transaction(_half(), expected=_row(_half()), commit=commit)
+    assert answer.outcome is EndOutcome.DONE
+    (end,) = _ends(cluster.broker)
+    assert end.fields == {
+        "producerGroup": "PG",
+        "tranStateTableOffset": "3",
+        "commitLogOffset": "4711",
+        "commitOrRollback": decision,
+        "fromTransactionCheck": "true",
+        "msgId": KEY,
+    }
+    assert not end.is_oneway
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(replace(HALF, topic="Orders", system_flag=int(SystemFlag.COMMIT)), id="a committed copy"),
+        pytest.param(replace(HALF, topic=DISCARD_TOPIC), id="a parked copy"),
+        pytest.param(replace(HALF, properties={**HALF.properties, "REAL_TOPIC": "Other"}), id="another topic's"),
+        pytest.param(replace(HALF, properties={**HALF.properties, "PGROUP": "Other"}), id="another group's"),
+        pytest.param(replace(HALF, properties={**HALF.properties, "UNIQ_KEY": KEY[:-2] + "FF"}), id="another message"),
+        pytest.param(replace(HALF, properties={**HALF.properties, "colour": "blue"}), id="another content"),
+        pytest.param(replace(HALF, queue_offset=4), id="another place in the queue"),
+    ],
+)
+def test_an_end_is_aimed_at_nothing_else(
+    cluster: ScriptedCluster, instance: ClientInstance, found: MessageRecord
+) -> None:
+    _at_offset(cluster.broker, found)
+    answer = RemotingBrokerRepairs(instance).end_transaction(_half(), expected=_row(_half()), commit=True)
+    assert answer.outcome in (EndOutcome.NOT_SENT, EndOutcome.MISMATCH)
+    assert answer.detail
+    assert not _ends(cluster.broker)
+
+
+def test_up_to_4_2_the_half_is_the_prepared_record_and_its_number_is_zero(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    cluster.broker.version = 253
+    prepared = replace(HALF, topic="Orders", system_flag=int(SystemFlag.PREPARED), queue_offset=0)
+    _at_offset(cluster.broker, prepared)
+    repairs = RemotingBrokerRepairs(instance)
+    half = _half(prepared)
+    assert repairs.end_transaction(half, expected=_row(half), commit=True).outcome is EndOutcome.DONE
+    assert _ends(cluster.broker)[0].fields["tranStateTableOffset"] == "0"
+    _at_offset(cluster.broker, replace(prepared, system_flag=int(SystemFlag.COMMIT)))
+    assert repairs.end_transaction(half, expected=_row(half), commit=True).outcome is EndOutcome.NOT_SENT
+
+
+def test_what_is_not_there_or_cannot_be_read_is_not_ended(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    repairs = RemotingBrokerRepairs(instance)
+    broker = cluster.broker
+    for remark, outcome in (
+        ("can not find message by the offset, 4711", EndOutcome.MISMATCH),
+        ("java.lang.IllegalArgumentException", EndOutcome.REFUSED_FOR_NOW),
+    ):
+        broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request, remark=remark: broker.refuse(request, 1, remark))  # type: ignore[misc]  # the default binds the loop's value
+        assert repairs.end_transaction(_half(), expected=_row(_half()), commit=True).outcome is outcome
+    elsewhere = replace(_half(), broker="broker-z")
+    assert repairs.end_transaction(elsewhere, expected=_row(_half()), commit=True).outcome is EndOutcome.REFUSED_FOR_NOW
+    assert not _ends(broker)
+
+
+def _takes_sends(broker: ScriptedBroker) -> None:
+    fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, 5_000), "queueId": "0", "queueOffset": "1"}
+    broker.on(RequestCode.SEND_MESSAGE_V2, lambda request: broker.success(request, fields))
+
+
+def test_a_republish_carries_the_content_and_nothing_of_the_transaction(
+    cluster: ScriptedCluster, instance: ClientInstance
+) -> None:
+    _takes_sends(cluster.broker)
+    answer = RemotingBrokerRepairs(instance).republish(_half())
+    assert (answer.outcome, answer.code) == (EndOutcome.DONE, 0)
+    sent = next(request for request in cluster.broker.asked if request.code == RequestCode.SEND_MESSAGE_V2)
+    assert decode_properties(sent.fields["i"]) == {
+        "UNIQ_KEY": KEY,
+        "KEYS": "order-1",
+        "TAGS": "paid",
+        "WAIT": "true",
+        "BUSINESS_ID": "b-1",
+        "colour": "red",
+    }
+    assert (sent.fields["b"], sent.fields["f"], sent.fields["h"], sent.body) == ("Orders", "0", "7", b"body")
+    copy = replace(_half(), properties=decode_properties(sent.fields["i"]))
+    assert copy.content_digest == _half().content_digest
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (2, EndOutcome.REFUSED_FOR_NOW),
+        (13, EndOutcome.NOT_SENT),
+        (16, EndOutcome.REFUSED_FOR_NOW),
+        (17, EndOutcome.REFUSED_FOR_NOW),
+        (None, EndOutcome.NO_ANSWER),
+        (10, EndOutcome.DONE),
+    ],
+)
+def test_answers_to_a_republish(
+    cluster: ScriptedCluster, instance: ClientInstance, code: int | None, outcome: EndOutcome
+) -> None:
+    broker = cluster.broker
+    fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, 5_000), "queueId": "0", "queueOffset": "1"}
+    broker.on(
+        RequestCode.SEND_MESSAGE_V2,
+        lambda request: None if code is None else replace(broker.success(request, fields), code=code),
+    )
+    assert RemotingBrokerRepairs(instance).republish(_half()).outcome is outcome
+    assert sum(request.code == RequestCode.SEND_MESSAGE_V2 for request in broker.asked) == 1
+
+
+def test_a_message_that_no_broker_would_take_is_not_sent(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    answer = RemotingBrokerRepairs(instance).republish(replace(_half(), body=b"x" * (5 * 1024 * 1024)))
+    assert answer.outcome is EndOutcome.NOT_SENT
+    assert "body" in answer.detail
+    assert all(request.code != RequestCode.SEND_MESSAGE_V2 for request in cluster.broker.asked)
+
+
+# --------------------------------------------------------------------------- the broker's own check-back
+
+
+def _configures(broker: ScriptedBroker, *, has_producer: bool = True) -> None:
+    text = b"# comment\ntransactionTimeOut=1000\ntransactionCheckInterval=2000\n"
+    broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: broker.success(request, body=text))
+    connections = b'{"connectionSet":[{"clientId":"c","clientAddr":"a","language":"JAVA","version":1}]}'
+
+    def producers(request: Command) -> Command:
+        if not has_producer:
+            return broker.refuse(request, 1, "the producer group[PG] not exist")
+        return broker.success(request, body=connections)
+
+    broker.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, producers)
+
+
+def test_how_long_a_half_is_left_to_the_brokers_own_check(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    def wait(half: StoredMessage) -> float:
+        return RemotingBrokerEvidence(instance, skew_margin_seconds=1).check_back_wait_seconds(half)
+
+    _configures(cluster.broker)
+    assert wait(_half()) == 3.0
+    _configures(cluster.broker, has_producer=False)
+    assert wait(_half()) == 0.0
+    cluster.broker.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, lambda _: None)
+    assert wait(_half()) == 3.0
+    cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.refuse(request, 16, "no"))
+    assert wait(_half()) == 36.0
+    assert wait(replace(_half(), broker="broker-z")) == 66.0
+    cluster.broker.version = 253
+    instance.families.forget(cluster.broker.address)
+    assert wait(_half()) == 0.0
+
+
+def test_when_a_lack_of_put_back_copies_means_a_rollback(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    def after(half: StoredMessage) -> float | None:
+        return RemotingBrokerEvidence(instance, skew_margin_seconds=1).rollback_evident_after_seconds(half)
+
+    _configures(cluster.broker)
+    assert after(_half()) == 5.0
+    immune = replace(_half(), properties={**PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
+    assert after(immune) == 64.0
+    cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.refuse(request, 16, "no"))
+    assert after(_half()) is None
+    cluster.broker.version = 253
+    instance.families.forget(cluster.broker.address)
+    _configures(cluster.broker)
+    assert after(_half()) is None

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+
+from reconciler.clock import ManualClock
+from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.codes import MQVersion, RequestCode
+from reconciler.rocketmq.families import BrokerFamily, Families, facts_of, family_of
+from reconciler.rocketmq.routes import MessageQueue, NameServers, Routes, TopicNotFound
+from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster, ScriptedNameServer
+
+# --------------------------------------------------------------------------- name servers
+
+
+def test_a_dead_name_server_is_passed_over() -> None:
+    with ScriptedCluster() as cluster:
+        servers = NameServers(f"127.0.0.1:1;{cluster.name_server.address};127.0.0.1:2", cluster.client)
+        for _ in range(5):
+            assert servers.topic_route("Orders").masters == {"broker-a": cluster.broker.address}
+
+
+def test_a_name_server_that_talks_nonsense_is_passed_over() -> None:
+    bad = ScriptedNameServer()
+    bad.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda request: bad.success(request, body=b"{nonsense"))
+    with ScriptedCluster() as cluster:
+        servers = NameServers(f"{bad.address};{cluster.name_server.address}", cluster.client)
+        for _ in range(4):
+            assert servers.topic_route("Orders").broker_names == ("broker-a",)
+    bad.close()
+
+
+def test_a_topic_is_unknown_only_if_no_name_server_knows_it() -> None:
+    young = ScriptedNameServer()
+    with ScriptedCluster() as cluster:
+        servers = NameServers(f"{young.address};{cluster.name_server.address}", cluster.client)
+        for _ in range(4):
+            assert servers.topic_route("Orders").topic == "Orders"
+        with pytest.raises(TopicNotFound):
+            servers.topic_route("Nothing")
+    young.close()
+
+
+def test_no_name_server_at_all_is_no_unknown_topic() -> None:
+    with RemotingClient() as client, pytest.raises(BrokerUnavailable, match="no name server answers"):
+        NameServers("127.0.0.1:1;127.0.0.1:2", client).topic_route("Orders")
+
+
+@pytest.mark.parametrize("integer_keys", [True, False])
+def test_both_dialects_of_routes(*, integer_keys: bool) -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.name_server.writes_integer_keys = integer_keys
+        cluster.name_server.place("Orders", cluster.brokers[0], queues=2)
+        route = cluster.routes.route("Orders")
+        assert route.readable_queues == [
+            MessageQueue(topic="Orders", broker_name="broker-a", queue_id=0),
+            MessageQueue(topic="Orders", broker_name="broker-a", queue_id=1),
+            MessageQueue(topic="Orders", broker_name="broker-b", queue_id=0),
+        ]
+        assert set(cluster.routes.brokers()) == {"broker-a", "broker-b"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'{"queueDatas":{}}',
+        b'{"queueDatas":[1]}',
+        b'{"queueDatas":[{"brokerName":"a","readQueueNums":-1,"writeQueueNums":1,"perm":6}]}',
+        b'{"queueDatas":[{"brokerName":"a","readQueueNums":2147483647,"writeQueueNums":1,"perm":6}]}',
+        b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":[]}]}',
+        b'{"brokerDatas":[{"brokerName":5,"brokerAddrs":{}}]}',
+    ],
+)
+def test_a_hostile_route_is_an_error_and_no_memory(body: bytes) -> None:
+    with ScriptedCluster() as cluster:
+        server = cluster.name_server
+        server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda request: server.success(request, body=body))
+        with pytest.raises(BrokerUnavailable, match="no name server answers"):
+            cluster.routes.route("Orders")
+        assert cluster.lookups.find("Orders", "key").is_unknown
+
+
+# --------------------------------------------------------------------------- kept routes
+
+
+def test_a_route_is_asked_again_after_its_time_only() -> None:
+    clock = ManualClock()
+    with ScriptedCluster() as cluster:
+        routes = Routes(NameServers(cluster.name_server.address, cluster.client), clock=clock, refresh_seconds=30)
+        routes.route("Orders")
+        before = len(cluster.name_server.asked)
+        routes.route("Orders")
+        routes.refresh("Orders")
+        assert len(cluster.name_server.asked) == before
+        clock.advance(1)
+        routes.refresh("Orders")
+        assert len(cluster.name_server.asked) == before + 1
+        clock.advance(31)
+        routes.route("Orders")
+        assert len(cluster.name_server.asked) == before + 2
+
+
+def test_the_last_route_stands_while_name_servers_are_away() -> None:
+    with ScriptedCluster() as cluster:
+        assert cluster.routes.masters("Orders")
+        cluster.name_server.close()
+        assert cluster.routes.masters("Orders") == {"broker-a": cluster.broker.address}
+        with pytest.raises(BrokerUnavailable):
+            cluster.routes.route("Another")
+
+
+def test_a_broker_without_a_master_keeps_its_place_but_takes_no_messages() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.name_server.routes["Orders"]["broker-b"] = ({1: "127.0.0.1:1"}, 1, 1, 6)
+        route = cluster.routes.route("Orders")
+        assert route.broker_names == ("broker-a", "broker-b")
+        assert {queue.broker_name for queue in route.writable_queues} == {"broker-a"}
+        assert {queue.broker_name for queue in route.readable_queues} == {"broker-a", "broker-b"}
+        assert [(place.broker_name, place.master is None) for place in cluster.routes.whereabouts("Orders")] == [
+            ("broker-a", False),
+            ("broker-b", True),
+        ]
+
+
+def test_queues_without_the_permission_are_left_out() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.name_server.place("Orders", cluster.broker, queues=2, permission=4)
+        assert cluster.routes.write_queues("Orders") == []
+        assert len(cluster.routes.read_queues("Orders")) == 2
+        cluster.name_server.place("Orders", cluster.broker, queues=2, permission=2)
+        assert len(cluster.routes.write_queues("Orders")) == 2
+        assert cluster.routes.read_queues("Orders") == []
+
+
+def test_a_broker_that_left_the_route_may_still_hold_messages() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.routes.route("Orders")
+        del cluster.name_server.routes["Orders"]["broker-b"]
+        moved = {place.broker_name: place.master for place in cluster.routes.whereabouts("Orders")}
+        assert moved == {broker.name: broker.address for broker in cluster.brokers}
+        del cluster.name_server.cluster["broker-b"]
+        dead = {place.broker_name: place.master for place in cluster.routes.whereabouts("Orders")}
+        assert dead == {"broker-a": cluster.broker.address, "broker-b": None}
+        cluster.routes.forget_broker("broker-b")
+        assert [place.broker_name for place in cluster.routes.whereabouts("Orders")] == ["broker-a"]
+
+
+# --------------------------------------------------------------------------- families
+
+
+def test_versions_fall_into_their_families() -> None:
+    expected = {
+        BrokerFamily.V3_2: (78, 79, 119),
+        BrokerFamily.V4_2: (MQVersion.V3_4_9, MQVersion.V3_5_8, MQVersion.V4_0_0, 252, MQVersion.V4_2_0),
+        BrokerFamily.V4_3: (MQVersion.V4_3_0, 292, MQVersion.V4_4_0, MQVersion.V4_9_7, MQVersion.V5_0_0),
+        BrokerFamily.V5_1: (432, MQVersion.V5_1_0, 439, MQVersion.V5_3_3, 10_000),
+    }
+    for family, versions in expected.items():
+        for version in versions:
+            assert family_of(version) is family
+
+
+def test_what_follows_from_a_version() -> None:
+    old, middle, first_half, newer, newest = (facts_of(v) for v in (79, 253, 273, 317, 479))
+    assert (old.indexes_unique_key, old.indexes_committed, old.has_batch_send) == (False, False, False)
+    assert (middle.indexes_unique_key, middle.has_half_topic, middle.has_batch_send) == (True, False, True)
+    assert (first_half.transaction_check_maximum, first_half.keeps_discarded) == (5, False)
+    assert (newer.keeps_discarded, newer.transaction_check_interval_seconds) == (True, 60.0)
+    assert (newest.transaction_check_interval_seconds, newest.has_check_back) == (30.0, True)
+
+
+def test_a_broker_is_asked_once_in_a_while_and_again_when_it_may_be_another() -> None:
+    clock = ManualClock()
+    broker = ScriptedBroker(version=253)
+    with RemotingClient(request_timeout_seconds=0.2) as client:
+        families = Families(client, clock=clock)
+        assert families.facts(broker.address).family is BrokerFamily.V4_2
+        broker.version = 479
+        assert families.facts(broker.address).family is BrokerFamily.V4_2
+        assert len(broker.asked) == 1
+        clock.advance(601)
+        assert families.facts(broker.address).family is BrokerFamily.V5_1
+        families.forget(broker.address)
+        broker.on(RequestCode.HEART_BEAT, lambda _: None)
+        with pytest.raises(RequestTimeout):
+            families.facts(broker.address)
+    broker.close()

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.errors import (
+    BrokerBusy,
+    BrokerRefused,
+    BrokerUnavailable,
+    ProtocolViolation,
+    RequestTimeout,
+    UsageError,
+)
+from reconciler.evidence import EndOutcome
+from reconciler.rocketmq.codes import RequestCode, SystemFlag
+from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction, submit_end_transaction
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.message_id import encode_offset_message_id
+from reconciler.rocketmq.properties import decode_properties
+from reconciler.rocketmq.routes import MessageQueue
+from reconciler.rocketmq.sending import SendStatus
+from tests.unit.rocketmq.scripted import Handler, ScriptedBroker, ScriptedCluster
+
+ORDER = Message(topic="Orders", body=b"body", keys=("k",))
+
+
+def _stores(broker: ScriptedBroker, *, code: int = 0, ids: str | None = None) -> None:
+    fields = {
+        "msgId": ids or encode_offset_message_id("127.0.0.1", 10_911, 4_711),
+        "queueId": "0",
+        "queueOffset": "9",
+        "transactionId": "T",
+    }
+
+    def handler(request: Command) -> Command:
+        return replace(broker.success(request, fields), code=code)
+
+    for request_code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        broker.on(request_code, handler)
+
+
+def _sent(broker: ScriptedBroker) -> list[Command]:
+    codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    return [request for request in broker.asked if request.code in codes]
+
+
+@pytest.mark.parametrize("status", list(SendStatus))
+def test_four_codes_mean_stored(status: SendStatus) -> None:
+    with ScriptedCluster() as cluster:
+        _stores(cluster.broker, code=int(status.value))
+        result = cluster.sender().send(ORDER)
+        assert result.status is status
+        assert (result.commit_log_offset, result.queue_offset, result.transaction_id) == (4_711, 9, "T")
+        assert (result.broker_name, result.queue_id) == ("broker-a", 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(2, BrokerBusy), (215, BrokerBusy), (13, BrokerRefused), (16, BrokerRefused)]
+)
+def test_every_other_code_is_an_error(code: int, error: type[Exception]) -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.SEND_MESSAGE_V2, lambda request: cluster.broker.refuse(request, code, "why"))
+        with pytest.raises(error, match="why"):
+            cluster.sender().send(ORDER)
+
+
+def test_an_answer_without_the_offset_is_no_success() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.SEND_MESSAGE_V2, cluster.broker.success)
+        with pytest.raises((ProtocolViolation, ValueError)):
+            cluster.sender().send(ORDER, attempts=1)
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        pytest.param(lambda broker: lambda request: broker.refuse(request, 2, "busy"), id="busy"),
+        pytest.param(lambda broker: lambda request: broker.refuse(request, 14, "slave"), id="not available"),
+        pytest.param(lambda _: lambda _request: b"\xff\xff\xff\xff", id="garbage"),
+        pytest.param(lambda _: lambda _request: None, id="no answer"),
+    ],
+)
+def test_an_ordinary_message_goes_to_another_broker_after_a_failure(fails: object) -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        bad, good = cluster.brokers
+        script: Handler = fails(bad)  # type: ignore[operator]  # a lambda among the parameters
+        bad.on(RequestCode.SEND_MESSAGE_V2, script)
+        _stores(good)
+        sender = cluster.sender()
+        for _ in range(4):
+            assert sender.send(ORDER).broker_name == "broker-b"
+        assert len(_sent(good)) == 4
+
+
+def test_a_half_is_never_sent_again_when_nobody_knows_whether_it_was_stored() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        for broker in cluster.brokers:
+            broker.on(RequestCode.SEND_MESSAGE_V2, lambda _: None)
+        with pytest.raises(RequestTimeout):
+            cluster.sender().send(ORDER, is_half=True)
+        assert sum(len(_sent(broker)) for broker in cluster.brokers) == 1
+
+
+def test_a_half_goes_to_another_broker_after_a_refusal() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        bad, good = cluster.brokers
+        bad.on(RequestCode.SEND_MESSAGE_V2, lambda request: bad.refuse(request, 2, "busy"))
+        _stores(good)
+        sender = cluster.sender()
+        assert {sender.send(ORDER, is_half=True).broker_name for _ in range(4)} == {"broker-b"}
+
+
+def test_a_chosen_queue_is_the_only_one_tried() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        bad, good = cluster.brokers
+        bad.on(RequestCode.SEND_MESSAGE_V2, lambda request: bad.refuse(request, 2, "busy"))
+        _stores(good)
+        queue = MessageQueue(topic="Orders", broker_name="broker-a", queue_id=0)
+        with pytest.raises(BrokerBusy):
+            cluster.sender().send(ORDER, queue=queue)
+        assert not _sent(good)
+
+
+def test_a_topic_that_may_not_be_written_anywhere_is_an_error() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.name_server.place("Orders", cluster.broker, permission=4)
+        with pytest.raises(BrokerUnavailable):
+            cluster.sender().send(ORDER)
+
+
+def test_what_a_half_carries() -> None:
+    with ScriptedCluster() as cluster:
+        _stores(cluster.broker)
+        result = cluster.sender("PG").send(ORDER, is_half=True)
+        fields = _sent(cluster.broker)[0].fields
+        properties = decode_properties(fields["i"])
+        assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "PG")
+        assert (properties["UNIQ_KEY"], properties["KEYS"]) == (result.unique_key, "k")
+        assert int(fields["f"]) & SystemFlag.PREPARED
+        with pytest.raises(UsageError):
+            cluster.sender().send(Message(topic="Orders", body=b"x", delay_level=3), is_half=True)
+
+
+def test_the_unique_key_comes_first_in_keys_where_it_is_not_indexed_otherwise() -> None:
+    with ScriptedCluster(versions=(78,)) as cluster:
+        _stores(cluster.broker)
+        result = cluster.sender().send(ORDER)
+        assert decode_properties(_sent(cluster.broker)[0].fields["i"])["KEYS"] == f"{result.unique_key} k"
+
+
+def test_large_bodies_are_compressed_and_marked() -> None:
+    with ScriptedCluster() as cluster:
+        _stores(cluster.broker)
+        cluster.sender().send(Message(topic="Orders", body=b"a" * 5_000))
+        cluster.sender().send(Message(topic="Orders", body=b"a" * 4_096))
+        large, small = _sent(cluster.broker)
+        assert int(large.fields["f"]) & SystemFlag.COMPRESSED
+        assert len(large.body) < 100
+        assert not int(small.fields["f"]) & SystemFlag.COMPRESSED
+        assert len(small.body) == 4_096
+
+
+def test_a_batch_has_one_answer_for_each_message() -> None:
+    with ScriptedCluster() as cluster:
+        ids = [encode_offset_message_id("127.0.0.1", 10_911, offset) for offset in (100, 200)]
+        _stores(cluster.broker, ids=",".join(ids))
+        results = cluster.sender().send_batch([ORDER, Message(topic="Orders", body=b"two")])
+        assert [(one.queue_offset, one.commit_log_offset) for one in results] == [(9, 100), (10, 200)]
+        assert _sent(cluster.broker)[0].fields["m"] == "true"
+        _stores(cluster.broker, ids=ids[0])
+        with pytest.raises(ProtocolViolation):
+            cluster.sender().send_batch([ORDER, ORDER])
+
+
+def test_what_no_broker_takes_as_a_batch_is_refused_here() -> None:
+    with ScriptedCluster(versions=(213,)) as cluster:
+        sender = cluster.sender()
+        with pytest.raises(BrokerRefused, match="older than"):
+            sender.send_batch([ORDER])
+        for batch in (
+            [],
+            [ORDER, Message(topic="Other", body=b"x")],
+            [Message(topic="Orders", body=b"x", delay_level=1)],
+            [Message(topic="%RETRY%CG", body=b"x")],
+        ):
+            with pytest.raises(UsageError):
+                sender.send_batch(batch)
+
+
+# --------------------------------------------------------------------------- END
+
+
+def _end(cluster: ScriptedCluster, decision: EndDecision = EndDecision.COMMIT) -> EndRequest:
+    return EndRequest(
+        address=cluster.broker.address,
+        producer_group="PG",
+        tran_state_table_offset=3,
+        commit_log_offset=4_711,
+        decision=decision,
+        message_id="K",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "outcome"),
+    [
+        (0, "not set any response code", EndOutcome.DONE),
+        (1, "find prepared transaction message failed", EndOutcome.HALF_GONE),
+        (1, "Find prepared transaction message failed", EndOutcome.HALF_GONE),
+        (1, "the producer group wrong", EndOutcome.MISMATCH),
+        (1, "The transaction state table offset wrong", EndOutcome.MISMATCH),
+        (1, "java.lang.IllegalArgumentException: newLimit < 0", EndOutcome.MISMATCH),
+        (2, "busy", EndOutcome.REFUSED_FOR_NOW),
+        (11, "slave", EndOutcome.REFUSED_FOR_NOW),
+        (14, "", EndOutcome.REFUSED_FOR_NOW),
+        (215, "", EndOutcome.REFUSED_FOR_NOW),
+        (604, "immunity", EndOutcome.REFUSED_FOR_NOW),
+    ],
+)
+def test_answers_to_end_are_sorted_by_what_follows(code: int, remark: str, outcome: EndOutcome) -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.END_TRANSACTION, lambda request: cluster.broker.refuse(request, code, remark))
+        answer = end_transaction(cluster.client, _end(cluster))
+        assert (answer.outcome, answer.code, answer.remark) == (outcome, code, remark)
+        assert submit_end_transaction(cluster.client, _end(cluster)).result(5) == answer
+
+
+@pytest.mark.parametrize("reply", [None, b"\xff\xff\xff\xff"])
+def test_an_end_without_an_answer_may_have_been_executed(reply: bytes | None) -> None:
+    for waits in (True, False):
+        with ScriptedCluster() as cluster:
+            cluster.broker.on(RequestCode.END_TRANSACTION, lambda _: reply)
+            if waits:
+                answer = end_transaction(cluster.client, _end(cluster))
+            else:
+                answer = submit_end_transaction(cluster.client, _end(cluster)).result(5)
+            assert (answer.outcome, answer.code) == (EndOutcome.NO_ANSWER, None)
+
+
+def test_an_end_that_nobody_listens_to_was_certainly_not_executed() -> None:
+    with ScriptedCluster() as cluster:
+        request = _end(cluster)
+        cluster.broker.close()
+        assert end_transaction(cluster.client, request).outcome is EndOutcome.REFUSED_FOR_NOW
+        assert submit_end_transaction(cluster.client, request).result(5).outcome is EndOutcome.REFUSED_FOR_NOW
+
+
+def test_unknown_goes_one_way_because_no_broker_answers_it() -> None:
+    with ScriptedCluster() as cluster:
+        answer = end_transaction(cluster.client, _end(cluster, EndDecision.UNKNOWN))
+        assert (answer.outcome, answer.code) == (EndOutcome.NO_ANSWER, None)
+        cluster.client.request(cluster.broker.address, Command(code=34))
+        sent = next(request for request in cluster.broker.asked if request.code == RequestCode.END_TRANSACTION)
+        assert sent.is_oneway
+        assert sent.fields["commitOrRollback"] == "0"

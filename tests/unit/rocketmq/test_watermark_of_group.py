@@ -1,0 +1,122 @@
+"""Low watermark of a group: one queue that is not known shuts the gate, and nothing opens it wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.clock import ManualClock
+from reconciler.evidence import WatermarkState
+from reconciler.rocketmq.codes import RequestCode
+from reconciler.rocketmq.frame import Command, reply_to
+from reconciler.rocketmq.record import encode_record
+from reconciler.rocketmq.watermark import Watermarks
+from tests.unit.rocketmq.records import record
+from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+
+NOW_MS = 1_700_000_000_000
+MARGIN_SECONDS = 10.0
+CAUGHT_UP_MS = NOW_MS - 10_000
+
+#: (topic, queue) -> (consumer offset or None, minimum, maximum)
+Positions = dict[tuple[str, int], tuple[int | None, int, int]]
+
+
+def _keeps(broker: ScriptedBroker, positions: Positions, *, store_time_ms: Callable[[int], int]) -> None:
+    def of(request: Command) -> tuple[int | None, int, int]:
+        return positions[request.fields["topic"], int(request.fields["queueId"])]
+
+    def group_offset(request: Command) -> Command:
+        offset = of(request)[0]
+        return broker.refuse(request, 22) if offset is None else broker.success(request, {"offset": str(offset)})
+
+    def pull(request: Command) -> Command:
+        at, (_, minimum, maximum) = int(request.fields["queueOffset"]), of(request)
+        fields = {"minOffset": str(minimum), "maxOffset": str(maximum)}
+        if at < minimum:
+            return reply_to(request, 21, fields={"nextBeginOffset": str(minimum), **fields})
+        body = encode_record(record(queue_offset=at, store_timestamp_ms=store_time_ms(at)))
+        return broker.success(request, {"nextBeginOffset": str(at + 1), **fields}, body)
+
+    broker.on(RequestCode.QUERY_CONSUMER_OFFSET, group_offset)
+    broker.on(RequestCode.GET_MIN_OFFSET, lambda request: broker.success(request, {"offset": str(of(request)[1])}))
+    broker.on(RequestCode.GET_MAX_OFFSET, lambda request: broker.success(request, {"offset": str(of(request)[2])}))
+    broker.on(RequestCode.PULL_MESSAGE, pull)
+
+
+def _cluster(positions: Positions, *, brokers: int = 1) -> ScriptedCluster:
+    cluster = ScriptedCluster(versions=(479,) * brokers, clock=ManualClock(NOW_MS))
+    for broker in cluster.brokers:
+        for topic in {topic for topic, _ in positions}:
+            cluster.name_server.place(topic, broker, queues=sum(topic == other for other, _ in positions))
+        _keeps(broker, positions, store_time_ms=lambda offset: NOW_MS - 60_000 + offset)
+    return cluster
+
+
+def _watermark(cluster: ScriptedCluster) -> tuple[WatermarkState, int]:
+    found = Watermarks(cluster.client, cluster.routes).watermark("Orders", "CG", skew_margin_seconds=MARGIN_SECONDS)
+    return found.state, found.at_ms
+
+
+@pytest.mark.parametrize(
+    ("positions", "expected_ms"),
+    [
+        pytest.param({("Orders", 0): (7, 0, 7)}, CAUGHT_UP_MS, id="consumed to its end"),
+        pytest.param({("Orders", 0): (9, 0, 7)}, CAUGHT_UP_MS, id="beyond its end"),
+        pytest.param({("Orders", 0): (None, 0, 0)}, CAUGHT_UP_MS, id="empty, no offset (5.x answers 22)"),
+        pytest.param({("Orders", 0): (0, 0, 0)}, CAUGHT_UP_MS, id="empty, offset 0 (older brokers)"),
+        pytest.param({("Orders", 0): (None, 5, 5)}, CAUGHT_UP_MS, id="all deleted"),
+        pytest.param({("Orders", 0): (0, -1, 0)}, CAUGHT_UP_MS, id="never written: minimum -1"),
+        pytest.param({("Orders", 0): (3, 0, 7)}, NOW_MS - 59_997, id="lags"),
+        pytest.param({("Orders", 0): (3, 5, 7)}, NOW_MS - 59_995, id="what it wants next is deleted"),
+        pytest.param({("Orders", 0): (7, 0, 7), ("Orders", 1): (2, 0, 7)}, NOW_MS - 59_998, id="one of two lags"),
+        pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (1, 0, 2)}, NOW_MS - 59_999, id="retries wait"),
+        pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (2, 0, 2)}, CAUGHT_UP_MS, id="retries consumed"),
+        pytest.param({("Orders", 0): (None, 0, 7)}, None, id="no offset where messages wait"),
+        pytest.param({("Orders", 0): (0, 0, 7)}, None, id="offset 0 where messages wait"),
+        pytest.param({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (None, 0, 2)}, None, id="no offset for retries"),
+    ],
+)
+def test_the_watermark_follows_the_slowest_queue(positions: Positions, expected_ms: int | None) -> None:
+    with _cluster(positions) as cluster:
+        expected = (WatermarkState.UNKNOWN, 0) if expected_ms is None else (WatermarkState.KNOWN, expected_ms)
+        assert _watermark(cluster) == expected
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.PULL_MESSAGE,
+    ],
+)
+def test_one_question_without_an_answer_makes_it_unknown(code: RequestCode) -> None:
+    with _cluster({("Orders", 0): (3, 0, 7)}) as cluster:
+        cluster.broker.on(code, lambda request: cluster.broker.refuse(request, 1, "broken"))
+        assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
+        cluster.broker.on(code, lambda _: None)
+        assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
+
+
+def test_a_broker_that_is_away_makes_it_unknown() -> None:
+    with _cluster({("Orders", 0): (7, 0, 7)}, brokers=2) as cluster:
+        assert _watermark(cluster)[0] is WatermarkState.KNOWN
+        cluster.brokers[1].close()
+        assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
+        del cluster.name_server.routes["Orders"]["broker-b"]
+        del cluster.name_server.cluster["broker-b"]
+        assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
+        assert Watermarks(cluster.client, cluster.routes).positions("Orders", "CG") is None
+
+
+def test_positions_name_every_queue() -> None:
+    with _cluster({("Orders", 0): (7, 0, 7), ("%RETRY%CG", 0): (None, 0, 0)}) as cluster:
+        positions = Watermarks(cluster.client, cluster.routes).positions("Orders", "CG")
+        assert positions is not None
+        assert [(one.topic, one.queue_id, one.consumer_offset, one.max_offset) for one in positions] == [
+            ("Orders", 0, 7, 7),
+            ("%RETRY%CG", 0, None, 0),
+        ]
