@@ -6,6 +6,7 @@ Confined to the broker's loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 _PERIOD_SECONDS = 10.0
 _POLL_SECONDS = 0.02  # how soon a new topic is announced
 _RETRY_SECONDS = 0.5
+_FIRST_SECONDS = 3.0
 
 
 class Registration:
@@ -31,10 +33,12 @@ class Registration:
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Returns once one name server knows the broker."""
+        """Returns once one name server knows the broker, or after a few seconds in which none answered."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(host, port)) for host, port in self._name_servers]
-        await self._ready.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_SECONDS):
+                await self._ready.wait()
 
     async def stop(self) -> None:
         """Closes the connections; the name servers then forget the broker."""
@@ -64,6 +68,8 @@ class Registration:
                     sent_version, waited = version, 0.0
                     self._ready.set()
                 await asyncio.sleep(_POLL_SECONDS)
+                if reader.at_eof():
+                    return  # the name server went away: connect again
                 waited += _POLL_SECONDS
         finally:
             if not writer.is_closing():

@@ -60,14 +60,19 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
         sockets = bind_ports(host, port, with_vip=True)
-        broker = Broker(
-            family=chosen,
-            settings=settings,
-            faults=faults,
-            clock=SystemClock(),
-            data=data,
-            registers_itself=not servers,
-        )
+        try:
+            broker = Broker(
+                family=chosen,
+                settings=settings,
+                faults=faults,
+                clock=SystemClock(),
+                data=data,
+                registers_itself=not servers,
+            )
+        except BaseException:
+            for listener in sockets:
+                listener.close()
+            raise
         listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers)
         await listening.start()
         ready = {"listen": broker.address, "family": chosen.name}

@@ -1,0 +1,134 @@
+"""The command's function in this process, and peers that send nonsense."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from reconciler.embedded.__main__ import main
+from reconciler.embedded.dispatch import BROKER_HANDLERS, NAME_SERVER_HANDLERS
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.embedded.serving import serve, turn
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.errors import ConfigurationError, InvalidValue, ProtocolViolation
+from reconciler.rocketmq.frame import Command, decode_frame, encode_frame
+from tests.polling import eventually
+from tests.unit.embedded.raw_client import RawClient, body_of
+
+FRAMES = Path(__file__).resolve().parents[2] / "frames"
+
+
+class TermAfterFirstLine(io.StringIO):
+    """Standard output that sends SIGTERM as soon as the broker has said that it is ready."""
+
+    def flush(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_it_serves_until_sigterm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output = TermAfterFirstLine()
+    monkeypatch.setattr("sys.stdout", output)
+    assert serve("127.0.0.1:0", family="4.9.7", data=tmp_path, knobs=["drop_ends=1", "transactionCheckMax=2"]) == 0
+    ready = json.loads(output.getvalue())
+    assert ready["family"] == "4.9"
+    assert ready["listen"].startswith("127.0.0.1:")
+
+
+def test_main_ends_with_2_and_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--listen", "nowhere"])
+    assert ended.value.code == 2
+    with EmbeddedBroker(data=tmp_path), pytest.raises(SystemExit) as refused:
+        main(["--listen", "127.0.0.1:0", "--data", str(tmp_path)])
+    assert refused.value.code == 2
+    assert "in use" in capsys.readouterr().err
+
+
+def test_a_knob_is_a_fault_or_a_property() -> None:
+    faults, settings = Faults(), BrokerSettings()
+    turn("busy=1", faults, settings)
+    assert faults.is_busy(10)
+    for knob in ("brokerName=b", "retentionSeconds=0.5", "fileReservedTime=2", "autoCreateTopicEnable=false"):
+        turn(knob, faults, settings)
+    assert (settings.broker_name, settings.retention_seconds, settings.reserved_seconds) == ("b", 0.5, 7200.0)
+    assert settings.auto_create_topic is False
+    for bad in ("busy", "nonsense=1", "retentionSeconds=x", "transactionCheckMax=x"):
+        with pytest.raises(InvalidValue):
+            turn(bad, faults, settings)
+    for name in BrokerSettings.names():
+        assert settings.configure(name, "1s" if name == "messageDelayLevel" else "1")
+
+
+def test_a_broker_starts_without_its_name_server_and_registers_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.embedded.registration._FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("reconciler.embedded.registration._RETRY_SECONDS", 0.05)
+    names = EmbeddedBroker(is_broker=False)
+    names.start()
+    names.stop()
+    with EmbeddedBroker(name_servers=names.address) as broker, RawClient(broker.address) as client:
+        assert client.send_message().code == 0
+        for _ in range(2):  # the second time it has to notice that its connection is dead
+            with names, RawClient(names.address) as asking:
+                eventually(lambda: asking.call(105, topic="TopicA").code == 0, within_seconds=5)
+                assert broker.name_servers == names.address
+                assert list(body_of(asking.call(106))["brokerAddrTable"]) == ["embedded"]
+
+
+def test_a_name_server_list_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="name_servers"):
+        EmbeddedBroker(name_servers="somewhere")
+
+
+def recorded_requests() -> list[Command]:
+    found = []
+    for path in sorted(FRAMES.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            if entry["dir"] == "request":
+                found.append(decode_frame(bytes.fromhex(entry["hex"])[4:]))
+    return found
+
+
+@pytest.mark.parametrize("family", ["3.2.6", "4.4", "5.x"])
+def test_mutated_requests_cost_their_own_connection_at_most(family: str, caplog: pytest.LogCaptureFixture) -> None:
+    values = ["", "-1", "NaN", "9" * 20, "x" * 40_000, "%RETRY%", "\x01\x02", "\ud800", "TopicA", "0", "32"]
+    bodies = [b"", b"{}", b"[]", b"null", b"\xff", b'{"mqSet":[{}]}', b'{"consumerDataSet":[{"groupName":5}]}']
+    chance, requests = random.Random(7), recorded_requests()
+    codes = [*BROKER_HANDLERS, *NAME_SERVER_HANDLERS, 9999]
+    caplog.set_level(logging.ERROR)
+    with EmbeddedBroker(family=family) as broker, RawClient(broker.address) as witness:
+        for _ in range(20):
+            with RawClient(broker.address) as client:
+                frames = [_mutated(chance, chance.choice(requests), values, bodies, codes) for _ in range(50)]
+                try:
+                    client.send_bytes(b"".join(frames))
+                    client.answer(client.send(28, {}), 0.1)  # a wrong length may have swallowed it
+                except (OSError, ProtocolViolation):
+                    continue  # the broker has hung up
+            assert witness.call(28).code == 0
+    assert [record for record in caplog.records if record.exc_info is not None] == []
+
+
+def _mutated(
+    chance: random.Random, request: Command, values: list[str], bodies: list[bytes], codes: list[int]
+) -> bytes:
+    fields = dict(request.fields)
+    for name in chance.sample(sorted(fields), k=min(len(fields), chance.randrange(3))):
+        if chance.random() < 0.3:
+            del fields[name]
+        else:
+            fields[name] = chance.choice(values)
+    code = request.code if chance.random() < 0.7 else chance.choice(codes)
+    body = request.body if chance.random() < 0.7 else chance.choice(bodies)
+    frame = bytearray(encode_frame(Command(code=code, opaque=0, version=request.version, fields=fields, body=body)))
+    if chance.random() < 0.1:
+        frame[chance.randrange(len(frame))] = chance.randrange(256)
+    return bytes(frame)
