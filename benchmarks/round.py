@@ -3,9 +3,9 @@
     python -m benchmarks.round [--keys 20000] [--pending 200] [--repeat 5] [--redis-url redis://...]
 
 Every set has that many keys, as after a busy interval: announced, consumed (all but one in a hundred) and two older
-generations; pending has its own number, because the round rewrites it whole: a group that lags makes it long. Prints one JSON line with milliseconds; `stall` is the longest answer that another client
-waited for meanwhile. Without a URL it starts a redis-server of its own. The machine's noise is in the figures: quote
-the ratio of one run.
+generations; pending has its own number, because the round rewrites it whole: a group that lags makes it long.
+Prints one JSON line with milliseconds; `stall` is the longest answer that another client waited for meanwhile.
+Without a URL it starts a redis-server of its own. The machine's noise is in the figures: quote ratios of one run.
 """
 
 from __future__ import annotations

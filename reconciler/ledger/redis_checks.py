@@ -17,7 +17,7 @@ import redis
 from redis.cluster import RedisCluster
 from redis.exceptions import AskError, RedisError, ResponseError
 
-from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.redis_client import RedisClient, translated_errors
@@ -239,4 +239,5 @@ def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
         ("UNLINK", keys.half, keys.new),
         ("INCRBY", keys.generation, 1),
         ("PEXPIRE", keys.round_lease, 1),
+        ("HSETNX", meta_key(keys.shard.subscription), "shards", 1),
     ]

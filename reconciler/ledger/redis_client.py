@@ -69,26 +69,14 @@ def open_redis(
     round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
-    verify_primary: bool = True,
 ) -> RedisClients:
     """Clients for a URL; the caller closes them.
 
-    `verify_primary` asks ROLE on every new connection; False (`redis.accept_unverified`) is for servers that do not
-    know it: fakeredis' TCP server closes a connection after an error. Raises InvalidValue for a malformed URL. A
-    cluster is asked for its nodes at once: RedisAway if none answers.
+    Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
     """
-
-    def open_one(seconds: float) -> RedisClient:
-        return open_client(
-            url,
-            timeout_seconds=seconds,
-            connect_timeout_seconds=connect_timeout_seconds,
-            verify_primary=verify_primary,
-        )
-
-    rounds = open_one(round_timeout_seconds)
+    rounds = open_client(url, timeout_seconds=round_timeout_seconds, connect_timeout_seconds=connect_timeout_seconds)
     try:
-        short = open_one(timeout_seconds)
+        short = open_client(url, timeout_seconds=timeout_seconds, connect_timeout_seconds=connect_timeout_seconds)
     except BaseException:
         rounds.close()
         raise
@@ -96,11 +84,7 @@ def open_redis(
 
 
 def open_client(
-    url: str,
-    *,
-    timeout_seconds: float,
-    connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
-    verify_primary: bool = True,
+    url: str, *, timeout_seconds: float, connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT
 ) -> RedisClient:
     """One client without retries; see open_redis."""
     arguments: dict[str, Any] = {
@@ -112,8 +96,8 @@ def open_client(
         "decode_responses": False,
     }
     parts = urlsplit(url)
-    if verify_primary and parts.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
-        arguments["redis_connect_func"] = _connect_to_primary
+    if parts.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
+        arguments["redis_connect_func"] = _PrimaryOnly()
     try:
         match parts.scheme:
             case "redis" | "rediss" | "unix":
@@ -182,17 +166,32 @@ def _without_password(parts: SplitResult) -> str:
     return f"{parts.scheme}://…@{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _connect_to_primary(connection: Any) -> None:
-    """Logs in, then asks ROLE: a replica's data is old and its pending set would be verified twice."""
-    connection.on_connect()
-    connection.send_command("ROLE")
-    try:
-        role = connection.read_response()
-    except ResponseError:
-        # Not allowed: redis_checks reports it.
-        return
-    if role and role[0] not in (b"master", "master"):
-        raise RedisConnectionError(f"{connection.host if hasattr(connection, 'host') else 'Redis'} is not the primary")
+class _PrimaryOnly:
+    """Logs in, then asks ROLE: a replica's data is old and its pending set would be verified twice.
+
+    Shared by the connections of one pool; the flag only ever goes from True to False.
+    """
+
+    def __init__(self) -> None:
+        self._server_knows_role = True
+
+    def __call__(self, connection: Any) -> None:
+        connection.on_connect()
+        if not self._server_knows_role:
+            return
+        connection.send_command("ROLE")
+        try:
+            role = connection.read_response()
+        except ResponseError as error:
+            # Not allowed, or unknown: redis_checks reports it.
+            if "unknown command" in str(error).lower():
+                # fakeredis' TCP server closes a connection after an error reply.
+                self._server_knows_role = False
+                connection.disconnect()
+                connection.connect()
+            return
+        if role and role[0] not in (b"master", "master"):
+            raise RedisConnectionError(f"{getattr(connection, 'host', 'this Redis')} is not the primary")
 
 
 @contextmanager

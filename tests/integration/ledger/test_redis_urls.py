@@ -272,7 +272,7 @@ def test_an_evicting_server_is_refused_whatever_the_settings_accept(
 RECONCILER_COMMANDS = (
     "-@all +watch +unwatch +multi +exec +discard +get +set +incrby +time +exists +type +hgetall +hget +zcard +scard "
     "+sdiffstore +zunionstore +zdiffstore +zrangebyscore +zrange +zscan +sscan +zrem +rename +unlink +pexpire "
-    "+info +role +config|get +script|load +evalsha +ping"
+    "+info +role +config|get +script|load +evalsha +ping +hsetnx"
 )
 
 

@@ -103,7 +103,7 @@ def fake_server() -> Iterator[str]:
 
 
 def test_the_fake_server_is_refused_unless_unverified_is_accepted_and_then_works(fake_server: str) -> None:
-    clients = open_redis(fake_server, verify_primary=False)
+    clients = open_redis(fake_server)
     with pytest.raises(ConfigurationError, match="accept_unverified"):
         require_safe(check_redis(clients.short, environment="demo"))
     findings = check_redis(clients.short, environment="demo", accept_unverified=True)

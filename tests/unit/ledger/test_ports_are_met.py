@@ -1,0 +1,28 @@
+"""mypy checks the assignments; running them checks that the adapters can be built without a server."""
+
+from __future__ import annotations
+
+import fakeredis
+
+from reconciler.clock import ManualClock
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.round_leases import RedisRoundLeases
+from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.ports import CommitSets, HalfSets, Ledger, RoundLeases, ShardMemory
+from reconciler.sql.engines import open_engine
+
+
+def test_adapters_have_the_shape_of_their_ports() -> None:
+    engine = open_engine("sqlite:////nowhere/ledger.db")
+    ledgers: list[Ledger] = [MemoryLedger(ManualClock()), SqlLedger(engine)]
+    shards = MemoryShards(ManualClock())
+    with fakeredis.FakeRedis() as client:
+        clients = RedisClients(rounds=client, short=client)
+        memories: list[ShardMemory] = [shards, RedisShardMemory(clients)]
+        leases: list[RoundLeases] = [shards, RedisRoundLeases(client)]
+    sets: tuple[HalfSets, CommitSets] = (shards, shards)
+    assert (len(ledgers), len(memories), len(leases), len(sets)) == (2, 2, 2, 2)
+    engine.dispose()
