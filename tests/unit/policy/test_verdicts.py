@@ -1,0 +1,426 @@
+"""Every rung of the verification ladder, on evidence from a broker in memory; no verdict without its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.tables import CandidateState, OutboxState, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.judgement import state_of, wait_seconds
+from reconciler.ports import Verification
+from reconciler.verify import VerifyRules
+from tests.unit.policy.world import TOPIC, World, key
+
+
+def judged(world: World, unique_key: str, *, group: str = "billing") -> Verification:
+    """One look at a key whose age is beyond doubt."""
+    world.clock.advance(60)
+    subscription = next(s for s in world.subscriptions if s.group == group)
+    return world.process().verify_one(subscription, unique_key, dry_run=True).verification
+
+
+def reason(verification: Verification) -> str:
+    return str(verification.evidence["reason"])
+
+
+def test_inbox_row_with_the_same_content_is_consumed() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(records=False)
+    verification = judged(world, lost)
+    assert (verification.verdict, verification.state) == (Verdict.CONSUMED, CandidateState.SETTLED)
+    assert world.broker.look_ups == []
+
+
+def test_inbox_row_with_another_content_is_a_collision() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.inbox.rows["billing", lost] = world.inbox_row("billing", lost, b"other" * 6)
+    assert judged(world, lost).verdict is Verdict.COLLISION
+
+
+def test_unknown_digest_is_no_collision() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.inbox.rows["billing", lost] = world.inbox_row("billing", lost, None)
+    assert judged(world, lost).verdict is Verdict.CONSUMED
+
+
+def test_effect_without_an_outbox_row_is_still_consumed() -> None:
+    world = World()
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1), b"x" * 32)
+    assert judged(world, key(1)).verdict is Verdict.CONSUMED
+
+
+@pytest.mark.parametrize("witness", ["inbox", "outbox", "copies", "halves", "parked"])
+def test_a_witness_that_does_not_answer_is_unknown_never_a_loss(witness: str) -> None:
+    world = World()
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    if witness in ("inbox", "outbox"):
+        setattr(getattr(world, witness), "away", True)  # noqa: B010 - the name is a parameter
+    else:
+        world.broker.unknown.add(witness)
+    if witness == "parked":
+        world.broker.halves.clear()
+    verification = judged(world, key(1))
+    assert (verification.verdict, verification.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
+
+
+def test_effect_is_not_settled_while_the_outbox_cannot_be_compared() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(records=False)
+    world.outbox.away = True
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+
+
+def test_index_that_is_not_proved_to_have_passed_the_announcement_proves_nothing() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.broker.proves_horizon = False
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("tags", "verdict"), [({"paid"}, "LOST_CONFIRM"), ({"refund"}, "FILTERED"), (None, "LOST_CONFIRM")]
+)
+def test_tag_of_the_outbox_decides_before_any_broker_is_asked(tags: set[str] | None, verdict: str) -> None:
+    world = World(tags={"billing": frozenset(tags)} if tags is not None else {})
+    lost = world.lose(1)
+    assert judged(world, lost).verdict == verdict
+    assert bool(world.broker.look_ups) == (verdict != "FILTERED")
+
+
+def test_message_without_a_tag_passes_only_a_group_that_takes_all() -> None:
+    world = World(tags={"billing": frozenset({"paid"})})
+    half = world.broker.send_half(key(1), tag=None)
+    world.commit_locally(key(1), half, tag=None)
+    assert judged(world, key(1)).verdict is Verdict.FILTERED
+
+
+# ---- rung 3
+
+
+def test_copy_that_the_group_has_not_reached_is_lagging() -> None:
+    world = World()
+    lost = world.deliver(1)
+    verification = judged(world, lost)
+    assert (verification.verdict, verification.state) == (Verdict.LAGGING, CandidateState.OPEN)
+    world.broker.offsets["billing"] = 0
+    assert judged(world, lost).verdict is Verdict.LAGGING
+
+
+def test_unknown_offsets_are_unknown() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.broker.positions_known = False
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+
+
+def test_copy_in_a_queue_without_a_position_is_unknown() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.broker.copies = [replace(world.broker.copies[0], queue_id=7)]
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+
+
+def test_acknowledged_without_an_effect_is_shown_and_not_repaired() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    verification = judged(world, lost)
+    assert (verification.verdict, verification.state) == (Verdict.DELIVERED_NOT_APPLIED, CandidateState.QUARANTINED)
+
+
+def test_effect_that_is_committed_while_the_offset_is_read_is_seen() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    world.inbox.later.append((1, world.inbox_row("billing", lost)))
+    assert judged(world, lost).verdict is Verdict.CONSUMED
+
+
+def test_inbox_that_goes_away_before_it_is_asked_again_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    positions = world.broker.positions
+
+    def away_afterwards(subscription: object) -> object:
+        world.inbox.away = True
+        return positions(subscription)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.broker, "positions", away_afterwards)
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%billing", "SCHEDULE_TOPIC_XXXX"])
+def test_message_that_waits_for_its_retry_is_retrying(topic: str) -> None:
+    world = World()
+    lost = world.deliver(1)
+    copy = world.broker.copies[0]
+    world.consume(effects=False)
+    world.broker.in_group_topic("billing", "retry", replace(copy, queue_offset=5), topic=topic)
+    assert judged(world, lost).verdict is Verdict.RETRYING
+
+
+def test_retry_that_was_acknowledged_without_an_effect_is_not_applied() -> None:
+    world = World()
+    lost = world.deliver(1)
+    copy = world.broker.copies[0]
+    world.consume(effects=False)
+    world.broker.in_group_topic("billing", "retry", replace(copy, queue_offset=0), topic="%RETRY%billing")
+    assert judged(world, lost).verdict is Verdict.DELIVERED_NOT_APPLIED
+
+
+def test_dead_letter_is_quarantined() -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    world.broker.in_group_topic("billing", "dead-letter", world.broker.copies[0], topic="%DLQ%billing")
+    verification = judged(world, lost)
+    assert (verification.verdict, verification.state) == (Verdict.DEAD_LETTERED, CandidateState.QUARANTINED)
+
+
+@pytest.mark.parametrize("kind", ["retry", "dead-letter"])
+def test_group_topic_that_does_not_answer_is_unknown(kind: str) -> None:
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    world.broker.unknown.add(kind)
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+
+
+def test_tag_of_the_copy_decides_where_the_outbox_does_not_tell() -> None:
+    world = World(tags={"billing": frozenset({"refund"})})
+    lost = world.deliver(1)
+    world.outbox.away = True
+    assert judged(world, lost).verdict is Verdict.FILTERED
+
+
+# ---- no copy: the commit
+
+
+@pytest.mark.parametrize("state", [None, OutboxState.ROLLED_BACK])
+def test_announced_without_a_committed_row_is_rejected_without_asking_for_the_half(state: OutboxState | None) -> None:
+    world = World()
+    half = world.broker.send_half(key(1))
+    if state is not None:
+        world.commit_locally(key(1), half, state=state)
+    verification = judged(world, key(1))
+    assert (verification.verdict, verification.state) == (Verdict.REJECTED, CandidateState.SETTLED)
+    assert ("halves", key(1)) not in world.broker.look_ups
+
+
+def test_outbox_that_is_away_leaves_everything_open() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.outbox.away = True
+    verification = judged(world, lost)
+    assert verification.verdict is Verdict.UNKNOWN
+    assert reason(verification).startswith("outbox")
+
+
+# ---- rung 4
+
+
+def test_half_of_another_message_is_a_collision() -> None:
+    world = World()
+    half = world.broker.send_half(key(1), body=b"theirs")
+    world.commit_locally(key(1), replace(half, body=b"ours"))
+    assert judged(world, key(1)).verdict is Verdict.COLLISION
+    for changes in ({"group": "somebody"}, {"topic": "OTHER"}):
+        world = World()
+        world.commit_locally(key(1), world.broker.send_half(key(1), **changes))  # type: ignore[arg-type]
+        verification = judged(world, key(1))
+        assert verification.verdict is Verdict.COLLISION, verification
+
+
+@pytest.mark.parametrize(("age", "verdict"), [(35.9, "UNKNOWN"), (36.1, "LOST_CONFIRM")])
+def test_young_half_is_left_to_the_brokers_check_back(age: float, verdict: str) -> None:
+    world = World()
+    world.broker.check_back_wait = 36.0
+    lost = world.lose(1)
+    world.clock.advance(age)
+    verification = world.process().verify_one(world.subscriptions[0], lost, dry_run=True).verification
+    assert verification.verdict == verdict
+    if verdict == "UNKNOWN":
+        assert 0.0 < verification.wait_seconds < 0.2
+
+
+def test_wait_for_the_check_back_can_be_configured_away() -> None:
+    world = World(verify=VerifyRules(skew_margin_seconds=0.5, check_back_wait_seconds=0.0))
+    world.broker.check_back_wait = 3_600.0
+    lost = world.lose(1)
+    assert judged(world, lost).verdict is Verdict.LOST_CONFIRM
+
+
+def test_single_copy_of_an_old_half_was_rolled_back() -> None:
+    world = World()
+    world.broker.rollback_evident_after = 50.0
+    lost = world.lose(1)
+    verification = judged(world, lost)
+    assert (verification.verdict, verification.state) == (Verdict.ROLLED_BACK_WRONGLY, CandidateState.OPEN)
+
+
+@pytest.mark.parametrize("why", ["too young", "put back", "first copy gone", "cannot tell"])
+def test_half_that_may_be_open_is_a_lost_confirm(why: str) -> None:
+    world = World()
+    world.broker.rollback_evident_after = {"too young": 60.5, "cannot tell": None}.get(why, 50.0)
+    lost = world.lose(1)
+    if why == "put back":
+        world.broker.put_back(world.broker.halves[0])
+    if why == "first copy gone":
+        world.broker.halves = [replace(world.broker.halves[0], check_times=1)]
+    assert judged(world, lost).verdict is Verdict.LOST_CONFIRM
+
+
+@pytest.mark.parametrize(("parked", "verdict"), [("found", "LOST_CONFIRM"), ("unknown", "UNKNOWN")])
+def test_single_copy_that_may_be_parked_was_not_rolled_back(parked: str, verdict: str) -> None:
+    world = World()
+    world.broker.rollback_evident_after = 50.0
+    lost = world.lose(1)
+    if parked == "found":
+        world.broker.parked = [world.broker.halves[0]]
+    else:
+        world.broker.unknown.add("parked")
+    assert judged(world, lost).verdict == verdict
+
+
+# ---- rungs 5 and 6
+
+
+def test_parked_half_whose_copies_are_gone_is_parked() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.broker.parked, world.broker.halves = world.broker.halves, []
+    assert judged(world, lost).verdict is Verdict.PARKED
+
+
+def test_parked_copy_of_another_message_is_a_collision() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.broker.parked = [replace(world.broker.halves[0], body=b"theirs")]
+    world.broker.halves = []
+    assert judged(world, lost).verdict is Verdict.COLLISION
+
+
+def test_committed_and_nowhere_is_expired() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.broker.halves = []
+    assert judged(world, lost).verdict is Verdict.EXPIRED
+
+
+# ---- weaker modes
+
+
+def test_without_an_outbox_nothing_is_lost_unless_announcements_are_trusted() -> None:
+    for trusts, verdict in ((False, "UNKNOWN"), (True, "LOST_CONFIRM")):
+        world = World(trust_announcements=trusts)
+        lost = world.lose(1)
+        world.outbox.configured = False
+        verification = judged(world, lost)
+        assert verification.verdict == verdict
+        assert verification.evidence["weaker"] is True
+
+
+@pytest.mark.parametrize("tag", ["paid", "refund"])
+@pytest.mark.parametrize(("rung", "loss"), [("half", "LOST_CONFIRM"), ("parked", "PARKED")])
+def test_without_an_outbox_the_half_tells_the_tag(rung: str, loss: str, tag: str) -> None:
+    world = World(trust_announcements=True, tags={"billing": frozenset({"paid"})})
+    world.outbox.configured = False
+    half = world.broker.send_half(key(1), tag=tag)
+    if rung == "parked":
+        world.broker.parked, world.broker.halves = [half], []
+    assert judged(world, key(1)).verdict == (loss if tag == "paid" else "FILTERED")
+
+
+def test_without_an_outbox_only_configured_producer_groups_are_believed() -> None:
+    world = World(trust_announcements=True)
+    world.outbox.configured = False
+    world.broker.send_half(key(1), group="stranger")
+    assert judged(world, key(1)).verdict is Verdict.COLLISION
+
+
+def test_without_an_inbox_effects_are_unknown_and_losses_are_still_found() -> None:
+    world = World()
+    world.inbox.configured = False
+    lost, fine = world.lose(1), world.deliver(2)
+    assert judged(world, lost).verdict is Verdict.LOST_CONFIRM
+    world.consume(effects=False)
+    verification = judged(world, fine)
+    assert verification.verdict is Verdict.UNKNOWN
+    assert verification.evidence["weaker"] is True
+    world.broker.in_group_topic("billing", "dead-letter", world.broker.copies[0], topic="%DLQ%billing")
+    assert judged(world, fine).verdict is Verdict.DEAD_LETTERED
+
+
+# ---- repairs that are under way, or over
+
+
+def test_loss_under_repair_asks_no_broker() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    world.broker.look_ups.clear()
+    judged_again = process.verify_one(world.subscriptions[0], lost)
+    assert judged_again.verification.verdict is Verdict.LOST_CONFIRM
+    assert "repair is OPEN" in reason(judged_again.verification)
+    assert world.broker.look_ups == []
+
+
+@pytest.mark.parametrize("state", [RepairState.DONE, RepairState.FAILED])
+def test_loss_whose_repair_has_ended_is_quarantined_not_repaired_again(state: RepairState) -> None:
+    world = World()
+    lost = world.lose(1)
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    row = world.repair(lost)
+    assert row is not None
+    identity = ("test", TOPIC, "*", lost)
+    world.ledger.rows.repairs[identity] = replace(row, state=state, answer="it ended")
+    verification = process.verify_one(world.subscriptions[0], lost).verification
+    assert (verification.verdict, verification.state) == (Verdict.QUARANTINED, CandidateState.QUARANTINED)
+    candidate = world.candidate(lost)
+    assert candidate is not None
+    assert candidate.loss_verdict is Verdict.LOST_CONFIRM
+
+
+# ---- states, waits, evidence
+
+
+def test_every_verdict_has_a_state() -> None:
+    states = {verdict: state_of(verdict) for verdict in Verdict}
+    settled = {v for v, s in states.items() if s is CandidateState.SETTLED}
+    quarantined = {v for v, s in states.items() if s is CandidateState.QUARANTINED}
+    assert settled == {Verdict.CONSUMED, Verdict.FILTERED, Verdict.REJECTED}
+    assert quarantined == {
+        Verdict.COLLISION, Verdict.QUARANTINED, Verdict.DEAD_LETTERED, Verdict.DELIVERED_NOT_APPLIED,
+    }  # fmt: skip
+
+
+def test_waits_double_and_stay_bounded() -> None:
+    from reconciler.judgement import Finding
+
+    def wait(verdict: Verdict, attempts: int) -> float:
+        return wait_seconds(Finding(verdict=verdict, reason=""), attempts=attempts, grace_period_seconds=30.0)
+
+    assert [wait(Verdict.UNKNOWN, n) for n in (0, 1, 2, 9, 500)] == [5.0, 10.0, 20.0, 60.0, 60.0]
+    assert [wait(Verdict.LAGGING, n) for n in (0, 1, 9)] == [30.0, 60.0, 300.0]
+    assert wait(Verdict.LOST_CONFIRM, 0) == wait(Verdict.LOST_CONFIRM, 9) == 7.5
+
+
+def test_evidence_names_every_witness_that_was_asked() -> None:
+    world = World()
+    lost = world.lose(1)
+    evidence = judged(world, lost).evidence
+    assert {"reason", "inbox", "outbox", "committed_copies", "half_copies", "outbox_state", "half_at"} <= set(evidence)
+    assert "weaker" not in evidence
+    assert evidence["half_age_seconds"] == pytest.approx(60.0, abs=0.1)
