@@ -25,12 +25,8 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 def decode_properties(text: str) -> dict[str, str]:
     """Names and values; like the Java parser it drops entries without name or value, the last of a name wins."""
-    properties: dict[str, str] = {}
-    for entry in text.split(VALUE_END):
-        name, separator, value = entry.partition(NAME_END)
-        if separator and name and value:
-            properties[name] = value
-    return properties
+    entries = [entry.partition(NAME_END) for entry in text.split(VALUE_END)]
+    return {name: value for name, _, value in entries if value and name}
 
 
 class StoredProperties(Mapping[str, str]):

@@ -26,6 +26,28 @@ def _again(one: MessageRecord) -> MessageRecord:
     return decoded
 
 
+def test_every_field_is_decoded_into_its_own_place() -> None:
+    distinct = MessageRecord(
+        topic="T",
+        queue_id=1,
+        flag=2,
+        queue_offset=3,
+        physical_offset=4,
+        system_flag=8,
+        born_timestamp_ms=5,
+        born_host=("10.0.0.1", 6),
+        store_timestamp_ms=7,
+        store_host=("10.0.0.2", 9),
+        reconsume_times=10,
+        prepared_transaction_offset=11,
+        body=b"B",
+        properties={"P": "12"},
+        body_crc=13,
+        broker_name="broker",
+    )
+    assert decode_records(encode_record(distinct), "broker") == [distinct]
+
+
 def test_the_fixed_part_of_an_ipv4_record_is_91_bytes() -> None:
     data = encode_record(replace(PLAIN, properties={}))
     assert len(data) == 91 + len(PLAIN.body) + len(PLAIN.topic)
