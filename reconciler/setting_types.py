@@ -44,7 +44,10 @@ def _redis_url(value: SecretStr) -> SecretStr:
     url = urlsplit(value.get_secret_value())
     if url.scheme not in REDIS_SCHEMES or not (url.hostname or url.path):
         raise ValueError(f"expected a URL that begins with {', '.join(s + '://' for s in REDIS_SCHEMES)}")
-    _require_port(url)
+    if "," in url.netloc:  # several sentinels or cluster nodes
+        _host_list(url.netloc.rpartition("@")[2])
+    else:
+        _require_port(url)
     return value
 
 
