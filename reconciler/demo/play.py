@@ -29,6 +29,7 @@ from reconciler.demo.truth import (
     set_mark,
     write_copies,
 )
+from reconciler.sql import schema
 
 #: What a slow machine may take for one act, on top of what the number of messages needs.
 ACT_SECONDS = 120.0
@@ -77,11 +78,11 @@ class Play:
         files.settings.write_text(settings_toml(self._job, reference=REFERENCE, lagging=LAGGING))
         create_truth(files.truth)
         create_orders(files.outbox)
-        self._reconciler("db", "upgrade", "outbox", "--url", f"sqlite:///{files.outbox}")
-        self._reconciler("db", "upgrade", "ledger", "--url", f"sqlite:///{files.ledger}")
+        schema.upgrade(f"sqlite:///{files.outbox}", "outbox")
+        schema.upgrade(f"sqlite:///{files.ledger}", "ledger")
         for group in (REFERENCE, LAGGING):
             create_effects(files.inbox(group))
-            self._reconciler("db", "upgrade", "inbox", "--url", f"sqlite:///{files.inbox(group)}")
+            schema.upgrade(f"sqlite:///{files.inbox(group)}", "inbox")
         broker.create_business_topic()
         self._reconciler("topics", "create", "--config", str(files.settings))
         self._reconciler("hold", self._job.topic, "--reason", "demo: load", "--config", str(files.settings))
