@@ -13,7 +13,6 @@ from reconciler.rocketmq.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.ending import EndAnswer, EndDecision
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.pulling import PullResult
 from reconciler.rocketmq.record import MessageRecord, decode_records
 from tests.conformance.expectations import HALF_TOPIC, PARKED_TOPIC
 from tests.conformance.steps import GROUP, Half, Steps, new_steps
@@ -266,16 +265,16 @@ def test_the_half_topic_is_readable_once_it_is_registered(steps: Steps) -> None:
         return
     half = steps.send_half(steps.target.new_topic("readable"), group="PG_nobody_reads")
 
-    def readable() -> PullResult | None:
+    def readable() -> list[MessageRecord]:
         try:
-            return steps.pull(HALF_TOPIC, half.sent.queue_offset)
+            return steps.pull(HALF_TOPIC, half.sent.queue_offset).records
         except BrokerRefused as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            return None
+            return []
 
-    result = eventually(readable, within_seconds=15, message="the first check round to register the half topic")
-    assert result.records[0].unique_key == half.unique_key
+    records = eventually(readable, within_seconds=15, message="the first check round to register the half topic")
+    assert records[0].unique_key == half.unique_key
 
 
 def test_a_broker_that_takes_no_transactions_says_so(steps: Steps, target: Target) -> None:
