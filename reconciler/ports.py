@@ -661,8 +661,8 @@ class LedgerLife:
     rounds: Sequence[StoredRound]
 
 
-class LedgerReports(Protocol):
-    """What commands and pages show of the ledger: reads only, every list bounded. Raises DatabaseAway.
+class KeyReports(Protocol):
+    """What commands and pages show of keys: reads only. Raises DatabaseAway.
 
     Lists page by key: `after` is the identity of the last row of the page before.
     """
@@ -691,6 +691,10 @@ class LedgerReports(Protocol):
         """All rows of one key."""
         ...
 
+
+class OperationReports(Protocol):
+    """What commands and pages show of rounds, refusals and stops: reads only. Raises DatabaseAway."""
+
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void, by shard."""
         ...
@@ -712,6 +716,10 @@ class LedgerReports(Protocol):
     def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:
         """The newest outages first."""
         ...
+
+
+class LedgerReports(KeyReports, OperationReports, Protocol):
+    """All that commands and pages show of the ledger."""
 
 
 class Ledger(Protocol):
