@@ -268,7 +268,10 @@ class TransactionMQProducer:
             from_transaction_check=from_check,
             remark=remark[:_REMARK_CHARACTERS] if remark else None,
         )
-        return end_transaction(self.instance.client, request, timeout_seconds=self._end_timeout_seconds)
+        answer = end_transaction(self.instance.client, request, timeout_seconds=self._end_timeout_seconds)
+        if answer.code is None and outcome is not LocalTransactionState.UNKNOWN:
+            self.instance.heartbeats.doubt(half.broker_address)  # it has to ask later, so it has to know the group
+        return answer
 
     def _check(self, request: CheckRequest) -> LocalTransactionState | None:
         if self._listener is None:

@@ -56,6 +56,9 @@ def test_two_members_share_the_queues_and_the_rest_goes_to_who_stays(
 def test_a_member_that_is_killed_is_replaced_without_loss(
     broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers, tmp_path: Path
 ) -> None:
+    got = Collector()
+    survivor = consumers.start("G", topic, got)
+    eventually(lambda: held_queues(survivor, topic) == [0, 1, 2, 3], within_seconds=10)
     log = tmp_path / "member.log"
     module = "tests.integration.rocketmq.group_member"
     child = Child(
@@ -65,8 +68,6 @@ def test_a_member_that_is_killed_is_replaced_without_loss(
         environment={"PYTHONPATH": str(ROOT)},
     )
     try:
-        got = Collector()
-        survivor = consumers.start("G", topic, got)
         eventually(lambda: len(held_queues(survivor, topic)) == 2, within_seconds=20)
         send(instance, topic, numbered(40))
         eventually(lambda: len(log.read_text().split()) == 20, within_seconds=10)
