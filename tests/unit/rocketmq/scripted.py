@@ -130,11 +130,15 @@ class ScriptedCluster:
         ]
         for broker in self.brokers:
             self.name_server.place(topic, broker)
-        self.client = RemotingClient(clock=self.clock, request_timeout_seconds=0.25)
+        self.client = RemotingClient(clock=self.clock, request_timeout_seconds=3.0)
         self.routes = Routes(NameServers(self.name_server.address, self.client), clock=self.clock, refresh_seconds=0.0)
         self.families = Families(self.client, clock=self.clock)
         self.unique_keys = UniqueKeyGenerator(self.clock)
         self.lookups = Lookups(self.client, self.routes, self.families)
+
+    def be_impatient(self) -> None:
+        """Before a broker stays silent: requests wait for their answers a short time only."""
+        self.client.request_timeout_seconds = 0.2
 
     @property
     def broker(self) -> ScriptedBroker:

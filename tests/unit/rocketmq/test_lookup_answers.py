@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import Presence, TransactionState
+from reconciler.contract.tables import OutboxState
+from reconciler.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.ports import Horizon
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
 from reconciler.rocketmq.client_instance import ClientInstance
@@ -130,6 +131,7 @@ def test_silence_and_damaged_records_are_no_absence() -> None:
         for body in (damaged, encode_record(spoiled)):
             broker.on(RequestCode.QUERY_MESSAGE, partial(broker.success, body=body))
             assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+        cluster.be_impatient()
         broker.on(RequestCode.QUERY_MESSAGE, lambda _: None)
         assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
 
@@ -314,3 +316,60 @@ def test_3_2_6_does_not_see_retries_of_transactions_in_its_index() -> None:
             found = _evidence(cluster, instance).group_copies(subscription, KEY, horizon=Horizon(at_ms={"broker-a": 1}))
             assert found["retry"].is_unknown
             assert found["dead-letter"].is_unknown
+
+
+def test_up_to_4_2_the_outbox_shows_a_half_that_no_key_finds() -> None:
+    half = record(system_flag=int(SystemFlag.PREPARED), physical_offset=700)
+    row = replace(_ROW, half_broker="broker-a", half_commit_log_offset=700)
+    horizon = Horizon(at_ms={"broker-a": 5_000})
+    with ScriptedCluster(versions=(78,)) as cluster:
+        broker = cluster.broker
+        broker.answers_queries({})
+        broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: broker.success(request, body=encode_record(half)))
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            evidence = _evidence(cluster, instance)
+
+            def ask(outbox: OutboxRow | None) -> Lookup[StoredMessage]:
+                return evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=outbox)
+
+            assert ask(None).is_absent
+            assert [copy.commit_log_offset for copy in ask(row).records] == [700]
+            committed = replace(half, system_flag=int(SystemFlag.COMMIT))
+            broker.on(
+                RequestCode.VIEW_MESSAGE_BY_ID, lambda request: broker.success(request, body=encode_record(committed))
+            )
+            assert ask(row).is_absent
+            broker.on(RequestCode.VIEW_MESSAGE_BY_ID, lambda request: broker.refuse(request, 1, "broken"))
+            assert ask(row).is_unknown
+
+
+def test_a_half_whose_broker_left_every_route_is_not_absent() -> None:
+    row = replace(_ROW, half_broker="broker-z", half_commit_log_offset=700)
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({})
+        with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
+            evidence = _evidence(cluster, instance)
+            horizon = Horizon(at_ms={"broker-a": 5_000})
+            found = evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row)
+            assert found.is_unknown
+            assert "broker-z" in found.reason
+
+
+_ROW = OutboxRow(
+    unique_key=KEY,
+    topic="Orders",
+    producer_group="PG",
+    tag=None,
+    message_keys=None,
+    business_id=None,
+    half_broker=None,
+    half_commit_log_offset=None,
+    half_queue_offset=0,
+    properties=None,
+    body=None,
+    content_digest=None,
+    state=OutboxState.NEW,
+    created_at_ms=1,
+    announced_at_ms=None,
+    settled_at_ms=None,
+)

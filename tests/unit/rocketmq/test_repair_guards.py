@@ -189,6 +189,8 @@ def test_a_republish_carries_the_content_and_nothing_of_the_transaction(
 def test_answers_to_a_republish(
     cluster: ScriptedCluster, instance: ClientInstance, code: int | None, outcome: EndOutcome
 ) -> None:
+    if code is None:
+        cluster.be_impatient()
     broker = cluster.broker
     fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, 5_000), "queueId": "0", "queueOffset": "1"}
     broker.on(
@@ -230,6 +232,7 @@ def test_how_long_a_half_is_left_to_the_brokers_own_check(cluster: ScriptedClust
     assert wait(_half()) == 3.0
     _configures(cluster.broker, has_producer=False)
     assert wait(_half()) == 0.0
+    cluster.be_impatient()
     cluster.broker.on(RequestCode.GET_PRODUCER_CONNECTION_LIST, lambda _: None)
     assert wait(_half()) == 3.0
     cluster.broker.on(RequestCode.GET_BROKER_CONFIG, lambda request: cluster.broker.refuse(request, 16, "no"))

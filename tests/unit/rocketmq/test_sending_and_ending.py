@@ -84,6 +84,7 @@ def test_an_answer_without_the_offset_is_no_success() -> None:
 )
 def test_an_ordinary_message_goes_to_another_broker_after_a_failure(fails: object) -> None:
     with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.be_impatient()
         bad, good = cluster.brokers
         script: Handler = fails(bad)  # type: ignore[operator]  # a lambda among the parameters
         bad.on(RequestCode.SEND_MESSAGE_V2, script)
@@ -96,6 +97,7 @@ def test_an_ordinary_message_goes_to_another_broker_after_a_failure(fails: objec
 
 def test_a_half_is_never_sent_again_when_nobody_knows_whether_it_was_stored() -> None:
     with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.be_impatient()
         for broker in cluster.brokers:
             broker.on(RequestCode.SEND_MESSAGE_V2, lambda _: None)
         with pytest.raises(RequestTimeout):
@@ -231,6 +233,7 @@ def test_answers_to_end_are_sorted_by_what_follows(code: int, remark: str, outco
 def test_an_end_without_an_answer_may_have_been_executed(reply: bytes | None) -> None:
     for waits in (True, False):
         with ScriptedCluster() as cluster:
+            cluster.be_impatient()
             cluster.broker.on(RequestCode.END_TRANSACTION, lambda _: reply)
             if waits:
                 answer = end_transaction(cluster.client, _end(cluster))

@@ -41,7 +41,7 @@ def test_keys_have_the_classic_layout() -> None:
 
 def test_a_clock_that_stands_still_runs_out_of_no_counters() -> None:
     generator = UniqueKeyGenerator(ManualClock())
-    assert len({generator.next_key() for _ in range(200_000)}) == 200_000
+    assert len({generator.next_key() for _ in range(70_000)}) == 70_000
 
 
 def test_many_threads_get_different_keys() -> None:
@@ -81,11 +81,11 @@ def test_the_same_millisecond_of_two_months_gives_different_keys() -> None:
     keys: set[str] = set()
     clock = ManualClock(_ms(2026, 1, 15))
     generator = UniqueKeyGenerator(clock)
-    for month in range(1, 7):
+    for month in range(1, 4):
         clock.step_wall((_ms(2026, month, 15) - clock.now_ms()) / 1000)
         for _ in range(0x1_0000):
             keys.add(generator.next_key())
-    assert len(keys) == 6 * 0x1_0000
+    assert len(keys) == 3 * 0x1_0000
 
 
 def test_the_first_key_after_a_months_end_counts_from_the_new_month() -> None:

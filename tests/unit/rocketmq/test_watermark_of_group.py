@@ -97,6 +97,7 @@ def test_one_question_without_an_answer_makes_it_unknown(code: RequestCode) -> N
     with _cluster({("Orders", 0): (3, 0, 7)}) as cluster:
         cluster.broker.on(code, lambda request: cluster.broker.refuse(request, 1, "broken"))
         assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
+        cluster.be_impatient()
         cluster.broker.on(code, lambda _: None)
         assert _watermark(cluster)[0] is WatermarkState.UNKNOWN
 
