@@ -283,7 +283,7 @@ class OutboxEvidence(Protocol):
     """Producers' outboxes, by SELECT only."""
 
     def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
-        """For every key: FOUND with its row (tombstones too), ABSENT if every outbox of the topic answered, else UNKNOWN."""
+        """For every key: FOUND with its row (tombstones too), ABSENT if every outbox answered, else UNKNOWN."""
         ...
 
     def is_configured(self, topic: str) -> bool:

@@ -26,9 +26,10 @@ class SqlRounds:
         self._raised: dict[Shard, tuple[str, int]] = {}
 
     def store(self, done: RoundDone) -> None:
-        """One row. A generation that ran again after Redis fell back takes the place of the undone one, which is
+        """One row.
 
-        earlier; storing an undone round late changes nothing.
+        A generation that ran again after Redis fell back takes the place of the undone one, which is earlier; storing
+        an undone round late changes nothing.
         """
         counts = done.counts
         identity = {

@@ -137,9 +137,10 @@ class RedisShardMemory:
         return [PendingKey(unique_key=key_of(member), first_seen_ms=int(score)) for member, score in found]
 
     def _ties_up_to(self, keys: ShardKeys, after: PendingKey) -> int:
-        """How many members of the same score come up to `after`, which may be gone: a round gives all its keys one
+        """How many members of the same score come up to `after`, which may be gone.
 
-        score, so counting by reading them would read a whole round a page. Doubling, then halving.
+        A round gives all its keys one score, so reading them to count would read a whole round a page: doubling, then
+        halving.
         """
         member, score = member_of(after.unique_key), after.first_seen_ms
 
