@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
@@ -102,6 +103,7 @@ class CandidateSelector:
         self._due_before: dict[Shard, int] = {}
         self._cursors: dict[Shard, PendingKey] = {}
         self._trickle_cursors: dict[Shard, PendingKey] = {}
+        self._turn = 0
 
     def select(
         self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, *, trickle: int, count_until: float
@@ -113,10 +115,11 @@ class CandidateSelector:
         known = self._open_rows(plan, shards, gate)
         room = self.rules.candidates_max - len(known)
         walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until)
-        for number, shard in enumerate(shards):
-            left = len(shards) - number
-            walk.share(left)
-            self._walk_shard(plan, shard, gate, walk)
+        # Another shard begins every round, so that none starves where there are more shards than room.
+        self._turn += 1
+        for number in range(len(shards)):
+            walk.share(len(shards) - number)
+            self._walk_shard(plan, shards[(self._turn + number) % len(shards)], gate, walk)
         behind = self._behind_gate(plan, shards, gate, trickle, walk) if trickle > 0 else []
         waiting = [s for s in known if not s.gate_open]
         chosen = (behind + waiting)[:trickle]
@@ -209,8 +212,8 @@ class _Walk:
 
     def share(self, shards_left: int) -> None:
         """Gives the next shard its part of what is left."""
-        self._room_share = self._room_left // shards_left
-        self._scan_share = self._scan_left // shards_left
+        self._room_share = ceil(self._room_left / shards_left)
+        self._scan_share = ceil(self._scan_left / shards_left)
         self._last = None
         self._left_out = False
 

@@ -1,0 +1,280 @@
+"""Redis away, wiped, fallen back: rounds pause, the scan runs, the row is closed, the floor never lies."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.contract.subscription import Shard
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway, UsageError
+from reconciler.events import OutageClosed, OutageOpened, OutageScanned, RoundsVoided, ShardStopped
+from reconciler.ports import AnnouncementQueue
+from tests.unit.policy.world import ENVIRONMENT, World, key
+
+
+def world_with_history() -> World:
+    world = World(shards=1)
+    world.deliver(1)
+    world.rounds(world.process(), 1)
+    return world
+
+
+def test_first_start_is_no_outage() -> None:
+    world = World()
+    world.rounds(world.process(), 1)
+    assert world.events.of(OutageOpened) == []
+
+
+def test_wiped_memory_opens_an_outage_scans_and_closes_in_order() -> None:
+    world = world_with_history()
+    process = world.process()
+    for number in range(2, 12):
+        world.deliver(number)
+    world.consume(records=False)
+    world.shards.wipe()
+    report = world.rounds(process, 1)[0]
+    assert report.suspended is not None
+    assert report.suspended.startswith("MEMORY_LOST")
+    assert world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert world.rounds(process, 1)[0].suspended == "outage: MEMORY_LOST"
+    told: list[int] = []
+    recovered = world.recovery(page_rows=4).run(ENVIRONMENT, progress=told.append)
+    assert recovered is not None
+    assert (recovered.is_scanned, recovered.scanned) == (True, 11)
+    assert told == [4, 8, 11]
+    # Announcements resume before the rounds, which close the row.
+    assert not world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert world.ledger.outages.current(ENVIRONMENT) is not None
+    again = world.recovery().run(ENVIRONMENT)
+    assert again is not None
+    assert again.is_scanned
+    world.rounds(process, 1)
+    assert world.ledger.outages.current(ENVIRONMENT) is None
+    assert world.recovery().run(ENVIRONMENT) is None
+    kinds = [type(e) for e in world.events.all if isinstance(e, OutageOpened | OutageScanned | OutageClosed)]
+    assert kinds == [OutageOpened, OutageScanned, OutageClosed]
+
+
+def test_scan_begins_a_minute_before_the_start() -> None:
+    world = World(shards=1)
+    world.deliver(1)
+    world.consume()
+    world.clock.advance(61)
+    world.deliver(2)
+    world.consume()
+    world.clock.advance(59)
+    world.rounds(world.process(), 1, every=0)
+    world.shards.wipe()
+    world.rounds(world.process(), 1, every=0)
+    report = world.recovery().run(ENVIRONMENT)
+    assert report is not None
+    assert report.scanned == 1
+
+
+def test_redis_that_is_away_pauses_everything_until_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with_history()
+    process = world.process()
+
+    def away(shard: Shard) -> None:
+        raise RedisAway("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.shards, "state", away)
+        world.clock.advance(5)
+        assert str(process.run(world.subscriptions[0]).suspended).startswith("AWAY")
+        report = world.recovery().run(ENVIRONMENT)
+        assert report is not None
+        assert not report.is_scanned
+    report = world.recovery().run(ENVIRONMENT)
+    assert report is not None
+    assert report.is_scanned
+    assert world.rounds(process, 1)[0].suspended is None
+
+
+def test_memory_that_is_lost_again_after_the_scan_is_scanned_again() -> None:
+    world = world_with_history()
+    process = world.process()
+    world.shards.wipe()
+    world.rounds(process, 1)
+    world.recovery().run(ENVIRONMENT)
+    world.shards.wipe()
+    world.rounds(process, 1)
+    assert world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    report = world.recovery().run(ENVIRONMENT)
+    assert report is not None
+    assert report.scanned == 1
+    world.rounds(process, 1)
+    assert world.ledger.outages.current(ENVIRONMENT) is None
+
+
+def test_inbox_that_is_away_leaves_the_outage_open_and_one_without_url_is_skipped() -> None:
+    world = world_with_history()
+    world.shards.wipe()
+    world.rounds(world.process(), 1)
+    world.inbox.away = True
+    with pytest.raises(DatabaseAway):
+        world.recovery().run(ENVIRONMENT)
+    assert world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    world.inbox.configured = False
+    report = world.recovery().run(ENVIRONMENT)
+    assert report is not None
+    assert (report.is_scanned, report.scanned) == (True, 0)
+
+
+def test_rebuild_by_hand_needs_a_time_or_an_open_outage() -> None:
+    world = world_with_history()
+    with pytest.raises(UsageError, match="--since"):
+        world.recovery().rebuild(ENVIRONMENT)
+    told: list[int] = []
+    assert world.recovery().rebuild(ENVIRONMENT, since_ms=0, progress=told.append) == 1
+    assert told == [1]
+    assert world.recovery().rebuild(ENVIRONMENT, since_ms=world.clock.now_ms() + 1) == 0
+    world.shards.wipe()
+    world.rounds(world.process(), 1)
+    assert world.recovery().rebuild(ENVIRONMENT) == 1
+    assert not world.ledger.announcements.has_open_outage(ENVIRONMENT)
+    assert world.recovery().rebuild("elsewhere", since_ms=0) == 0
+
+
+def test_shard_of_a_wrong_type_is_stopped_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=2)
+    keys = [world.deliver(number) for number in range(1, 9)]
+    state = world.shards.state
+
+    def wrong(shard: Shard) -> object:
+        if shard.number == 0:
+            raise InvariantViolation("commit is a string")
+        return state(shard)
+
+    monkeypatch.setattr(world.shards, "state", wrong)
+    report = world.rounds(world.process(), 1)[0]
+    assert report.event is not None
+    assert (report.event.shards_run, report.event.shards_skipped) == (1, 1)
+    assert "commit is a string" in report.event.problems[0]
+    assert len(world.events.of(ShardStopped)) == 1
+    assert keys
+    world.ledger.outages.open(ENVIRONMENT, reason="MANUAL", noticed_by="test")
+    recovered = world.recovery().run(ENVIRONMENT)
+    assert recovered is not None
+    assert recovered.is_scanned
+
+
+def test_shard_that_another_owner_holds_is_skipped_and_given_up_leases_are_free() -> None:
+    world = World(shards=1)
+    first, second = world.process(owner="first"), world.process(owner="second")
+    world.rounds(first, 1)
+    report = second.run(world.subscriptions[0])
+    assert report.event is not None
+    assert (report.event.shards_run, report.event.shards_skipped) == (0, 1)
+    first.release()
+    report = second.run(world.subscriptions[0])
+    assert report.event is not None
+    assert report.event.shards_run == 1
+
+
+# ---- a Redis that lost its tail
+
+
+def test_rounds_that_redis_forgot_are_void() -> None:
+    world = World(shards=1)
+    process = world.process()
+    world.rounds(process, 1)
+    snapshot = world.shards.snapshot()
+    world.lose(1)
+    world.rounds(process, 2)
+    world.shards.restore(snapshot)
+    world.announce(key(1))
+    world.rounds(process, 12)
+    assert [event.rounds for event in world.events.of(RoundsVoided)] == [2]
+    assert ("billing", key(1)) in world.inbox.rows
+
+
+def test_round_of_a_quicker_owner_is_not_taken_for_a_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=1)
+    process = world.process()
+    world.rounds(process, 1)
+    shard = world.topic.shards_of(world.subscriptions[0])[0]
+    last = world.ledger.rounds.last
+
+    def quicker(asked: Shard) -> object:
+        monkeypatch.setattr(world.ledger.rounds, "last", last)
+        epoch = world.shards.state(shard).epoch
+        assert epoch is not None
+        world.clock.advance(1)
+        done = world.shards.take_round(shard, epoch=epoch)
+        assert done is not None
+        world.ledger.rounds.store(done)
+        return last(asked)
+
+    monkeypatch.setattr(world.ledger.rounds, "last", quicker)
+    world.rounds(process, 1)
+    assert world.events.of(RoundsVoided) == []
+
+
+def test_round_that_nobody_can_tell_of_still_judges_what_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=1)
+    lost = world.lose(1)
+    process = world.process()
+    world.rounds(process, 2)
+    monkeypatch.setattr(world.shards, "take_round", lambda *_args, **_kwargs: None)
+    report = world.rounds(process, 2)[0]
+    assert report.event is not None
+    assert report.event.shards_run == 0
+    candidate = world.candidate(lost)
+    assert candidate is not None
+    assert candidate.loss_verdict is Verdict.LOST_CONFIRM
+
+
+def floor_of(world: World) -> int | None:
+    queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
+    return world.ledger.announcements.floor(world.subscriptions[0], queue)
+
+
+def announce_at(world: World, offset: int, *unique_keys: str) -> None:
+    queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
+    shard = world.topic.shards_of(world.subscriptions[0])[0]
+    stored = world.shards.position(shard, queue)
+    world.shards.admit(shard, queue, expected=stored, following=offset, unique_keys=unique_keys)
+
+
+def test_floor_stays_below_a_key_that_is_not_settled() -> None:
+    world = World(shards=1)
+    process = world.process()
+    announce_at(world, 10)
+    world.rounds(process, 1)
+    assert floor_of(world) == 10
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    announce_at(world, 11, key(1))
+    world.rounds(process, 2)
+    announce_at(world, 20)
+    world.rounds(process, 1)
+    assert floor_of(world) == 10
+    world.rounds(process, 12)
+    assert floor_of(world) == 20
+
+
+@pytest.mark.parametrize("loss", ["wipe", "tail"])
+def test_floor_is_not_raised_from_a_memory_that_was_lost_in_between(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis forgets between the round and the reading of pending: an empty pending must not look like "settled"."""
+    world = World(shards=1)
+    process = world.process()
+    announce_at(world, 10)
+    world.rounds(process, 1)
+    snapshot = world.shards.snapshot()
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    announce_at(world, 11, key(1))
+    pending_size = world.shards.pending_size
+
+    def after_the_loss(shard: Shard) -> tuple[int, int | None]:
+        if loss == "wipe":
+            world.shards.wipe()
+        else:
+            world.shards.restore(snapshot)
+        return pending_size(shard)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.shards, "pending_size", after_the_loss)
+        world.rounds(process, 1)
+    assert floor_of(world) == 10

@@ -1,0 +1,186 @@
+"""The repair's pure decisions: boundaries as triples, and what must hold for any evidence whatever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.contract.tables import OutboxState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.delivery import newest_per_broker
+from reconciler.evidence import EndOutcome, Lookup, Presence, SendAnswer
+from reconciler.repair_case import ATTEMPTS_MAX, Act, Ask, Case, Decision, require_legal
+from reconciler.repair_ladder import after_answer, decide
+from tests.unit.policy.world import World, key
+
+WORLD = World(groups=("billing", "shipping"))
+HALF = WORLD.broker.send_half(key(1))
+COPY = WORLD.broker.commit(HALF)
+ROW = WORLD.commit_locally(key(1), HALF)
+WORLD.ledger.repairs.open("test", "ORDERS", key(1), rung=Rung.END)
+OPEN_ROW = WORLD.ledger.repairs.claimable("test", "ORDERS", scope="*", limit=1)[0]
+NOW = OPEN_ROW.created_at_ms + 60_000
+ABSENT: Lookup[Any] = Lookup(presence=Presence.ABSENT)
+UNKNOWN: Lookup[Any] = Lookup.unknown("witness", "timed out")
+EFFECT = Lookup(presence=Presence.FOUND, records=(WORLD.inbox_row("billing", key(1)),))
+
+
+def found(*records: object) -> Lookup[Any]:
+    return Lookup(presence=Presence.FOUND, records=records)
+
+
+def case(**changes: Any) -> Case:
+    """A repair whose loss was proved a minute ago; every look-up has been answered."""
+    repair = {name: changes.pop(name) for name in ("state", "rung", "attempts", "sent_at_ms") if name in changes}
+    known: dict[str, Any] = {
+        "topic": WORLD.topic,
+        "now_ms": NOW,
+        "has_outbox": True,
+        "verify_after_seconds": 4.0,
+        "inboxes": {"billing": ABSENT, "shipping": ABSENT},
+        "outbox": found(ROW),
+        "copies": ABSENT,
+        "halves": found(HALF),
+        "parked": ABSENT,
+        "standings": {},
+        "rows": (),
+    }
+    return Case(repair=replace(OPEN_ROW, **repair), **(known | changes))
+
+
+def decided(one: Case) -> Decision:
+    answer = decide(one)
+    assert isinstance(answer, Decision)
+    return answer
+
+
+def test_open_repair_with_a_half_is_ended() -> None:
+    assert (decided(case()).act, decided(case()).subject) == (Act.END, HALF)
+
+
+@pytest.mark.parametrize(("attempts", "act"), [(15, Act.END), (16, Act.WRITE), (17, Act.WRITE)])
+def test_sixteen_attempts_are_the_end(attempts: int, act: Act) -> None:
+    decision = decided(case(attempts=attempts))
+    assert decision.act is act
+    assert (decision.state is RepairState.FAILED) == (act is Act.WRITE)
+
+
+@pytest.mark.parametrize(("waited_ms", "done"), [(3_999, False), (4_000, True), (4_001, True)])
+def test_effect_is_believed_when_put_back_copies_would_have_come(waited_ms: int, done: bool) -> None:
+    seen = {"billing": EFFECT, "shipping": EFFECT}
+    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=NOW - waited_ms, inboxes=seen, copies=found(COPY))
+    decision = decided(sent)
+    assert decision.state is (RepairState.DONE if done else RepairState.SENT)
+    assert decision.wait_seconds == pytest.approx(0.0 if done else 0.001)
+
+
+@pytest.mark.parametrize(("waited_ms", "climbs"), [(19_999, False), (20_000, True), (20_001, True)])
+def test_two_grace_periods_of_patience(waited_ms: int, climbs: bool) -> None:
+    standings = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.LAGGING}
+    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=NOW - waited_ms, copies=found(COPY), standings=standings)
+    decision = decided(sent)
+    assert (decision.state, decision.rung) == (
+        (RepairState.OPEN, Rung.REPUBLISH) if climbs else (RepairState.SENT, Rung.END)
+    )
+
+
+def test_sent_repair_whose_copies_are_unknown_waits() -> None:
+    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=NOW - 50_000, copies=UNKNOWN)
+    assert (decided(sent).state, decided(sent).goes_on) == (RepairState.SENT, False)
+
+
+def test_message_is_taken_from_the_committed_copy_when_the_half_is_gone() -> None:
+    standings = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.DELIVERED_NOT_APPLIED}
+    climbed = case(
+        rung=Rung.REPUBLISH, attempts=1, sent_at_ms=NOW - 50_000, copies=found(COPY), halves=ABSENT, standings=standings
+    )
+    assert (decided(climbed).act, decided(climbed).subject) == (Act.REPUBLISH, COPY)
+
+
+def test_newest_copy_is_found_in_any_order() -> None:
+    older, newer = replace(HALF, commit_log_offset=1), replace(HALF, commit_log_offset=2)
+    assert newest_per_broker([newer, older]) == newest_per_broker([older, newer]) == {"broker-a": newer}
+
+
+def test_pass_that_never_ends_is_given_up_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.repair.STEPS_MAX", 1)
+    world = World()
+    lost = world.lose(1)
+    world.broker.halves = []
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    world.ledger.rows.repairs["test", "ORDERS", "*", lost] = replace(world.repair(lost) or OPEN_ROW, rung=Rung.END)
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("waits", "goes on later")
+
+
+# ---- for any evidence
+
+LOOKUP = st.sampled_from([None, ABSENT, UNKNOWN])
+STATES = st.sampled_from([RepairState.OPEN, RepairState.SENDING, RepairState.SENT])
+CASES = st.builds(
+    case,
+    state=STATES,
+    rung=st.sampled_from(list(Rung)),
+    attempts=st.integers(0, ATTEMPTS_MAX + 1),
+    sent_at_ms=st.sampled_from([None, NOW - 1_000, NOW - 6_000, NOW - 40_000]),
+    has_outbox=st.booleans(),
+    outbox=st.sampled_from([ABSENT, UNKNOWN, found(ROW), found(replace(ROW, state=OutboxState.ROLLED_BACK)),
+                            found(replace(ROW, body=b"kept"))]),
+    inboxes=st.fixed_dictionaries({g: st.sampled_from([ABSENT, UNKNOWN, EFFECT]) for g in ("billing", "shipping")}),
+    copies=LOOKUP | st.just(found(COPY)),
+    halves=LOOKUP | st.just(found(HALF)) | st.just(found(replace(HALF, producer_group="stranger"))),
+    parked=LOOKUP | st.just(found(HALF)),
+    standings=st.none() | st.fixed_dictionaries({g: st.sampled_from([
+        Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED])
+        for g in ("billing", "shipping")}),
+    rows=st.sampled_from([None, (), (replace(OPEN_ROW, scope="billing", state=RepairState.DONE),),
+                          (replace(OPEN_ROW, scope="billing", state=RepairState.FAILED),)]),
+)  # fmt: skip
+ANSWERS = st.sampled_from([SendAnswer(outcome=outcome, code=code) for outcome in EndOutcome for code in (None, 1)])
+
+
+@settings(max_examples=600, deadline=None)
+@given(CASES)
+def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
+    answer = decide(one)
+    if isinstance(answer, Ask):
+        asked = {Ask.COPIES: one.copies, Ask.HALVES: one.halves, Ask.PARKED: one.parked, Ask.STANDINGS: one.standings,
+                 Ask.ROWS: one.rows}  # fmt: skip
+        assert asked[answer] is None, "a question is asked once"
+        return
+    require_legal(one.repair.state, answer.state)
+    if answer.act in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
+        assert one.has_outbox
+        assert one.outbox.is_found
+        assert one.outbox.records[0].is_committed
+        assert one.repair.attempts < ATTEMPTS_MAX
+        assert one.missing
+        assert answer.subject.producer_group == ROW.producer_group
+    if answer.act in (Act.END, Act.REPUBLISH):
+        assert one.copies is not None
+        assert not one.copies.is_unknown
+        unapplied = one.standings is not None and Verdict.DELIVERED_NOT_APPLIED in one.standings.values()
+        assert one.copies.is_absent or (unapplied and one.waited_seconds >= one.patience_seconds)
+    if answer.act is Act.CLOSE:
+        assert not one.missing or (one.rows and all(row.state is RepairState.DONE for row in one.rows))
+    if answer.state is RepairState.DONE and one.rows is None:
+        assert not one.missing
+
+
+@settings(max_examples=150, deadline=None)
+@given(CASES, ANSWERS)
+def test_only_a_certain_answer_moves_a_send_on(one: Case, answer: SendAnswer) -> None:
+    sending = replace(one, repair=replace(one.repair, state=RepairState.SENDING))
+    decision = after_answer(sending, answer)
+    require_legal(RepairState.SENDING, decision.state)
+    assert (decision.state is RepairState.SENT) == (answer.outcome is EndOutcome.DONE)
+    if answer.outcome is EndOutcome.NO_ANSWER:
+        assert decision.state is RepairState.SENDING
+        assert decision.wait_seconds >= 5.0
