@@ -28,7 +28,9 @@ class Ended:
         return read
 
 
-def reconciler(*arguments: str | Path, timeout_seconds: float = 600, environment: dict[str, str] | None = None) -> Ended:
+def reconciler(
+    *arguments: str | Path, timeout_seconds: float = 600, environment: dict[str, str] | None = None
+) -> Ended:
     """Runs `reconciler ...` and waits; the product's variables come from `environment` only."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")} | (environment or {})
     ended = subprocess.run(

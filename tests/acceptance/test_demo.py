@@ -52,8 +52,7 @@ def recomputed(folder: Path) -> dict[str, int]:
     with closing(sqlite3.connect(folder / "ledger.db")) as db:
         sent = db.execute("SELECT unique_key, scope FROM reconciler_repair WHERE attempts > 0").fetchall()
         found = {
-            row[0]
-            for row in db.execute("SELECT unique_key FROM reconciler_candidate WHERE loss_verdict IS NOT NULL")
+            row[0] for row in db.execute("SELECT unique_key FROM reconciler_candidate WHERE loss_verdict IS NOT NULL")
         }
     to_all = {key for key, scope in sent if scope == "*"}
     to_one = {key for key, scope in sent if scope != "*"} - to_all

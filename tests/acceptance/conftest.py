@@ -1,0 +1,39 @@
+"""Deployments on a private redis-server and the embedded broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.deployment import Deployment
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.redis_server import RedisServer
+
+DeploymentFactory = Callable[..., Deployment]
+
+
+@pytest.fixture
+def embedded_broker() -> Iterator[EmbeddedBroker]:
+    """An embedded broker of family 5.x as a process of the test's own."""
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_deployment(
+    tmp_path: Path, redis_server: RedisServer, embedded_broker: EmbeddedBroker
+) -> Iterator[DeploymentFactory]:
+    """Makes deployments: `new_deployment(settings="...", redis_url=..., name_servers=...)`."""
+    with ExitStack() as stack:
+        count = 0
+
+        def make(**arguments: object) -> Deployment:
+            nonlocal count
+            count += 1
+            values = {"redis_url": redis_server.url, "name_servers": embedded_broker.name_servers, **arguments}
+            return stack.enter_context(Deployment(tmp_path / f"deployment-{count}", **values))  # type: ignore[arg-type]  # passed on
+
+        yield make

@@ -1,0 +1,291 @@
+"""A small deployment of the test's own: broker, Redis, four SQLite databases, settings; services as processes.
+
+with Deployment(tmp_path, redis_url=..., name_servers=...) as deployed:
+    deployed.run("run")                      # a service process, stopped at the end
+    keys = deployed.commit(5, lose=True)     # committed messages whose END_TRANSACTION is dropped
+    deployed.consume()                       # a consumer of the group `billing`, in this process
+    eventually(lambda: deployed.effects() == set(keys), within_seconds=60)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from consumers.handler import transactional_handler
+from consumers.push import TransactionalConsumer
+from consumers.recorder import CommitRecorder
+from producers.announcer import AnnouncementRoute
+from producers.producer import TransactionalProducer
+from producers.remoting import open_producer
+from reconciler.clock import SystemClock
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import RequestCode
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from reconciler.sql import schema
+from reconciler.sql.engines import now_ms, open_engine
+from tests.acceptance.command import RECONCILER, Ended, reconciler
+
+SHARDS = 4
+_EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))
+
+
+class Service:
+    """A `reconciler ...` process; its output goes to a file."""
+
+    def __init__(self, log: Path, arguments: Iterable[str]) -> None:
+        self.log = log
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RECONCILER_")}
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [str(RECONCILER), *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment
+            )
+
+    def end(self, number: signal.Signals = signal.SIGTERM, *, within_seconds: float = 40) -> int:
+        """Sends a signal and waits; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    @property
+    def output(self) -> str:
+        """Everything it wrote."""
+        return self.log.read_text(errors="replace")
+
+
+class Deployment:
+    """Confined to one test; ends every process and closes every connection at the end of the block."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        redis_url: str,
+        name_servers: str,
+        settings: str = "",
+        grace_period_seconds: float = 2.0,
+        ledger_url: str | None = None,
+    ) -> None:
+        """`settings` is TOML that is appended: sections [rounds], [repairs], [sweep] and their like."""
+        self.folder = folder
+        self.run_name = uuid4().hex[:8]
+        self.topic = f"ORDERS_{self.run_name}"
+        self.group = f"billing-{self.run_name}"
+        self.producer_group = f"orders-{self.run_name}"
+        self.environment = f"test-{self.run_name}"
+        self.unique_key_topic = f"KEYS_{self.run_name}"
+        self.redis_url = redis_url
+        self.name_servers = name_servers
+        self.ledger_url = ledger_url or f"sqlite:///{folder / 'ledger.db'}"
+        self.config = folder / "reconciler.toml"
+        self._extra = settings
+        self._grace_period_seconds = grace_period_seconds
+        self._stack = ExitStack()
+        self._dropped: set[str] = set()
+        self._keys = UniqueKeyGenerator(SystemClock())
+        self.services: list[Service] = []
+
+    @property
+    def outbox(self) -> Path:
+        """The producer's database."""
+        return self.folder / "orders.db"
+
+    @property
+    def inbox(self) -> Path:
+        """The consumer's database."""
+        return self.folder / "billing.db"
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger, unless ledger_url names another."""
+        return self.folder / "ledger.db"
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.config.write_text(self._toml())
+        for tree, url in (
+            ("outbox", f"sqlite:///{self.outbox}"),
+            ("inbox", f"sqlite:///{self.inbox}"),
+            ("ledger", self.ledger_url),
+        ):
+            schema.upgrade(url, tree)
+        with closing(sqlite3.connect(self.inbox)) as db:
+            db.execute("CREATE TABLE effects (unique_key TEXT NOT NULL, applied_at_ms INTEGER NOT NULL)")
+        with closing(sqlite3.connect(self.outbox)) as db:
+            db.execute("CREATE TABLE orders (unique_key TEXT NOT NULL)")
+        with ClientInstance(self.name_servers) as instance:
+            for address in instance.cluster_addresses():
+                Admin(instance.client).create_topic(address, self.topic, queues=4)
+        created = self.command("topics", "create")
+        assert created.exit_code == 0, created.stderr
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for service in self.services:
+            if service.process.poll() is None:
+                service.process.kill()
+                service.process.wait(10)
+        self._stack.close()
+
+    # ----------------------------------------------------------------- the product's processes
+
+    def command(self, *arguments: str, timeout_seconds: float = 120) -> Ended:
+        """Runs `reconciler ... --config` and waits for its end."""
+        return reconciler(*arguments, "--config", self.config, timeout_seconds=timeout_seconds)
+
+    def run(self, *arguments: str) -> Service:
+        """Starts `reconciler ... --config` as a process."""
+        name = f"{arguments[0]}-{len(self.services)}"
+        service = Service(self.folder / f"{name}.log", [*arguments, "--config", str(self.config)])
+        self.services.append(service)
+        return service
+
+    # ----------------------------------------------------------------- the users' services, in this process
+
+    def producer(self) -> TransactionalProducer:
+        """A started producer whose END_TRANSACTION and check-backs are dropped for keys in `lose`; one a deployment."""
+        client = RemotingClient(outgoing=self._pass, incoming=self._pass)
+        instance = ClientInstance(self.name_servers, client=client)
+        producer = open_producer(
+            group=self.producer_group,
+            environment=self.environment,
+            instance=instance,
+            outbox_url=f"sqlite:///{self.outbox}",
+            announcements=AnnouncementRoute(
+                environment=self.environment, unique_key_topic=self.unique_key_topic, queues=SHARDS
+            ),
+        )
+        self._stack.callback(client.close)
+        self._stack.callback(instance.close)
+        return self._stack.enter_context(producer)
+
+    def commit(self, count: int, *, lose: bool = False, producer: TransactionalProducer | None = None) -> list[str]:
+        """Commits so many messages and returns their keys; `lose` drops END and check-backs."""
+        sender = producer or self.producer()
+        engine = open_engine(f"sqlite:///{self.outbox}", lock_timeout_seconds=30)
+        keys = [self._keys.next_key() for _ in range(count)]
+        if lose:
+            self._dropped.update(keys)
+        try:
+            for key in keys:
+                message = Message(topic=self.topic, body=key.encode(), unique_key=key)
+                with sender.transaction(message) as tx, engine.connect() as connection, connection.begin():
+                    tx.record(connection)
+                    connection.execute(sa.insert(sa.table("orders", sa.column("unique_key"))).values(unique_key=key))
+        finally:
+            engine.dispose()
+        return keys
+
+    def consume(self, before: Callable[[Any], None] | None = None) -> TransactionalConsumer:
+        """Starts a member of the group; `before` sees each message before its effect."""
+        engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30)
+        self._stack.callback(engine.dispose)
+        recorder = CommitRecorder.open(
+            self.redis_url, environment=self.environment, group=self.group, shards=SHARDS, timeout_seconds=0.5
+        )
+        self._stack.callback(recorder.close)
+
+        @transactional_handler(engine, group=self.group, topics=self.topic, recorder=recorder)
+        def handle(message: Any, connection: sa.Connection) -> None:
+            if before is not None:
+                before(message)
+            connection.execute(
+                sa.insert(_EFFECTS).values(unique_key=message.unique_key, applied_at_ms=now_ms("sqlite"))
+            )
+
+        consumer = TransactionalConsumer(handle, name_servers=self.name_servers, offset_commit_interval_seconds=0.5)
+        return self._stack.enter_context(consumer)
+
+    def _pass(self, _address: str, command: Command) -> Command | None:
+        is_decisive = command.code in {RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE}
+        return None if is_decisive and command.fields.get("msgId") in self._dropped else command
+
+    # ----------------------------------------------------------------- looking
+
+    def effects(self) -> list[str]:
+        """Keys that took effect, once an effect."""
+        return self.rows(self.inbox, "SELECT unique_key FROM effects ORDER BY unique_key")
+
+    def verdicts(self) -> dict[str, str]:
+        """Key -> latest verdict."""
+        with closing(sqlite3.connect(self.ledger)) as db:
+            return dict(db.execute("SELECT unique_key, verdict FROM reconciler_candidate").fetchall())
+
+    def repairs(self) -> dict[str, str]:
+        """Key -> state of its repair for every group."""
+        with closing(sqlite3.connect(self.ledger)) as db:
+            return dict(db.execute("SELECT unique_key, state FROM reconciler_repair WHERE scope = '*'").fetchall())
+
+    @staticmethod
+    def rows(database: Path, sql: str) -> list[Any]:
+        """First column of a query."""
+        with closing(sqlite3.connect(database)) as db:
+            return [row[0] for row in db.execute(sql)]
+
+    def _toml(self) -> str:
+        return f"""environment = "{self.environment}"
+
+[rocketmq]
+name_servers = "{self.name_servers}"
+probe_topic = "PROBE_{self.run_name}"
+
+[unique_key_topic]
+name = "{self.unique_key_topic}"
+queues = {SHARDS}
+
+[redis]
+url = "{self.redis_url}"
+
+[ledger]
+url = "{self.ledger_url}"
+
+[[producers]]
+group = "{self.producer_group}"
+topics = ["{self.topic}"]
+outbox_url = "sqlite:///{self.outbox}"
+
+[[subscriptions]]
+topic = "{self.topic}"
+group = "{self.group}"
+inbox_url = "sqlite:///{self.inbox}"
+grace_period_seconds = {self._grace_period_seconds}
+
+[logging]
+format = "json"
+{self._extra or _QUICK}
+"""
+
+
+_QUICK = """
+[rounds]
+interval_seconds = 0.5
+skew_margin_seconds = 0.5
+
+[repairs]
+check_back_wait_seconds = 0
+
+[sweep]
+interval_seconds = 0.5
+sweep_after_seconds = 2.0
+settle_after_seconds = 3.0
+"""
