@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,8 @@ from typing import Protocol
 from consumers.announcement_rules import PulledAnnouncement
 from reconciler.contract.subscription import Subscription
 from reconciler.ports import AnnouncementQueue
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,16 @@ class AnnouncementEvent:
 
 
 OnAnnouncementEvent = Callable[[AnnouncementEvent], None]
+
+
+_ALARMS = frozenset({EventKind.OFFSET_ILLEGAL, EventKind.MEMORY_LOST, EventKind.EXTRA_QUEUE})
+
+
+def log_event(event: AnnouncementEvent) -> None:
+    """The default for on_event: alarms and refusals are warnings."""
+    level = logging.WARNING if event.kind in _ALARMS or event.kind is EventKind.REFUSED else logging.INFO
+    where = f"{event.queue.unique_key_topic} {event.queue.broker}/{event.queue.queue_id}"
+    logger.log(level, "announcements of %s, %s: %s %s", event.subscription, where, event.kind, event.detail)
 
 
 class StepKind(StrEnum):

@@ -25,6 +25,7 @@ from consumers.announcement_port import (
     PulledBatch,
     StepKind,
     StepOutcome,
+    log_event,
 )
 from consumers.announcement_rules import AnnouncementRules
 from reconciler.clock import Clock
@@ -79,7 +80,7 @@ class AnnouncementStep:
         token: str,
         clock: Clock,
         half_set_keys_max: int = 1_000_000,
-        on_event: OnAnnouncementEvent | None = None,
+        on_event: OnAnnouncementEvent = log_event,
         jitter: random.Random | None = None,
     ) -> None:
         self.subscription = subscription
@@ -306,8 +307,6 @@ class AnnouncementStep:
         first_offset: int | None = None,
         last_offset: int | None = None,
     ) -> None:
-        if self._on_event is None:
-            return
         self._on_event(
             AnnouncementEvent(
                 kind=kind,

@@ -20,6 +20,7 @@ from consumers.announcement_port import (
     AnnouncementQueueState,
     AnnouncementSource,
     EventKind,
+    log_event,
 )
 from consumers.announcement_step import AnnouncementStep
 from reconciler.clock import Clock, SystemClock
@@ -35,8 +36,6 @@ REFRESH_AGAIN_SECONDS = 2.0
 _LONGEST_NAP_SECONDS = 0.5
 _AFTER_BUG_SECONDS = 5.0
 
-_ALARMS = frozenset({EventKind.OFFSET_ILLEGAL, EventKind.MEMORY_LOST, EventKind.EXTRA_QUEUE})
-
 #: A turn does its work and says how many seconds later it wants the next one; None: never.
 _Turn = Callable[[], float | None]
 
@@ -44,13 +43,6 @@ _Turn = Callable[[], float | None]
 def consumer_token() -> str:
     """Names this process in leases and outage rows."""
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
-
-
-def log_event(event: AnnouncementEvent) -> None:
-    """The default for on_event: alarms and refusals are warnings."""
-    level = logging.WARNING if event.kind in _ALARMS or event.kind is EventKind.REFUSED else logging.INFO
-    where = f"{event.queue.unique_key_topic} {event.queue.broker}/{event.queue.queue_id}"
-    logger.log(level, "announcements of %s, %s: %s %s", event.subscription, where, event.kind, event.detail)
 
 
 class AnnouncementConsumer:

@@ -125,12 +125,18 @@ class CommitRecorder:
         shards: int = SHARDS_DEFAULT,
         on_missed: OnMissed | None = None,
         timeout_seconds: float = REDIS_TIMEOUT_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> CommitRecorder:
         """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
         for one of the topics; a Redis that is away now is checked later and holds up nothing."""
         client = open_redis(redis_url, timeout_seconds=timeout_seconds)
         recorder = cls(
-            RedisCommitSets(client), environment=environment, group=group, shards=shards, on_missed=on_missed
+            RedisCommitSets(client),
+            environment=environment,
+            group=group,
+            shards=shards,
+            wait_seconds=wait_seconds,
+            on_missed=on_missed,
         )
         recorder._close_client = client.close
         try:

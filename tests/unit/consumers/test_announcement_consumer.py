@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from consumers.announcement_port import AnnouncementEvent, EventKind
+from consumers.announcement_port import AnnouncementEvent, EventKind, log_event
 from consumers.announcements import AnnouncementConsumer, consumer_token
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Shard
@@ -113,8 +113,6 @@ def test_it_starts_again_after_a_stop() -> None:
 
 
 def test_alarms_are_logged_by_default(caplog: pytest.LogCaptureFixture) -> None:
-    from consumers.announcements import log_event
-
     log_event(
         AnnouncementEvent(
             kind=EventKind.OFFSET_ILLEGAL, subscription=SUBSCRIPTION, queue=queue(0), detail="5..9 were deleted"
