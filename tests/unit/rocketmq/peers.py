@@ -60,8 +60,8 @@ class Peer:
                 connected, _ = self._listener.accept()
             except OSError:
                 return
-            self.connections += 1
             self._open.append(connected)
+            self.connections += 1
             thread = threading.Thread(target=self._run, args=(connected,), daemon=True)
             self._threads.append(thread)
             thread.start()

@@ -129,6 +129,7 @@ def test_more_requests_in_flight_than_allowed_are_refused() -> None:
         futures = [client.submit(peer.address, ASK, 5) for _ in range(5)]
         with pytest.raises(BrokerBusy):
             client.submit(peer.address, ASK, 5)
+        assert eventually(lambda: peer.connections == 1, within_seconds=10)
         peer.drop_connections()
         for future in futures:
             with pytest.raises(ConnectionLost):
