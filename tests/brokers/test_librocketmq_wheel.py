@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.brokers.addresses import Address
+from tests.services.requirements import downloaded
 from tests.services.wheel_environment import wheel_python
 
 PROGRAM = Path(__file__).parent / "native" / "wheel_client.py"
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.native
 def play(scenario: str, address: Address, folder: Path) -> list[dict[str, Any]]:
     topic = address.new_topic(f"native_{scenario}")
     done = subprocess.run(
-        [wheel_python(), PROGRAM, scenario, address.name_servers, topic],
+        [downloaded(wheel_python), PROGRAM, scenario, address.name_servers, topic],
         env={**os.environ, "HOME": str(folder)},  # it writes logs there, and does not start if it cannot
         capture_output=True,
         text=True,

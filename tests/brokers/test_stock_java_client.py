@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.addresses import Address
+from tests.brokers.jars import client_jars
 from tests.brokers.java_client import Event, run
+from tests.services.requirements import downloaded
 
 CLIENTS = ("4.9.7", "5.3.3")
 
@@ -19,6 +21,7 @@ def of(events: list[Event], kind: str) -> list[Event]:
 
 
 def play(scenario: str, client: str, address: Address, folder: Path) -> tuple[str, list[Event]]:
+    downloaded(lambda: client_jars(client))
     topic = address.new_topic(f"java_{scenario}_{client}")
     return topic, run(scenario, version=client, name_servers=address.name_servers, topic=topic, folder=folder)
 

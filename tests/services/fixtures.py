@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers.jars import broker_jars
 from tests.services import mariadb, postgres, redis_server, rocketmq
-from tests.services.requirements import require
+from tests.services.requirements import downloaded, require
 
 ClusterFactory = Callable[..., rocketmq.RocketMQCluster]
 RedisFactory = Callable[..., redis_server.RedisServer]
@@ -94,6 +95,7 @@ class SharedClusters:
         """The cluster of a version, started at the first call: one broker, quick check-backs and retries."""
         require(rocketmq.missing())
         if version not in self._running:
+            downloaded(lambda: broker_jars(version))
             self._running[version] = self._stack.enter_context(rocketmq.RocketMQCluster(version))
         return self._running[version]
 
@@ -120,6 +122,7 @@ def new_rocketmq_cluster() -> Iterator[ClusterFactory]:
         def start(
             version: str, *, brokers: int = 1, properties: dict[str, str] | None = None
         ) -> rocketmq.RocketMQCluster:
+            downloaded(lambda: broker_jars(version))
             cluster = rocketmq.RocketMQCluster(version, brokers=brokers, properties=properties)
             return stack.enter_context(cluster)
 
