@@ -10,9 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from reconciler import bootstrap
 from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, YesOption, read_settings
-from reconciler.cli.output import Output, people, print_json, print_table
+from reconciler.cli.output import Output, print_json, print_table
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import people
 
 
 def repair(

@@ -22,11 +22,6 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def people() -> Console:
-    """Where text for people goes that is not data."""
-    return Console(stderr=True, highlight=False)
-
-
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON object on standard output, with its schema version."""
     json.dump({"schema_version": SCHEMA_VERSION, **document}, sys.stdout, default=_jsonable, ensure_ascii=False)

@@ -9,7 +9,6 @@ from contextlib import closing
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from reconciler.cli.output import people
 from reconciler.clock import Clock
 from reconciler.contract.tables import Rung
 from reconciler.demo.broker_view import BrokerView
@@ -29,6 +28,7 @@ from reconciler.demo.truth import (
     set_mark,
     write_copies,
 )
+from reconciler.instrumentation.console import people
 from reconciler.sql import schema
 
 #: What a slow machine may take for one act, on top of what the number of messages needs.

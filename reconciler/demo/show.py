@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ulid import ULID
 
-from reconciler.cli.output import people
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import Rung
 from reconciler.demo.job import Job
@@ -21,6 +20,7 @@ from reconciler.demo.play import Play
 from reconciler.demo.processes import Children, start_redis, wait_for_line
 from reconciler.demo.truth import Counts, DemoFiles
 from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import people
 
 SHARDS = 4
 MEANINGS = {

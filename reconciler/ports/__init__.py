@@ -1,0 +1,89 @@
+"""All ports: what the policy (rounds, gate, verification, repair, outage) asks of the outside world.
+
+Every call has one effect and says what a crash in its middle leaves. Ports raise only TransientError (nothing is
+lost, the next round tries again) or PermanentError; "not found" and "don't know" are values (evidence.py).
+Adapters: reconciler/ledger (Redis, SQL), reconciler/rocketmq (brokers), producers/outbox_reader.py and
+consumers/inbox_reader.py (evidence tables). bootstrap.py is the only module that puts them together.
+"""
+
+from reconciler.ports.announcing import (
+    Admission,
+    AnnouncementLedger,
+    AnnouncementQueue,
+    CommitSets,
+    HalfSets,
+    RefusedAnnouncement,
+)
+from reconciler.ports.ledger import (
+    Candidate,
+    Candidates,
+    HandOver,
+    HandOvers,
+    Holds,
+    Outage,
+    Outages,
+    Repair,
+    RepairChange,
+    Repairs,
+    Verification,
+)
+from reconciler.ports.reports import (
+    Floor,
+    HeldTopic,
+    KeyReports,
+    Ledger,
+    LedgerFilter,
+    LedgerLife,
+    LedgerReports,
+    OperationReports,
+    QuarantinedAnnouncement,
+    RepairCount,
+    StoredRound,
+    VerdictCount,
+)
+from reconciler.ports.rounds import PendingKey, RoundCounts, RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
+from reconciler.ports.witnesses import BrokerEvidence, BrokerRepairs, Horizon, InboxEvidence, OutboxEvidence
+
+__all__ = [
+    "Admission",
+    "AnnouncementLedger",
+    "AnnouncementQueue",
+    "BrokerEvidence",
+    "BrokerRepairs",
+    "Candidate",
+    "Candidates",
+    "CommitSets",
+    "Floor",
+    "HalfSets",
+    "HandOver",
+    "HandOvers",
+    "HeldTopic",
+    "Holds",
+    "Horizon",
+    "InboxEvidence",
+    "KeyReports",
+    "Ledger",
+    "LedgerFilter",
+    "LedgerLife",
+    "LedgerReports",
+    "OperationReports",
+    "Outage",
+    "Outages",
+    "OutboxEvidence",
+    "PendingKey",
+    "QuarantinedAnnouncement",
+    "RefusedAnnouncement",
+    "Repair",
+    "RepairChange",
+    "RepairCount",
+    "Repairs",
+    "RoundCounts",
+    "RoundDone",
+    "RoundLeases",
+    "Rounds",
+    "ShardMemory",
+    "ShardState",
+    "StoredRound",
+    "VerdictCount",
+    "Verification",
+]

@@ -1,0 +1,104 @@
+"""Step 6: announcements into half sets, consumed keys into commit sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.contract.subscription import Shard, Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncementQueue:
+    """One queue of the unique-key topic on one broker; its number is the shard."""
+
+    unique_key_topic: str
+    broker: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Answer of HalfSets.admit."""
+
+    #: False: the stored offset was another one, nothing was written.
+    admitted: bool
+    #: The offset stored now; None: none is stored (Redis lost it, or it is new).
+    offset: int | None
+
+
+class HalfSets(Protocol):
+    """Announced keys of a subscription's shards, with the consumer's offset beside them. Raises RedisAway."""
+
+    def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
+        """The stored next offset of the queue; None if there is none."""
+        ...
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+    ) -> Admission:
+        """One atomic step: if the stored offset is `expected` (None: none), add the keys and store `following`.
+
+        Else nothing is written and the stored offset is returned: seek there. Adding a key twice is harmless.
+        """
+        ...
+
+    def size(self, shard: Shard) -> int:
+        """Keys in the half set: above a ceiling the announcement consumer suspends."""
+        ...
+
+    def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews the lease of the queue; False if another token holds it. Saves work, proves nothing."""
+        ...
+
+    def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
+        """Gives the lease up if the token holds it."""
+        ...
+
+
+class CommitSets(Protocol):
+    """Consumed keys. Raises RedisAway; the business never waits for it longer than the recorder allows."""
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds keys to the commit sets of their shards. Adding twice is harmless; a crash in the middle leaves some."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedAnnouncement:
+    """A message of the unique-key topic that was not admitted."""
+
+    queue: AnnouncementQueue
+    queue_offset: int
+    #: MALFORMED, VERSION, ENVIRONMENT, TOPIC, SIGNATURE, SIZE or SHAPE.
+    reason: str
+    detail: str
+    body: bytes
+
+
+class AnnouncementLedger(Protocol):
+    """Durable side of the announcement consumer. Raises DatabaseAway."""
+
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
+        """Where to start when Redis has no offset; None: at the queue's earliest offset, never its last."""
+        ...
+
+    def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
+        """Keeps refused announcements. Doing it twice is harmless."""
+        ...
+
+    def has_open_outage(self, environment: str) -> bool:
+        """True while an outage row is open that is not yet scanned (Outage.is_scanned): announcement consumers
+        stay suspended. They resume before the rounds do, which close the row."""
+        ...
+
+    def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
+        """Opens an outage row unless one is open. Starts at database time, or at the last stored round if earlier."""
+        ...

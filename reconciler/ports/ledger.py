@@ -1,0 +1,225 @@
+"""The ledger in SQL: verdicts, repairs and claims, hand-overs, holds, outages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.evidence import StoredMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A row of reconciler_candidate."""
+
+    subscription: Subscription
+    unique_key: str
+    shard: int
+    state: CandidateState
+    verdict: Verdict
+    loss_verdict: Verdict | None
+    #: JSON-ready.
+    evidence: Mapping[str, object]
+    attempts: int
+    first_seen_ms: int
+    next_at_ms: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """A verdict to be written down."""
+
+    unique_key: str
+    verdict: Verdict
+    evidence: Mapping[str, object]
+    first_seen_ms: int
+    #: SETTLED or QUARANTINED leave pending afterwards; OPEN stays.
+    state: CandidateState
+    #: Wait before the next look, from database time.
+    wait_seconds: float
+
+
+class Candidates(Protocol):
+    """Verdicts with their evidence. Raises DatabaseAway."""
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+        """Rows that exist, by key."""
+        ...
+
+    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+        """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
+
+        OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
+        that fell back). first_seen_ms keeps the earliest.
+        """
+        ...
+
+    def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first."""
+        ...
+
+    def open_due(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
+
+        Also those that have left pending by a match since: their rows end by the inbox.
+        """
+        ...
+
+    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+        """An operator's wish: a row that is not OPEN is OPEN again and due now. False if there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """A row of reconciler_repair."""
+
+    environment: str
+    topic: str
+    #: EVERY_GROUP, or the group of a hand-over.
+    scope: str
+    unique_key: str
+    state: RepairState
+    rung: Rung
+    token: str | None
+    lease_until_ms: int | None
+    attempts: int
+    next_at_ms: int
+    target: Mapping[str, object] | None
+    answer: str | None
+    created_at_ms: int
+    sent_at_ms: int | None
+    done_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairChange:
+    """What an owner writes under its token."""
+
+    state: RepairState
+    rung: Rung
+    #: True: attempts grow by one and sent_at_ms is now; written and committed before a byte leaves.
+    counts_as_attempt: bool = False
+    #: None keeps what is written.
+    target: Mapping[str, object] | None = None
+    #: None keeps what is written.
+    answer: str | None = None
+    #: Not claimable again before, from database time.
+    wait_seconds: float = 0.0
+    #: True: token and lease are given up with this change; DONE and FAILED give them up always.
+    releases: bool = False
+
+
+class Repairs(Protocol):
+    """Repair rows and claims on them; all times are database time. Raises DatabaseAway."""
+
+    def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
+        """Inserts an OPEN row of scope '*'; a row that exists is left as it is."""
+        ...
+
+    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+        """All rows of each key (scope '*' and groups)."""
+        ...
+
+    def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
+        """Rows that are not DONE or FAILED, are due, and have no living claim; oldest first."""
+        ...
+
+    def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Takes the row if it is still claimable; the state is taken over as it is. None: somebody else has it."""
+        ...
+
+    def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
+        """Writes under the token. None: the token is no longer the owner; stop at once."""
+        ...
+
+    def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Extends the lease from now, for handlers that take long. None: the token is no longer the owner."""
+        ...
+
+    def reopen(self, repair: Repair, *, rung: Rung) -> bool:
+        """An operator's wish: a FAILED row is OPEN again on the rung, with no attempts. False if it is not FAILED."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """A message to be run by a group's own handler."""
+
+    repair: Repair
+    message: StoredMessage
+
+
+class HandOvers(Protocol):
+    """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway."""
+
+    def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
+        """One OPEN row a group with the message; rows that exist are left as they are."""
+        ...
+
+    def message_of(self, repair: Repair) -> StoredMessage | None:
+        """The message of a row; None once it was emptied."""
+        ...
+
+    def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
+        """DONE and the message emptied, under the token. None: no longer the owner."""
+        ...
+
+
+class Holds(Protocol):
+    """Stopped topics. Raises DatabaseAway."""
+
+    def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
+        """Topic -> kinds that hold it."""
+        ...
+
+    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+        """False if it was there already."""
+        ...
+
+    def lift(self, environment: str, topic: str, kind: HoldKind) -> bool:
+        """False if there was none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """A row of reconciler_outage."""
+
+    environment: str
+    started_at_ms: int
+    reason: str
+    #: JSON: progress of the scan; {"complete": true, ...} once it has ended.
+    scan_position: Mapping[str, object] | None
+    scanned: int
+    closed_at_ms: int | None
+
+    @property
+    def is_scanned(self) -> bool:
+        """The inbox scan has ended: announcements resume, and the next round closes the row."""
+        return bool(self.scan_position and self.scan_position.get("complete") is True)
+
+
+class Outages(Protocol):
+    """Times without Redis, or after it lost its memory. Raises DatabaseAway."""
+
+    def current(self, environment: str) -> Outage | None:
+        """The open row, if any."""
+        ...
+
+    def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
+        """Opens a row unless one is open; starts at database time or at the last stored round if that is earlier."""
+        ...
+
+    def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
+        """Notes progress of the scan."""
+        ...
+
+    def close(self, outage: Outage) -> None:
+        """Closes the row."""
+        ...

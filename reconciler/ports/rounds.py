@@ -1,0 +1,130 @@
+"""Step 7: the round of one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.contract.subscription import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundCounts:
+    """What one round moved. announced - matched - (pending_after_union - pending_before) were pending already."""
+
+    announced: int
+    #: Announced keys whose consumption was recorded already.
+    matched: int
+    pending_before: int
+    #: Keys new in pending.
+    pending_added: int
+    #: Keys that left pending because their consumption was recorded.
+    pending_matched: int
+    pending_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundDone:
+    """A round that ran."""
+
+    shard: Shard
+    epoch: str
+    #: The fence after the round.
+    generation: int
+    #: Redis TIME of the round in milliseconds: the score of keys it saw first.
+    at_ms: int
+    #: "<broker>/<queue>" -> next offset of the unique-key topic, read in the same atomic step.
+    offsets: Mapping[str, int]
+    counts: RoundCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardState:
+    """What a shard's memory says before a round."""
+
+    #: None: no epoch marker, Redis is new or lost its memory.
+    epoch: str | None
+    generation: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingKey:
+    """One unmatched key."""
+
+    unique_key: str
+    first_seen_ms: int
+
+
+class ShardMemory(Protocol):
+    """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
+
+    def state(self, shard: Shard) -> ShardState:
+        """Reads epoch and generation and checks the type of every key and the epoch's environment."""
+        ...
+
+    def begin_epoch(self, shard: Shard) -> str:
+        """Writes a new epoch marker unless there is one; returns the marker that stands."""
+        ...
+
+    def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
+        """Runs the atomic step once (reference: WATCH generation, epoch, pending; one MULTI).
+
+        None: it did not run, or nobody can tell whether it ran (another owner was quicker, the reply was lost, the
+        epoch is another one). Either way pending holds every unmatched key and the next round is right.
+        `not_before_ms`: at_ms of the last stored round + 1, so that ages never run backwards after a fail-over.
+        """
+        ...
+
+    def due(
+        self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
+    ) -> list[PendingKey]:
+        """Pending keys first seen at or before the time, oldest first, ties by key; `after` pages on."""
+        ...
+
+    def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
+        """Removes keys from pending: only after their ledger rows are committed. Returns how many were there."""
+        ...
+
+    def pending_size(self, shard: Shard) -> tuple[int, int | None]:
+        """Number of pending keys and the lowest first_seen_ms (None: empty)."""
+        ...
+
+
+class RoundLeases(Protocol):
+    """Right to run a shard's rounds: saves work, correctness rests on the fence and the claims. Raises RedisAway."""
+
+    def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews; False if another token holds it."""
+        ...
+
+    def release(self, shard: Shard, *, token: str) -> None:
+        """Gives up if the token holds it."""
+        ...
+
+
+class Rounds(Protocol):
+    """Durable record of rounds, and the floor that follows from them. Raises DatabaseAway."""
+
+    def store(self, done: RoundDone) -> None:
+        """One row; doing it twice is harmless."""
+        ...
+
+    def void_after(self, shard: Shard, *, epoch: str, generation: int) -> int:
+        """Marks rounds of the epoch above the generation as void: Redis fell back behind them. Returns how many."""
+        ...
+
+    def last(self, shard: Shard) -> RoundDone | None:
+        """The newest round that is not void."""
+        ...
+
+    def raise_floor(
+        self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None, up_to_generation: int | None = None
+    ) -> None:
+        """floor = max(floor, offsets of the newest non-void round of the epoch older than every pending key).
+
+        `oldest_pending_ms` is read after round `up_to_generation` was stored: later rounds, by another owner, are
+        left out, because their keys were not asked for.
+        """
+        ...

@@ -1,0 +1,116 @@
+"""Steps 8 and 9: who is asked. Step 10: what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.contract.subscription import Subscription
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, SendAnswer, StoredMessage, Watermark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """How far each broker's index had come when a probe was found in it."""
+
+    #: Broker -> store time of the probe, ms; a broker that is missing did not prove anything.
+    at_ms: Mapping[str, int]
+
+    def covers(self, brokers: Iterable[str], time_ms: int) -> bool:
+        """True if every broker's index had passed the time."""
+        return all(self.at_ms.get(broker, -1) > time_ms for broker in brokers)
+
+
+class BrokerEvidence(Protocol):
+    """What brokers know. A broker that fails is UNKNOWN in the answer, never an exception."""
+
+    def watermark(self, subscription: Subscription) -> Watermark:
+        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
+        ...
+
+    def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
+        """Offsets of the group in every queue; None if a broker did not answer."""
+        ...
+
+    def horizon(self, topic: str) -> Horizon:
+        """Sends a probe to every master of the topic's route and waits until its index has it."""
+        ...
+
+    def committed_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
+        ...
+
+    def half_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
+    ) -> Lookup[StoredMessage]:
+        """All half copies, oldest first (commit-log order per broker). 3.2.6 uses the outbox row's offsets too."""
+        ...
+
+    def parked_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        ...
+
+    def group_copies(
+        self, subscription: Subscription, unique_key: str, *, horizon: Horizon
+    ) -> Mapping[str, Lookup[StoredMessage]]:
+        """Copies in the group's own topics: {"retry": ..., "dead-letter": ...}."""
+        ...
+
+    def check_back_wait_seconds(self, half: StoredMessage) -> float:
+        """How long to leave a half to the broker's own check-back (decisions.md); 0 if nobody could answer it."""
+        ...
+
+    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
+        """Age at which an open half would have a put-back copy: time-out + 2 check intervals, at least its immunity.
+
+        None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
+        """
+        ...
+
+
+class OutboxEvidence(Protocol):
+    """Producers' outboxes, by SELECT only."""
+
+    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+        """For every key: FOUND with its row (tombstones too), ABSENT if every outbox answered, else UNKNOWN."""
+        ...
+
+    def is_configured(self, topic: str) -> bool:
+        """False: no outbox URL for the topic; the announcement is the only evidence, which every report says."""
+        ...
+
+
+class InboxEvidence(Protocol):
+    """Consumers' inboxes, by SELECT only."""
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        """For every key: FOUND with its row, ABSENT, or UNKNOWN (away, or no inbox URL configured)."""
+        ...
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """Page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises DatabaseAway."""
+        ...
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        """False: no inbox URL; effects are UNKNOWN and nothing can be settled by them."""
+        ...
+
+
+class BrokerRepairs(Protocol):
+    """The acts. Each sends at most one request that can have an effect."""
+
+    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+        """Reads the half copy again at its offset, checks the guards (half topic or PREPARED bits, REAL_TOPIC, PGROUP,
+        UNIQ_KEY, digest), then sends END_TRANSACTION two-way with fromTransactionCheck=true."""
+        ...
+
+    def republish(self, message: StoredMessage) -> SendAnswer:
+        """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties."""
+        ...
