@@ -22,6 +22,15 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def bracketed(address: str) -> str:
+    """The address with brackets around an IPv6 host, which brokers may register without. Raises InvalidValue."""
+    host, separator, port = address.rpartition(":")
+    if separator and ":" in host and not host.startswith("["):
+        address = f"[{host}]:{port}"
+    parse_address(address)
+    return address
+
+
 def parse_addresses(addresses: str) -> tuple[str, ...]:
     """The addresses of a list "a;b" (as Java's namesrvAddr). Raises InvalidValue if there is none or one is bad."""
     found = tuple(part.strip() for part in addresses.split(";") if part.strip())

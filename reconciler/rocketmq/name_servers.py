@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, ProtocolViolation, TransientError
-from reconciler.rocketmq.address import parse_addresses
+from reconciler.errors import BrokerRefused, BrokerUnavailable, InvalidValue, ProtocolViolation, TransientError
+from reconciler.rocketmq.address import bracketed, parse_addresses
 from reconciler.rocketmq.answers import refusal
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import MASTER_ID, Permission, RequestCode, ResponseCode
@@ -178,7 +178,7 @@ def _parse_brokers(members: list[dict[JsonKey, JsonValue]]) -> dict[str, BrokerA
         brokers[name] = BrokerAddresses(
             broker_name=name,
             cluster=str(data.get("cluster") or ""),
-            addresses={_count(identity): _text(address) for identity, address in addresses.items()},
+            addresses={_count(identity): _address(address) for identity, address in addresses.items()},
         )
     return brokers
 
@@ -202,6 +202,13 @@ def _text(value: object) -> str:
     if isinstance(value, str) and value:
         return value
     raise ProtocolViolation("a name or address in a route is no text")
+
+
+def _address(value: object) -> str:
+    try:
+        return bracketed(_text(value))
+    except InvalidValue as error:
+        raise ProtocolViolation("an address in a route is none") from error
 
 
 def _count(value: object) -> int:

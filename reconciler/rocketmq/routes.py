@@ -61,6 +61,7 @@ class Routes:
         self._lock = threading.Lock()
         self._routes: dict[str, tuple[TopicRoute, float]] = {}
         self._seen: dict[str, dict[str, float]] = {}
+        self._known_cluster: tuple[Mapping[str, BrokerAddresses], float] | None = None
 
     def route(self, topic: str) -> TopicRoute:
         """The topic's route. Raises TopicNotFound or BrokerUnavailable."""
@@ -102,7 +103,7 @@ class Routes:
         with self._lock:
             seen = dict(self._seen.get(topic, {}))
         gone = [name for name, at in seen.items() if name not in route.broker_names and now - at < _REMEMBER_SECONDS]
-        elsewhere = self.name_servers.brokers() if gone else {}
+        elsewhere = self._cluster() if gone else {}
         found = [
             Whereabouts(broker_name=name, master=route.masters.get(name), detail="no master in the route")
             for name in route.broker_names
@@ -112,6 +113,18 @@ class Routes:
             master = broker.master if broker is not None else None
             found.append(Whereabouts(broker_name=name, master=master, detail="left the route and is not registered"))
         return found
+
+    def _cluster(self) -> Mapping[str, BrokerAddresses]:
+        """Brokers of the cluster, kept like a route: look-ups ask for every key."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._known_cluster
+        if known is not None and now - known[1] < self._refresh_seconds:
+            return known[0]
+        brokers = self.name_servers.brokers()
+        with self._lock:
+            self._known_cluster = (brokers, now)
+        return brokers
 
     def forget_broker(self, broker_name: str) -> None:
         """An operator says that this broker will not come back."""

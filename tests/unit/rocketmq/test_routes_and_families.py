@@ -70,6 +70,8 @@ def test_both_dialects_of_routes(*, integer_keys: bool) -> None:
         b'{"queueDatas":[{"brokerName":"a","readQueueNums":2147483647,"writeQueueNums":1,"perm":6}]}',
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":[]}]}',
         b'{"brokerDatas":[{"brokerName":5,"brokerAddrs":{}}]}',
+        b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"0":"nowhere"}}]}',
+        b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"0":"host:99999"}}]}',
     ],
 )
 def test_a_hostile_route_is_an_error_and_no_memory(body: bytes) -> None:
@@ -108,6 +110,13 @@ def test_the_last_route_stands_while_name_servers_are_away() -> None:
         assert cluster.routes.masters("Orders") == {"broker-a": cluster.broker.address}
         with pytest.raises(BrokerUnavailable):
             cluster.routes.route("Another")
+
+
+def test_an_ipv6_broker_is_reached_with_and_without_brackets() -> None:
+    with ScriptedCluster() as cluster:
+        for written in ("[::1]:10911", "::1:10911"):
+            cluster.name_server.routes["Orders"]["broker-a"] = ({0: written}, 1, 1, 6)
+            assert cluster.routes.masters("Orders") == {"broker-a": "[::1]:10911"}
 
 
 def test_a_broker_without_a_master_keeps_its_place_but_takes_no_messages() -> None:
