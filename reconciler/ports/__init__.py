@@ -42,13 +42,23 @@ from reconciler.ports.reports import (
     VerdictCount,
 )
 from reconciler.ports.rounds import PendingKey, RoundCounts, RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
-from reconciler.ports.witnesses import BrokerEvidence, BrokerRepairs, Horizon, InboxEvidence, OutboxEvidence
+from reconciler.ports.witnesses import (
+    BrokerCopies,
+    BrokerEvidence,
+    BrokerPositions,
+    BrokerRepairs,
+    Horizon,
+    InboxEvidence,
+    OutboxEvidence,
+)
 
 __all__ = [
     "Admission",
     "AnnouncementLedger",
     "AnnouncementQueue",
+    "BrokerCopies",
     "BrokerEvidence",
+    "BrokerPositions",
     "BrokerRepairs",
     "Candidate",
     "Candidates",

@@ -22,8 +22,8 @@ class Horizon:
         return all(self.at_ms.get(broker, -1) > time_ms for broker in brokers)
 
 
-class BrokerEvidence(Protocol):
-    """What brokers know. A broker that fails is UNKNOWN in the answer, never an exception."""
+class BrokerPositions(Protocol):
+    """How far brokers and groups are. A broker that fails is UNKNOWN in the answer, never an exception."""
 
     def watermark(self, subscription: Subscription) -> Watermark:
         """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
@@ -36,6 +36,21 @@ class BrokerEvidence(Protocol):
     def horizon(self, topic: str) -> Horizon:
         """Sends a probe to every master of the topic's route and waits until its index has it."""
         ...
+
+    def check_back_wait_seconds(self, half: StoredMessage) -> float:
+        """How long to leave a half to the broker's own check-back (decisions.md); 0 if nobody could answer it."""
+        ...
+
+    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
+        """Age at which an open half would have a put-back copy: time-out + 2 check intervals, at least its immunity.
+
+        None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
+        """
+        ...
+
+
+class BrokerCopies(Protocol):
+    """Which copies of a message brokers have. A broker that fails is UNKNOWN in the answer, never an exception."""
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
@@ -61,16 +76,9 @@ class BrokerEvidence(Protocol):
         """Copies in the group's own topics: {"retry": ..., "dead-letter": ...}."""
         ...
 
-    def check_back_wait_seconds(self, half: StoredMessage) -> float:
-        """How long to leave a half to the broker's own check-back (decisions.md); 0 if nobody could answer it."""
-        ...
 
-    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
-        """Age at which an open half would have a put-back copy: time-out + 2 check intervals, at least its immunity.
-
-        None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
-        """
-        ...
+class BrokerEvidence(BrokerPositions, BrokerCopies, Protocol):
+    """What brokers know."""
 
 
 class OutboxEvidence(Protocol):

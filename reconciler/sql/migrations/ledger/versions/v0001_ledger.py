@@ -15,6 +15,27 @@ depends_on = None
 
 def upgrade() -> None:
     """Creates them."""
+    _create_candidate()
+    _create_repair()
+    _create_round()
+    _create_floor()
+    _create_outage()
+    _create_hold()
+    _create_quarantine()
+
+
+def downgrade() -> None:
+    """Drops them, and the evidence in them."""
+    op.drop_table("reconciler_quarantine")
+    op.drop_table("reconciler_hold")
+    op.drop_table("reconciler_outage")
+    op.drop_table("reconciler_floor")
+    op.drop_table("reconciler_round")
+    op.drop_table("reconciler_repair")
+    op.drop_table("reconciler_candidate")
+
+
+def _create_candidate() -> None:
     op.create_table(
         "reconciler_candidate",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
@@ -40,6 +61,9 @@ def upgrade() -> None:
         "ix_reconciler_candidate_environment_state_next", "reconciler_candidate", ["environment", "state", "next_at_ms"]
     )
     op.create_index("ix_reconciler_candidate_unique", "reconciler_candidate", ["unique_key"])
+
+
+def _create_repair() -> None:
     op.create_table(
         "reconciler_repair",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
@@ -68,6 +92,9 @@ def upgrade() -> None:
         "ix_reconciler_repair_environment_state_next", "reconciler_repair", ["environment", "state", "next_at_ms"]
     )
     op.create_index("ix_reconciler_repair_unique", "reconciler_repair", ["unique_key"])
+
+
+def _create_round() -> None:
     op.create_table(
         "reconciler_round",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
@@ -97,6 +124,9 @@ def upgrade() -> None:
         **OPTIONS,
     )
     op.create_index("ix_reconciler_round_environment_stored", "reconciler_round", ["environment", "stored_at_ms"])
+
+
+def _create_floor() -> None:
     op.create_table(
         "reconciler_floor",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
@@ -111,6 +141,9 @@ def upgrade() -> None:
         "where to start when Redis lost everything.",
         **OPTIONS,
     )
+
+
+def _create_outage() -> None:
     op.create_table(
         "reconciler_outage",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
@@ -130,6 +163,9 @@ def upgrade() -> None:
         comment="One row a time during which Redis was away or lost its memory; open while closed_at_ms is NULL.",
         **OPTIONS,
     )
+
+
+def _create_hold() -> None:
     op.create_table(
         "reconciler_hold",
         sa.Column("environment", NAME, nullable=False, comment="Environment."),
@@ -142,6 +178,9 @@ def upgrade() -> None:
         comment="Repairs of a topic are stopped: by a person (HOLD) or by the circuit breaker (BREAKER).",
         **OPTIONS,
     )
+
+
+def _create_quarantine() -> None:
     op.create_table(
         "reconciler_quarantine",
         sa.Column("environment", NAME, nullable=False, comment="Environment of the refusing process."),
@@ -159,14 +198,3 @@ def upgrade() -> None:
         comment="Announcements that were refused: counted and kept, the queue moved on.",
         **OPTIONS,
     )
-
-
-def downgrade() -> None:
-    """Drops them, and the evidence in them."""
-    op.drop_table("reconciler_quarantine")
-    op.drop_table("reconciler_hold")
-    op.drop_table("reconciler_outage")
-    op.drop_table("reconciler_floor")
-    op.drop_table("reconciler_round")
-    op.drop_table("reconciler_repair")
-    op.drop_table("reconciler_candidate")
