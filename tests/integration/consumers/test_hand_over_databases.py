@@ -1,0 +1,69 @@
+"""Hand-over rows on every database, with workers that really compete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from consumers.hand_over_rows import HandOverRows
+from consumers.handler import transactional_handler
+from consumers.message import ConsumedMessage
+from consumers.replay import ReplayCounts, ReplayWorker
+from reconciler.contract.hand_over import encode_hand_over
+from reconciler.sql.engines import writing
+from reconciler.sql.tables import ledger_metadata, repair
+from tests.unit.consumers.messages import effect_count, effects, inbox_engine, new_key, sqlite_url
+from tests.unit.consumers.test_hand_over_message import stored
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+    ]
+)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    url = sqlite_url(tmp_path) if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
+    with inbox_engine(url) as opened:
+        ledger_metadata.create_all(opened)
+        yield opened
+
+
+def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
+    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
+    if received.body == b"bad":
+        raise ValueError("a NUL \x00 in the reason")
+
+
+def test_competing_workers_run_each_row_once(engine: sa.Engine) -> None:
+    keys = [new_key() for _ in range(30)]
+    with writing(engine) as connection:
+        for number, key in enumerate(keys):
+            body = b"bad" if number == 0 else bytes(range(256))
+            connection.execute(
+                repair.insert().values(
+                    environment="test", topic="ORDERS", scope="billing", unique_key=key, state="OPEN",
+                    rung="hand-over", attempts=0, next_at_ms=0, created_at_ms=number,
+                    message=encode_hand_over(stored(unique_key=key, body=body)),
+                )
+            )  # fmt: skip
+    handler = transactional_handler(engine, group="billing")(pay)
+
+    def work(_: int) -> ReplayCounts:
+        return ReplayWorker(handler, environment="test", topics="ORDERS", queue=HandOverRows(engine)).run_once()
+
+    with ThreadPoolExecutor(4) as pool:
+        total = sum(pool.map(work, range(4)), start=ReplayCounts())
+    assert (total.applied, total.already_applied, total.postponed, total.failed) == (29, 0, 1, 0)
+    assert effect_count(engine) == 29
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(repair).order_by(repair.c.created_at_ms)).all()
+    assert [row.state for row in rows] == ["OPEN", *["DONE"] * 29]
+    assert "a NUL \ufffd" in rows[0].answer
+    assert rows[0].next_at_ms > rows[0].sent_at_ms
+    assert all(row.message is None and row.done_at_ms >= row.sent_at_ms > 0 for row in rows[1:])
