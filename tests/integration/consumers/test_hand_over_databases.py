@@ -59,7 +59,8 @@ def test_competing_workers_run_each_row_once(engine: sa.Engine) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         total = sum(pool.map(work, range(4)), start=ReplayCounts())
-    assert (total.applied, total.already_applied, total.postponed, total.failed) == (29, 0, 1, 0)
+    assert (total.applied, total.already_applied, total.failed) == (29, 0, 0)
+    assert total.postponed >= 1  # more than once where the other rows took longer than its first back-off
     assert effect_count(engine) == 29
     with engine.connect() as connection:
         rows = connection.execute(sa.select(repair).order_by(repair.c.created_at_ms)).all()
