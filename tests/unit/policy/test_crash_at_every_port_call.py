@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.errors import RedisAway
 from reconciler.ledger.memory_shards import MemoryShards
-from tests.unit.policy.world import Crash, Mortal, World
+from tests.unit.policy.world import Crash, Mortal, World, key
 
 ROUNDS = 7
 ROUNDS_AFTERWARDS = 14
@@ -84,6 +85,34 @@ def test_dying_at_any_call_repairs_once_and_loses_nothing(make: Callable[[], tup
         copies = Counter(copy.unique_key for copy in world.broker.copies)
         assert copies[lost] <= 2, f"{where}: {copies}"
         assert world.pending() == [], where
+
+
+def test_no_key_leaves_pending_before_its_ledger_row_is_written() -> None:
+    """G4 at the moment of the crash: every announced key waits somewhere, was matched, or is closed in the ledger."""
+
+    def make() -> tuple[World, list[str]]:
+        world = World(shards=1, tags={"billing": frozenset({"paid"})})
+        lost, fine = world.lose(1), world.deliver(2)
+        filtered = world.broker.send_half(key(3), tag="refund")
+        world.commit_locally(key(3), filtered, tag="refund")
+        world.commit_locally(key(4), replace(world.broker.send_half(key(4)), body=b"other"))
+        world.announce(key(3), key(4), key(5))
+        return world, [lost, fine, key(3), key(4), key(5)]
+
+    world, _ = make()
+    mortal = Mortal()
+    world.rounds(world.process(mortal), ROUNDS)
+    for dies_at in range(1, mortal.calls + 1):
+        world, announced = make()
+        with suppress(Crash):
+            world.rounds(world.process(Mortal(dies_at)), ROUNDS)
+        memory = world.shards._memory(world.shard(announced[0]))
+        for unique_key in announced:
+            row = world.candidate(unique_key)
+            waits = unique_key in memory.half or unique_key in memory.pending
+            matched = ("billing", unique_key) in world.inbox.rows
+            closed = row is not None and row.state is not CandidateState.OPEN
+            assert waits or matched or closed, f"died at call {dies_at}: {unique_key} is nowhere"
 
 
 def test_dying_anywhere_in_the_outage_procedure_starts_the_scan_again() -> None:

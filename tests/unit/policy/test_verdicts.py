@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.brakes import BreakerRules
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.judgement import state_of, wait_seconds
@@ -99,6 +100,31 @@ def test_message_without_a_tag_passes_only_a_group_that_takes_all() -> None:
     half = world.broker.send_half(key(1), tag=None)
     world.commit_locally(key(1), half, tag=None)
     assert judged(world, key(1)).verdict is Verdict.FILTERED
+
+
+@pytest.mark.parametrize(("behind_ms", "verdict"), [(499, "UNKNOWN"), (500, "UNKNOWN"), (501, "LOST_CONFIRM")])
+def test_absent_counts_only_if_the_index_has_passed_the_announcement_by_the_skew(behind_ms: int, verdict: str) -> None:
+    world = World(skew=0.5, breaker=BreakerRules(candidates_min=10))
+    lost = world.lose(1)
+    process = world.process()
+    world.rounds(process, 1)
+    seen_ms = world.clock.now_ms()
+    world.broker.horizon_at_ms = seen_ms + behind_ms
+    world.rounds(process, 3)
+    assert world.verdict(lost) == verdict
+
+
+def test_positions_are_read_before_the_index_is_proved() -> None:
+    """A retry copy of a passed message is older than the positions: only a later horizon covers it."""
+    world = World(groups=("billing", "shipping"))
+    lost = world.lose(1)
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    assert world.broker.soundings == ["positions", "horizon"]
+    world.broker.soundings.clear()
+    process.repair_one(world.subscriptions[0], lost)
+    assert world.broker.soundings == ["positions", "positions", "horizon"]
 
 
 # ---- rung 3
