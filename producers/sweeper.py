@@ -6,7 +6,6 @@ announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTL
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +17,6 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import InboxRow, Lookup
 from reconciler.ports import InboxEvidence
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +131,6 @@ class Sweeper:
                 report = report.plus(self.settle(source, number))
             except ReconcilerError as error:
                 report = report.plus(_failure(source, error))
-        for problem in report.problems:
-            logger.warning("sweep: %s", problem)
         return report
 
     def announce_new(self, source: OutboxSource) -> SweepReport:
