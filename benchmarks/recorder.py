@@ -40,9 +40,7 @@ def limit(port: int, members: int) -> float:
 
 def recorded(url: str, keys: list[str], shards: int) -> float:
     """Members a second of the recorder, fed in bulk, all of them in Redis at the end."""
-    with CommitRecorder.open(
-        url, environment="bench", group="billing", shards=shards, timeout_seconds=5.0
-    ) as recorder:
+    with CommitRecorder.open(url, environment="bench", group="billing", shards=shards, timeout_seconds=5.0) as recorder:
         recorder.record_many("ORDERS", keys[:100], wait=True)
         started = time.perf_counter()
         for first in range(100, len(keys), FEED):
