@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from producers import AnnouncementRoute, Announcer, Outcome, OutboxSource, SqlOutbox, Sweeper, SweepPolicy
+from producers import AnnouncementRoute, Announcer, OutboxSource, Outcome, SqlOutbox, Sweeper, SweepPolicy
 from producers.check_answer import CheckAnswerer
 from reconciler.clock import ManualClock
 from tests.unit.producers.test_sweeping import MemoryInboxes
@@ -35,7 +35,12 @@ with world.producer().transaction(message()) as tx:
 def test_a_killed_producer_leaves_all_or_nothing(tmp_path: Path, moment: str) -> None:
     url = f"sqlite:///{tmp_path}/orders.db"
     killed = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url, moment], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM, url, moment],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[3],
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     key = killed.stdout.strip()

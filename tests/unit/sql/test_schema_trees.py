@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -122,6 +124,20 @@ def test_ensure_identity_serves_tables_made_by_hand_and_keeps_what_is_there(data
     assert ensure_identity(engine) == first
     with reading(engine) as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 1
+    engine.dispose()
+
+
+def test_processes_that_start_at_once_agree_on_one_identity(database_url: str) -> None:
+    engine = open_engine(database_url)
+    outbox_metadata.create_all(engine)
+    barrier = threading.Barrier(4)
+
+    def start(_number: int) -> str:
+        barrier.wait(10)
+        return ensure_identity(engine)
+
+    with ThreadPoolExecutor(4) as processes:
+        assert len(set(processes.map(start, range(4)))) == 1
     engine.dispose()
 
 
