@@ -176,13 +176,15 @@ class RemotingClient:
 
     def _connect(self, address: str, peer: _Peer, timeout_seconds: float) -> Connection:
         old = peer.connection
+        now = self.clock.monotonic_seconds()
         if old is not None:
             if not old.is_closed:
                 return old
             peer.connection = None
-            # A connection that was of no use counts as a failure: else a hostile peer is called without end.
-            self._note_outcome(peer, is_good=old.has_spoken)
-        now = self.clock.monotonic_seconds()
+            # A connection that was of no use counts as a failure: else a hostile peer is called without end. One that
+            # only carried one-way requests for a while was of use.
+            is_good = old.has_spoken or now - old.opened_at_seconds > LONGEST_PAUSE_SECONDS
+            self._note_outcome(peer, is_good=is_good)
         if now < peer.not_before_seconds:
             pause = peer.not_before_seconds - now
             raise BrokerUnavailable(f"{address}: failed {peer.failures} times, next try in {pause:.1f} s")

@@ -84,7 +84,8 @@ class Connection:
         self.unmatched = 0
         #: True once the peer has sent one good frame.
         self.has_spoken = False
-        self._last_traffic = clock.monotonic_seconds()
+        self.opened_at_seconds = clock.monotonic_seconds()
+        self._last_traffic = self.opened_at_seconds
         self._socket = self._connect(connect_timeout_seconds)
         self._thread = threading.Thread(target=self._read, name=f"rocketmq-{address}", daemon=True)
         self._thread.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency, ReconcilerError
@@ -17,6 +17,7 @@ from reconciler.evidence import Lookup, Presence, StoredMessage, TransactionStat
 from reconciler.rocketmq.answers import require_success
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.connection import ConnectionLost
 from reconciler.rocketmq.families import BrokerFacts, Families
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.queue_scan import copies_of_prepared
@@ -26,6 +27,8 @@ from reconciler.rocketmq.stored import real_topic, stored_message
 
 #: Hits asked for; brokers give at most 64 (maxMsgsNumBatch).
 MAXIMUM_HITS = 32
+#: Messages of the largest size (4 MiB) that fit one frame with certainty.
+FEW_HITS = 3
 #: Java's Long.MAX_VALUE.
 END_OF_TIME_MS = 2**63 - 1
 
@@ -238,22 +241,24 @@ class Lookups:
                 asked.append((place, self._client.submit(place.master, command)))
             except ReconcilerError as error:
                 asked.append((place, str(error)))
-        return [self._hear(place, answer, topic, accepts, scans) for place, answer in asked]
+        return [self._hear(place, answer, command, accepts, scans) for place, answer in asked]
 
     def _hear(
         self,
         place: Whereabouts,
         answer: Future[Command] | str,
-        topic: str,
+        query: Command,
         accepts: Accepts,
         scans: _Scan | None,
     ) -> _Said:
         if isinstance(answer, str):
             return _Said(place.broker_name, Presence.UNKNOWN, answer)
         try:
-            waited = self._client.wait(answer, self._client.request_timeout_seconds, f"look-up at {place.broker_name}")
-            hits = _hits(waited, topic, place.broker_name)
-            said = _judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
+            hits, maximum = self._answered(place, answer, query)
+            topic = query.fields["topic"]
+            said = _judge(
+                place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
+            )
             if scans is None or said.presence is not Presence.ABSENT or place.master is None:
                 return said
             if self._families.facts(place.master).indexes_committed:
@@ -261,6 +266,21 @@ class Lookups:
             return self._scan(place.broker_name, place.master, hits, scans)
         except ReconcilerError as error:
             return _Said(place.broker_name, Presence.UNKNOWN, str(error))
+
+    def _answered(self, place: Whereabouts, answer: Future[Command], query: Command) -> tuple[list[MessageRecord], int]:
+        """The hits, and how many there can be at most.
+
+        Many copies of a large message do not fit a frame, which costs the connection: then the newest ones will do.
+        """
+        client, name, topic = self._client, place.broker_name, query.fields["topic"]
+        try:
+            waited = client.wait(answer, client.request_timeout_seconds, f"look-up at {name}")
+            return _hits(waited, topic, name), MAXIMUM_HITS
+        except ConnectionLost:
+            if place.master is None:
+                raise
+            few = replace(query, fields={**query.fields, "maxNum": str(FEW_HITS)})
+            return _hits(client.request(place.master, few), topic, name), FEW_HITS
 
     def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> _Said:
         """3.2.6: the committed copy is seen in the queue of the prepared record only."""

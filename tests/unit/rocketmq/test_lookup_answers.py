@@ -136,6 +136,19 @@ def test_silence_and_damaged_records_are_no_absence() -> None:
         assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
 
 
+def test_more_copies_than_fit_a_frame_do_not_hide_the_newest() -> None:
+    def many(request: Command) -> Command | bytes:
+        if int(request.fields["maxNum"]) > 3:
+            return (17 * 1024 * 1024).to_bytes(4, "big")
+        return cluster.broker.success(request, body=encode_record(record()))
+
+    with ScriptedCluster() as cluster:
+        cluster.broker.on(RequestCode.QUERY_MESSAGE, many)
+        cluster.families.facts(cluster.broker.address)
+        assert cluster.lookups.committed_copies("Orders", KEY).is_found
+        assert cluster.lookups.view_message("Orders", KEY).is_absent
+
+
 def test_a_topic_without_a_route_is_unknown() -> None:
     with ScriptedCluster() as cluster:
         assert cluster.lookups.committed_copies("Nothing", KEY).is_unknown

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import ResponseCode
@@ -90,6 +91,18 @@ def test_a_connection_closed_by_the_peer_is_made_anew_without_a_pause() -> None:
             assert closed is not None
             peer.drop_connections()
             assert eventually(lambda: closed.is_closed, within_seconds=5)  # noqa: B023  # called at once
+
+
+def test_a_connection_that_only_carried_one_way_requests_is_made_anew_without_a_pause() -> None:
+    clock = ManualClock()
+    with Peer(drain) as peer, RemotingClient(clock=clock) as client:
+        for n in (1, 2):
+            client.oneway(peer.address, _ask())
+            connection = client._peers[peer.address].connection
+            assert connection is not None
+            assert eventually(lambda: peer.connections == n, within_seconds=5)  # noqa: B023  # called at once
+            clock.advance(101)
+            assert eventually(lambda: connection.is_closed, within_seconds=5)  # noqa: B023  # called at once
 
 
 def test_an_idle_connection_is_closed_by_this_side() -> None:
