@@ -170,8 +170,20 @@ PAGES = {
 }
 
 
+def readme(text: str) -> str:
+    """README.md with the code of docs/examples as it is."""
+    for example in ("docs/examples/order_service.py", "docs/examples/billing_service.py"):
+        code = (FOLDER.parents[1] / example).read_text(encoding="utf-8")
+        before, rest = text.split(f"<!-- {example} -->", 1)
+        _, after = rest.split(f"<!-- /{example} -->", 1)
+        text = f"{before}<!-- {example} -->\n```python\n{code}```\n<!-- /{example} -->{after}"
+    return text
+
+
 def main() -> int:
     """Writes every page."""
+    page = FOLDER.parents[1] / "README.md"
+    page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
