@@ -36,11 +36,14 @@ from reconciler.rocketmq.routes import MessageQueue, TopicNotFound
 from reconciler.shard_rounds import ShardRounds
 from reconciler.verify import Verifier, VerifyRules
 from tests.polling import eventually
+from tests.services.fixtures import SharedClusters
+from tests.services.rocketmq import VERSIONS, marks
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, FakeInbox, FakeOutbox, World
 
 GROUP = "billing"
 PRODUCERS = "order-service"
-FAMILIES = ["3.2.6", "4.2", "4.4", "4.9", "5.x"]
+#: Every family of the embedded broker, and real brokers.
+ALL = ("3.2.6-embedded", "4.2", "4.4", "4.9", "5.x", "3.2.6", "4.2.0", "4.9.7", "5.3.3")
 
 
 @dataclass(kw_only=True)
@@ -48,7 +51,8 @@ class Thread:
     """One topic with one group on one broker, and a reconciler without a daemon."""
 
     instance: ClientInstance
-    broker: EmbeddedBroker
+    address: str
+    broker_name: str
     plan: TopicPlan
     ledger: MemoryLedger
     shards: MemoryShards
@@ -59,7 +63,7 @@ class Thread:
 
     @property
     def queue(self) -> MessageQueue:
-        return MessageQueue(topic=TOPIC, broker_name=self.broker.settings.broker_name, queue_id=0)
+        return MessageQueue(topic=TOPIC, broker_name=self.broker_name, queue_id=0)
 
     def lose_end(self, body: bytes = b"order 1", **outbox: Any) -> str:
         """Half, outbox row, announcement; END never comes."""
@@ -80,7 +84,7 @@ class Thread:
 
     def consume(self) -> None:
         """All messages of the topic take effect; the group's offsets are stored."""
-        client, address = self.instance.client, self.broker.address
+        client, address = self.instance.client, self.address
         for queue_id in range(4):
             queue = replace(self.queue, queue_id=queue_id)
             result = pull(client, address, PullRequest(queue=queue, offset=0, group=GROUP))
@@ -107,9 +111,9 @@ class Thread:
         return row.loss_verdict, row.verdict, row.state
 
 
-def build(broker: EmbeddedBroker, instance: ClientInstance, order: tuple[Rung, ...]) -> Thread:
+def build(instance: ClientInstance, address: str, broker_name: str, order: tuple[Rung, ...]) -> Thread:
     for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
-        Admin(instance.client).create_topic(broker.address, topic, queues=queues)
+        Admin(instance.client).create_topic(address, topic, queues=queues)
         eventually(lambda topic=topic: routed(instance, topic), within_seconds=10)  # type: ignore[misc]
     clock = SystemClock()
     ledger, shards, events = MemoryLedger(clock), MemoryShards(clock), Events()
@@ -163,9 +167,17 @@ def build(broker: EmbeddedBroker, instance: ClientInstance, order: tuple[Rung, .
         events=events,
     )
     return Thread(
-        instance=instance, broker=broker, plan=plan, ledger=ledger, shards=shards, outbox=outbox, inbox=inbox,
-        rounds=rounds, evidence=evidence,
-    )  # fmt: skip
+        instance=instance,
+        address=address,
+        broker_name=broker_name,
+        plan=plan,
+        ledger=ledger,
+        shards=shards,
+        outbox=outbox,
+        inbox=inbox,
+        rounds=rounds,
+        evidence=evidence,
+    )
 
 
 def routed(instance: ClientInstance, topic: str) -> bool:
@@ -176,16 +188,31 @@ def routed(instance: ClientInstance, topic: str) -> bool:
 
 
 @pytest.fixture
-def thread(request: pytest.FixtureRequest) -> Iterator[Thread]:
-    family, order = request.param
-    settings = BrokerSettings(check_interval_seconds=60.0, transaction_timeout_seconds=0.2)
+def thread(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[Thread]:
+    name, order, check_interval_seconds = request.param
+    if name in VERSIONS:
+        cluster = shared_clusters.get(name)
+        with ClientInstance(cluster.name_servers) as instance:
+            yield build(instance, cluster.broker().address, cluster.broker().name, order)
+        return
+    settings = BrokerSettings(
+        check_interval_seconds=check_interval_seconds,
+        transaction_timeout_seconds=0.2,
+        # As real brokers do, within a fraction of the check interval: else the closed half is put back once more.
+        finished_batch_interval_seconds=0.05,
+    )
+    family = name.removesuffix("-embedded")
     with EmbeddedBroker(family=family, settings=settings) as broker, ClientInstance(broker.name_servers) as instance:
-        yield build(broker, instance, order)
+        yield build(instance, broker.address, broker.settings.broker_name, order)
 
 
-def over(*orders: tuple[Rung, ...], families: list[str] = FAMILIES) -> pytest.MarkDecorator:
-    cases = [(family, order) for family in families for order in orders]
-    return pytest.mark.parametrize("thread", cases, indirect=True, ids=[f"{f}-{o[0]}" for f, o in cases])
+def over(order: tuple[Rung, ...], *names: str, check_interval_seconds: float = 60.0) -> pytest.MarkDecorator:
+    """Embedded families (default: all) and real versions, which check every two seconds."""
+    cases = [
+        pytest.param((name, order, check_interval_seconds), id=name, marks=marks(name) if name in VERSIONS else ())
+        for name in names or ALL
+    ]
+    return pytest.mark.parametrize("thread", cases, indirect=True)
 
 
 @over((Rung.END, Rung.REPUBLISH))
@@ -219,7 +246,7 @@ def test_republished_message_equals_its_half_and_is_no_half_again(thread: Thread
     thread.until(key, RepairState.DONE)
 
 
-@over((Rung.END,), families=["4.2", "5.x"])
+@over((Rung.END,), "4.2", "5.x")
 def test_a_half_of_another_group_is_never_ended(thread: Thread) -> None:
     key = thread.lose_end()
     thread.outbox.rows[key] = replace(thread.outbox.rows[key], producer_group="somebody-else")
@@ -229,7 +256,7 @@ def test_a_half_of_another_group_is_never_ended(thread: Thread) -> None:
     assert thread.state(key) is None
 
 
-@over((Rung.END,), families=["4.2", "4.4", "5.x"])
+@over((Rung.END,), "4.2", "4.4", "5.x", "4.2.0", "5.3.3")
 def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     key = thread.lose_end()
     thread.consume()
@@ -243,15 +270,34 @@ def test_guards_refuse_a_committed_copy(thread: Thread) -> None:
     assert len(later.records) == 1
 
 
-@over((Rung.END,), families=["5.x"])
-def test_a_lagging_index_is_unknown_never_a_loss(thread: Thread) -> None:
-    thread.broker.faults.lag_index(3600)
-    key = thread.lose_end()
-    thread.consume()
+@over((Rung.END,), "4.4", "4.9", "5.x", "4.9.7", "5.3.3", check_interval_seconds=0.2)
+def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> None:
+    rolled_back, still_open = thread.lose_end(), thread.lose_end()
     horizon = thread.evidence.horizon(TOPIC)
-    lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=thread.outbox.rows[key])
-    assert lookup.is_unknown
-    assert not horizon.at_ms
+    half = thread.evidence.half_copies(TOPIC, rolled_back, horizon=horizon, not_before_ms=0, outbox=None).records[0]
+    repairs = RemotingBrokerRepairs(thread.instance)
+    answer = repairs.end_transaction(half, expected=thread.outbox.rows[rolled_back], commit=False)
+    assert answer.outcome == "DONE"
+
+    def verdict(key: str) -> Verdict:
+        return thread.rounds.verify_one(
+            thread.plan.subscriptions[0].subscription, key, dry_run=True
+        ).verification.verdict
+
+    eventually(lambda: verdict(rolled_back) is Verdict.ROLLED_BACK_WRONGLY, within_seconds=30)
+    assert verdict(still_open) is Verdict.LOST_CONFIRM
+
+
+def test_a_lagging_index_is_unknown_never_a_loss() -> None:
+    with EmbeddedBroker(family="5.x") as broker, ClientInstance(broker.name_servers) as instance:
+        thread = build(instance, broker.address, broker.settings.broker_name, (Rung.END,))
+        broker.faults.lag_index(3600)
+        key = thread.lose_end()
+        horizon = thread.evidence.horizon(TOPIC)
+        row = thread.outbox.rows[key]
+        lookup = thread.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
+        assert lookup.is_unknown
+        assert not horizon.at_ms
 
 
 def judged(thread: Thread, key: str) -> bool:
