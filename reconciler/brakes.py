@@ -37,15 +37,8 @@ class TokenBucket:
         # The tiny amount forgives the rounding of many small refills.
         return max(0, int(self._tokens + 1e-9))
 
-    def take(self, now_seconds: float) -> bool:
-        """Takes one token; False if there is none."""
-        if self.available(now_seconds) < 1:
-            return False
-        self._tokens -= 1
-        return True
-
     def charge(self, tokens: float) -> None:
-        """Takes tokens after the fact; the bucket may go into debt, which later refills pay first."""
+        """Takes tokens; the bucket may go into debt, which later refills pay first."""
         self._tokens -= tokens
 
 

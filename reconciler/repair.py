@@ -172,6 +172,12 @@ class Repairer:
     def _work_batch(self, one_pass: _Pass, rows: Sequence[Repair]) -> list[RepairOutcome]:
         claimed: list[tuple[Repair, str]] = []
         outcomes: list[RepairOutcome] = []
+        brake = one_pass.held_by or self._rate_limit(one_pass.topic)
+        if brake is not None:
+            # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
+            idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
+            outcomes = [_outcome(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
+            rows = [row for row in rows if row.unique_key not in idle]
         for row in rows:
             self._claims += 1
             token = f"{self._owner}/{self._claims}"
@@ -243,13 +249,20 @@ class Repairer:
         return case, answer
 
     def _braked(self, one_pass: _Pass) -> str | None:
-        if one_pass.held_by is not None:
-            return f"held: {one_pass.held_by}"
-        bucket = self._buckets.get(one_pass.topic.topic)
-        if bucket is None:
-            bucket = TokenBucket(self._rules.rate_per_second, burst=self._rules.burst)
-            self._buckets[one_pass.topic.topic] = bucket
-        return None if bucket.take(self._clock.monotonic_seconds()) else "held: rate limit"
+        brake = one_pass.held_by or self._rate_limit(one_pass.topic)
+        if brake is not None:
+            return f"held: {brake}"
+        self._bucket(one_pass.topic).charge(1)
+        return None
+
+    def _rate_limit(self, topic: TopicPlan) -> str | None:
+        has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
+        return None if has_token else "rate limit"
+
+    def _bucket(self, topic: TopicPlan) -> TokenBucket:
+        if topic.topic not in self._buckets:
+            self._buckets[topic.topic] = TokenBucket(self._rules.rate_per_second, burst=self._rules.burst)
+        return self._buckets[topic.topic]
 
     def _write(
         self, case: Case, decision: Decision, token: str, *, outcome: str | None = None

@@ -163,6 +163,11 @@ class Case:
         return lookup is not None and lookup.is_found
 
     @property
+    def waits_for_a_send(self) -> bool:
+        """Nothing was sent that could be looked for, and an effect is missing."""
+        return self.repair.state is RepairState.OPEN and bool(self.missing)
+
+    @property
     def own_halves(self) -> tuple[StoredMessage, ...]:
         """Half copies that are the outbox row's message."""
         records = self.halves.records if self.halves is not None else ()

@@ -536,6 +536,21 @@ def test_hold_stops_sends_and_effects_are_still_seen(kind: HoldKind) -> None:
     assert ended(world, lost).state is RepairState.DONE
 
 
+def test_held_repairs_cost_no_look_up_and_no_write() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.clock.advance(60)
+    process = world.process()
+    process.verify_one(world.subscriptions[0], lost)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
+    before, look_ups = ended(world, lost), len(world.broker.look_ups)
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("held", "held: HOLD")
+    assert ended(world, lost) == before
+    assert len(world.broker.look_ups) == look_ups
+
+
 def test_dry_run_writes_verdicts_and_sends_nothing() -> None:
     world = World(repair=RepairRules(enabled=False))
     lost = world.lose(1)
