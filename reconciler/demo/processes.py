@@ -18,6 +18,8 @@ from reconciler.errors import DependencyAway, ReconcilerError
 
 #: How long a child may take to stop after SIGTERM before it is killed.
 STOP_SECONDS = 20.0
+#: Stopped last: everything else needs them.
+INFRASTRUCTURE = frozenset({"broker", "redis"})
 
 
 class DemoFailed(ReconcilerError):
@@ -101,18 +103,23 @@ class Children:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def stop_all(self) -> None:
-        """Ends everything, youngest first; never raises."""
-        for child in reversed(self._children):
+        """Ends everything: first what uses broker and Redis, then these; never raises."""
+        infrastructure = [child for child in self._children if child.name in INFRASTRUCTURE]
+        self._end([child for child in reversed(self._children) if child not in infrastructure])
+        self._end(infrastructure)
+        self._children.clear()
+
+    def _end(self, children: Sequence[Child]) -> None:
+        for child in children:
             if child.exit_code is None:
                 child.process.terminate()
         deadline = self.clock.monotonic_seconds() + STOP_SECONDS
-        for child in reversed(self._children):
+        for child in children:
             try:
                 child.process.wait(max(0.1, deadline - self.clock.monotonic_seconds()))
             except subprocess.TimeoutExpired:
                 child.process.kill()
                 child.process.wait()
-        self._children.clear()
 
 
 def free_port() -> int:
