@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.connections import Connections
 from reconciler.embedded.serving import serve
 from reconciler.errors import BrokerUnavailable
 from reconciler.instrumentation.log import configure_logging
 from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.queue_scan import SCAN_GROUP
 from reconciler.settings import Settings
 from reconciler.sql import schema
 
@@ -40,7 +42,7 @@ class CreatedTopic:
 
 
 def create_topics(settings: Settings) -> list[CreatedTopic]:
-    """The unique-key topics with exactly the configured queues, and the probe topic, on every master.
+    """The unique-key topics with exactly the configured queues, the probe topic and our groups, on every master.
 
     Raises BrokerUnavailable if a name server or a master is away: a topic that is missing on one broker would cost
     announcements when the others are away.
@@ -53,6 +55,8 @@ def create_topics(settings: Settings) -> list[CreatedTopic]:
         for broker, addresses in connections.rocketmq.routes.brokers().items():
             if addresses.master is None:
                 raise BrokerUnavailable(f"{broker} has no master: topics must be on every one")
+            for group in (PULL_GROUP, SCAN_GROUP):  # brokers with autoCreateSubscriptionGroup=false refuse to be read
+                admin.create_group(addresses.master, group)
             for topic, queues in wanted:
                 admin.create_topic(addresses.master, topic, queues=queues)
                 created.append(CreatedTopic(topic=topic, broker=broker, queues=queues))
