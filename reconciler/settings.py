@@ -230,6 +230,12 @@ def contradictions(settings: Settings) -> list[str]:
         if (s.topic, s.group) in seen:
             problems.append(f"{where} = {s.topic}/{s.group}: stands twice; remove one")
         seen.add((s.topic, s.group))
+        first = next(other for other in settings.subscriptions if other.topic == s.topic)
+        if s.repair_order != first.repair_order:
+            problems.append(
+                f"{where}.repair_order differs from that of {first.topic}/{first.group}: END and republish reach every "
+                "group of a topic, so all its subscriptions share one ladder; make them equal"
+            )
         if s.grace_period_seconds < settings.rounds.interval_seconds:
             problems.append(
                 f"{where}.grace_period_seconds = {s.grace_period_seconds:g} is shorter than rounds.interval_seconds = "

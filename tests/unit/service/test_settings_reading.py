@@ -125,6 +125,14 @@ def test_check_answerer_without_evidence_is_refused(tmp_path: Path) -> None:
         load_settings(path, {})
 
 
+def test_two_ladders_for_one_topic_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    other = '\n[[subscriptions]]\ntopic = "ORDERS"\ngroup = "shipping"\nrepair_order = ["republish"]\n'
+    path.write_text(EXAMPLE.read_text() + other)
+    with pytest.raises(ConfigurationError, match="share one ladder"):
+        load_settings(path, {})
+
+
 def test_secret_from_a_file_is_read_and_never_shown(tmp_path: Path) -> None:
     secret = tmp_path / "redis_url"
     secret.write_text("redis://:hunter2@127.0.0.1:6379/0\n")
