@@ -135,17 +135,22 @@ class Play:
 
     def _repair(self) -> None:
         task = self._act("lost messages repaired", self._job.lose)
-        self._reconciler("resume", self._job.topic, "--breaker", "--config", str(self._files.settings))
+        self._resume()
         before = self._job.messages - self._job.lose
 
         def repaired() -> bool:
             self._tend_consumers()
             self._children.require_alive()
+            if self._ledger("SELECT count(*) FROM reconciler_hold"):
+                self._resume()  # so many losses at once open the breaker, as they should
             effects = self._effects(REFERENCE)
             self._progress.update(task, completed=max(0, effects - before))
             return effects >= self._job.messages
 
         self._wait(repaired, "every lost message has taken effect in the reference group")
+
+    def _resume(self) -> None:
+        self._reconciler("resume", self._job.topic, "--breaker", "--config", str(self._files.settings))
 
     def _release_lagging(self, broker: BrokerView) -> None:
         expected = self._job.messages - (0 if self._job.repair_order else self._job.lose)
