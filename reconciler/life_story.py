@@ -80,7 +80,8 @@ def tell(
 
 def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
     for row in rows:
-        about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag, "state": row.state.value}
+        about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag}
+        about["state"] = row.state.value
         if row.state is OutboxState.ROLLED_BACK:
             yield _event(
                 row.created_at_ms, "outbox", "a tombstone was written: the transaction counts as rolled back", about

@@ -60,7 +60,7 @@ EVERY_GROUP = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column: `key` text 64, `name` text 160, `short` text 32, `digest` 32 bytes, `json` and `text` unbounded text."""
+    """One column. Kinds: `key` text 64, `name` text 160, `short` text 32, `digest` 32 bytes, `json` and `text` text."""
 
     name: str
     kind: ColumnKind

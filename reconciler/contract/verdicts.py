@@ -31,10 +31,12 @@ MEANINGS: dict[Verdict, str] = {
     "the handler acknowledged without an effect, or the offset was moved by hand; shown, never repaired.",
     Verdict.LAGGING: "The committed copy is on the broker and the group has not reached it: wait.",
     Verdict.RETRYING: "The group failed the message and the broker will deliver it again: wait.",
-    Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never repaired.",
+    Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never "
+    "repaired.",
     Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
     Verdict.COLLISION: "The inbox holds the key with another content: quarantined.",
-    Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; repaired.",
+    Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; "
+    "repaired.",
     Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: repaired.",
     Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker was told to roll back: republished.",
     Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: sent again from the "
