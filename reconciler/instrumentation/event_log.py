@@ -11,9 +11,7 @@ from typing import Any
 from reconciler.contract.subscription import Shard, Subscription
 
 #: Events that a person must see.
-_LOUD = frozenset(
-    {"breaker_opened", "shard_stopped", "rounds_voided", "outage_opened", "repair_failed", "memory_lost"}
-)
+_LOUD = frozenset({"breaker_opened", "shard_stopped", "rounds_voided", "outage_opened", "repair_failed", "memory_lost"})
 
 
 class EventLog:
