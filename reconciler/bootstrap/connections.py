@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from consumers.redis_connection import RedisLike, open_redis
 from reconciler.clock import Clock, SystemClock
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.settings import Settings
 from reconciler.sql.engines import open_engine
@@ -51,9 +52,10 @@ class Connections:
     def rocketmq(self) -> ClientInstance:
         """Connections, routes and heartbeats of this process."""
         if self._rocketmq is None:
-            self._rocketmq = self._stack.enter_context(
-                ClientInstance(self.settings.rocketmq.name_servers, clock=self.clock)
-            )
+            rocketmq = self.settings.rocketmq
+            client = RemotingClient(clock=self.clock, request_timeout_seconds=rocketmq.request_timeout_seconds)
+            self._stack.callback(client.close)
+            self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
         return self._rocketmq
 
     @property

@@ -1,14 +1,11 @@
-"""Wiring of the commands that prepare: logging, tables, topics, the embedded broker."""
+"""Wiring of the commands that prepare: logging, tables, topics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.connections import Connections
-from reconciler.embedded.serving import serve
 from reconciler.errors import BrokerUnavailable
 from reconciler.instrumentation.log import configure_logging
 from reconciler.rocketmq.admin import Admin
@@ -17,9 +14,10 @@ from reconciler.settings import Settings
 from reconciler.sql import schema
 
 
-def start_logging(settings: Settings) -> None:
-    """Logs of the whole process to standard error, as configured."""
-    configure_logging(settings.logging.level, settings.logging.format)
+def start_logging(settings: Settings, *, is_service: bool = True) -> None:
+    """Logs of the whole process to standard error, as configured; a command that ends soon tells warnings only."""
+    is_chatty = settings.logging.level == "info" and not is_service
+    configure_logging("warning" if is_chatty else settings.logging.level, settings.logging.format)
 
 
 def upgrade_database(url: str, tree: str) -> str:
@@ -61,8 +59,3 @@ def create_topics(settings: Settings) -> list[CreatedTopic]:
                 admin.create_topic(addresses.master, topic, queues=queues)
                 created.append(CreatedTopic(topic=topic, broker=broker, queues=queues))
     return created
-
-
-def serve_broker(*, listen: str, family: str, data: Path | None, knobs: Iterable[str]) -> int:
-    """Serves the embedded broker until SIGTERM; returns 0."""
-    return serve(listen, family=family, data=data, knobs=list(knobs))

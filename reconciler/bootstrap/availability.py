@@ -1,0 +1,84 @@
+"""Who is away: asked by commands that must not wait (exit code 3) before or beside their own work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import sqlalchemy as sa
+
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.policy import Policy
+from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
+from reconciler.ledger.redis_client import translated_errors
+from reconciler.rocketmq.admin import Admin
+from reconciler.settings import Settings
+from reconciler.sql.engines import reading
+
+
+def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
+    """One line for each that does not answer. Raises what no waiting can cure: missing tables, a wrong driver."""
+    away = []
+    for name, ask in asked.items():
+        try:
+            ask()
+        except TransientError as error:
+            away.append(f"{name}: {error}")
+    return tuple(away)
+
+
+def require_everybody(connections: Connections, policy: Policy) -> None:
+    """Raises DependencyAway with all that are away; ConfigurationError for missing tables."""
+    away = who_is_away({**ask_redis(policy), **ask_databases(connections), **ask_brokers(connections)})
+    if away:
+        raise DependencyAway("; ".join(away))
+
+
+def ask_redis(policy: Policy) -> dict[str, Callable[[], object]]:
+    """Whether Redis answers."""
+
+    def ping() -> None:
+        with translated_errors():
+            policy.redis.short.ping()
+
+    return {"redis": ping}
+
+
+def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
+    """Whether a name server answers, and every master that it knows."""
+
+    def ping() -> None:
+        admin = Admin(connections.rocketmq.client)
+        brokers = connections.rocketmq.routes.brokers()
+        if not brokers:
+            raise BrokerUnavailable("no broker is registered at the name servers")
+        for name, addresses in sorted(brokers.items()):
+            if addresses.master is None:
+                raise BrokerUnavailable(f"{name} has no master")
+            try:
+                admin.broker_config(addresses.master)
+            except BrokerRefused:
+                continue  # whatever it says: it is there
+
+    return {"rocketmq": ping}
+
+
+def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
+    """Whether the databases of outboxes and inboxes answer."""
+
+    def ping(url: str) -> Callable[[], object]:
+        def ask() -> None:
+            with reading(connections.engine(url, read_only=True)) as connection:
+                connection.execute(sa.text("SELECT 1"))
+
+        return ask
+
+    return {name: ping(url) for name, url in _databases(connections.settings)}
+
+
+def _databases(settings: Settings) -> Iterator[tuple[str, str]]:
+    for producer in settings.producers:
+        if producer.outbox_url is not None:
+            yield f"outbox of {producer.group}", producer.outbox_url.get_secret_value()
+    for s in settings.subscriptions:
+        if s.inbox_url is not None:
+            yield f"inbox of {s.topic}/{s.group}", s.inbox_url.get_secret_value()
