@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 BROKER ?= embedded
 PYTEST ?= $(BIN)/python -m pytest
+IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast lint format conformance docs clean
@@ -25,7 +26,8 @@ demo: setup ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
 test: setup ## everything; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 2 --dist loadgroup
+	$(PYTEST) -n 2 --dist loadgroup $(if $(IN_CI),--cov --cov-report=)
+	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-fast: setup ## unit and contract tests in memory, under 30 s
 	$(PYTEST) -n 2 tests/unit tests/contract -m "not slow and not redis and not sql and not broker"
