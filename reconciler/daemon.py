@@ -18,20 +18,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FrameType
+from typing import Any
 
-from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobEvent
-from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobEvent
+from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from reconciler.clock import Clock
-from reconciler.errors import ConfigurationError, TransientError
+from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
 
 logger = logging.getLogger(__name__)
 
 #: How long SIGTERM waits for the turns in hand.
 DRAIN_SECONDS_DEFAULT = 30.0
-#: Exit code of SIGINT and of a second SIGTERM.
+#: Exit code of SIGINT, of a second SIGTERM, and of a stop that could not wait for a turn that hangs.
 INTERRUPTED = 130
+
+
+class DrainGaveUp(ReconcilerError):
+    """Turns did not end within the bound; they are left behind, which is as safe as a kill -9."""
+
+    exit_code = INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,17 @@ class StopSignals:
         return INTERRUPTED if self._interrupted else 0
 
 
+class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
+    """A daemon thread a turn: concurrent.futures would join a turn that hangs when the process wants to end."""
+
+    def _do_submit_job(self, job: Any, run_times: Any) -> None:
+        threading.Thread(target=self._run, args=(job, run_times), name=job.id, daemon=True).start()
+
+    def _run(self, job: Any, run_times: Any) -> None:
+        # Job has a store only inside the scheduler; run_job catches whatever a turn raises.
+        self._run_job_success(job.id, run_job(job, "default", run_times, self._logger.name))
+
+
 class Daemon:
     """Runs ticks until a stop is asked for. Not reusable; `run` blocks the calling thread."""
 
@@ -87,23 +105,29 @@ class Daemon:
         self._clock = clock
         self._drain_seconds = drain_seconds
         self._running: Counter[str] = Counter()
+        self._began: dict[str, float] = {}
+        self._overlaps: Counter[str] = Counter()
         self._lock = threading.Condition()
-        #: (job, why) -> turns that did not run; "missed" and "still running" by APScheduler, "away" by us.
+        #: (job, why) -> turns that did not run or did not do their work: "still running" (the turn before was),
+        #: "missed" (nothing ran: the process was stopped or starved), "away", or the name of a bug's exception.
         self.skipped: Counter[tuple[str, str]] = Counter()
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Starts all ticks at once, waits for the stop, drains. Raises the first error that no retry can cure."""
+        """Starts all ticks at once, waits for the stop, drains.
+
+        Raises the first error that no retry can cure, and DrainGaveUp.
+        """
         scheduler = BackgroundScheduler(
             timezone="UTC",
-            executors={"default": ThreadPoolExecutor(max_workers=max(2, len(self._ticks)))},
+            executors={"default": _Threads()},
             job_defaults={
                 "coalesce": True,  # after a pause one turn is enough: a round takes everything that waits
                 "max_instances": 1,
                 "misfire_grace_time": None,  # a late turn is better than none; lateness is not an error
             },
         )
-        scheduler.add_listener(self._on_skipped, EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES)
+        scheduler.add_listener(self._on_overlap, EVENT_JOB_MAX_INSTANCES)
         for tick in self._ticks.values():
             # Jitter, so that two daemons started together do not meet at every turn.
             scheduler.add_job(
@@ -123,15 +147,18 @@ class Daemon:
         self._stop.wait()
         notify_systemd("STOPPING=1")
         scheduler.shutdown(wait=False)
-        self._drain()
+        left_behind = self._drain()
         if self.failure is not None:
             raise self.failure
+        if left_behind:
+            raise DrainGaveUp(f"{', '.join(left_behind)} did not end within {self._drain_seconds:g} s: left behind")
 
     def _turn(self, tick: Tick) -> None:
         if self._stop.is_set():
             return
         with self._lock:
             self._running[tick.name] += 1
+        self._count_missed(tick)
         try:
             tick.run()
         except TransientError as error:
@@ -153,21 +180,33 @@ class Daemon:
         self.failure = self.failure or error
         self._stop.set()
 
-    def _on_skipped(self, event: JobEvent) -> None:
-        why = "missed" if event.code == EVENT_JOB_MISSED else "still running"
-        self.skipped[event.job_id, why] += 1
-        logger.warning("turn_skipped", extra={"job": event.job_id, "error": why})
+    def _on_overlap(self, event: JobEvent) -> None:
+        self._overlaps[event.job_id] += 1
+        self.skipped[event.job_id, "still running"] += 1
+        logger.warning("turn_skipped", extra={"job": event.job_id, "error": "still running"})
 
-    def _drain(self) -> None:
+    def _count_missed(self, tick: Tick) -> None:
+        """Turns that should have begun since the last one did: coalesced by APScheduler without a word."""
+        now = self._clock.monotonic_seconds()
+        before, self._began[tick.name] = self._began.get(tick.name), now
+        overlaps = self._overlaps.pop(tick.name, 0)
+        if before is None:
+            return
+        missed = round((now - before) / tick.interval_seconds) - 1 - overlaps
+        if missed > 0:
+            self.skipped[tick.name, "missed"] += missed
+            logger.warning("turn_skipped", extra={"job": tick.name, "error": f"{missed} missed"})
+
+    def _drain(self) -> list[str]:
+        """Waits for the turns in hand; returns those that did not end in time."""
         deadline = self._clock.monotonic_seconds() + self._drain_seconds
         with self._lock:
             while any(self._running.values()):
                 left = deadline - self._clock.monotonic_seconds()
                 if left <= 0:
-                    busy = sorted(name for name, count in self._running.items() if count)
-                    logger.warning("drain_gave_up", extra={"jobs": busy, "drain_seconds": self._drain_seconds})
-                    return
+                    return sorted(name for name, count in self._running.items() if count)
                 self._lock.wait(left)
+        return []
 
 
 def notify_systemd(state: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from reconciler.contract.subscription import Subscription
@@ -31,10 +31,19 @@ class LifeStory:
 
     unique_key: str
     events: tuple[LifeEvent, ...]
-    #: Witnesses that did not answer: the story may be incomplete.
+    #: Witnesses that could not tell: the story may be incomplete.
     silent: tuple[str, ...]
+    #: Dependencies that are away now, one line each.
+    away: tuple[str, ...]
     #: One sentence a subscription: where the message stands and what comes next.
     outlook: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0: told; 3: somebody is away who might know more; 2: nobody has heard of the key."""
+        if self.away:
+            return 3
+        return 0 if self.is_known else 2
 
     @property
     def is_known(self) -> bool:
@@ -48,6 +57,7 @@ class LifeStory:
             "known": self.is_known,
             "events": [asdict(event) for event in self.events],
             "silent": list(self.silent),
+            "away": list(self.away),
             "outlook": list(self.outlook),
         }
 
@@ -59,8 +69,12 @@ def tell(
     copies: Mapping[str, Lookup[StoredMessage]],
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
+    away: Sequence[str] = (),
 ) -> LifeStory:
-    """Puts the answers of all witnesses in order. `copies`: "half", "committed", "parked" and so on, by name."""
+    """Puts the answers of all witnesses in order.
+
+    `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
+    """
     events = [
         *_outbox_events(outbox.records),
         *(event for name, lookup in copies.items() for event in _copy_events(name, lookup.records)),
@@ -74,6 +88,7 @@ def tell(
         unique_key=unique_key,
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
         silent=tuple(silent),
+        away=tuple(away),
         outlook=tuple(_outlook(inboxes, ledger)),
     )
 
@@ -104,9 +119,10 @@ def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEve
         "retry": "put into the retry topic",
         "dead-letter": "put into the dead-letter topic",
     }
+    kind = name.rpartition(" ")[2]
     for copy in copies:
-        what = words.get(name, name)
-        if name == "half" and copy.check_times:
+        what = words[kind]
+        if kind == "half" and copy.check_times:
             what = f"half put back before check-back number {copy.check_times}"
         evidence = {
             "topic": copy.topic,
@@ -115,7 +131,7 @@ def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEve
             "queue_offset": copy.queue_offset,
             "commit_log_offset": copy.commit_log_offset,
         }
-        if name == "committed" and copy.prepared_transaction_offset:
+        if kind == "committed" and copy.prepared_transaction_offset:
             evidence["from_half_at"] = copy.prepared_transaction_offset
         yield _event(copy.store_timestamp_ms, "broker", what, evidence)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from reconciler.bootstrap.availability import require_everybody
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue
+from reconciler.plan import TopicPlan
 from reconciler.ports import LedgerFilter
 from reconciler.reconcile_round import ReconcileRound
+from reconciler.repair_case import first_rung
 from reconciler.settings import Settings
 
 #: Most keys of one `repair --all`.
@@ -40,14 +44,23 @@ def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
         return holds.place(settings.environment, topic, HoldKind.HOLD, by=operator(), reason=reason)
 
 
-def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> bool:
-    """Lets the repairs go on; with `breaker` closes the circuit breaker, too. False if there was nothing to lift."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifted:
+    """What `reconciler resume` found and did."""
+
+    lifted: tuple[HoldKind, ...]
+    #: Brakes that are still on.
+    left: tuple[HoldKind, ...]
+
+
+def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
+    """Lets the repairs go on; with `breaker` closes the circuit breaker, too."""
     _require_topic(settings, topic)
     kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
     with Connections(settings) as connections:
         holds = connections.ledger.holds
-        lifted = [holds.lift(settings.environment, topic, kind) for kind in kinds]
-        return any(lifted)
+        lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
+        return Lifted(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
 
 
 def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int], None]) -> int:
@@ -81,8 +94,10 @@ class RepairNow:
 
     @property
     def exit_code(self) -> int:
-        """0: every repair is sent or done, or nothing was to be repaired; 4: some failed, wait or are held."""
-        return 4 if any(key.outcome not in {"", "sent", "done", "planned"} for key in self.keys) else 0
+        """4: some repairs failed, wait or are held; 2: a key could not be judged; 0: all is sent, done or well."""
+        if any(key.outcome not in {"", "sent", "done", "planned"} for key in self.keys):
+            return 4
+        return 2 if any(key.verdict == Verdict.UNKNOWN and not key.outcome for key in self.keys) else 0
 
     def rows(self) -> list[tuple[str, ...]]:
         """Rows for people."""
@@ -97,31 +112,53 @@ class RepairNow:
 def repair_now(
     settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
 ) -> RepairNow:
-    """Verifies and repairs keys (none given: every open loss) through the same brakes as the service."""
+    """Verifies and repairs keys (none given: every open loss) through the same brakes as the service.
+
+    Raises InvalidValue for keys that neither an outbox nor the ledger knows, and DependencyAway.
+    """
     with Connections(settings) as connections:
         policy = Policy(connections)
+        require_everybody(connections, policy)
+        work = list(_work(policy, unique_keys, topic=topic, group=group))
+        unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
+        if unheard:
+            raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
         done: list[RepairedKey] = []
-        for plan in policy.plans:
+        for plan, subscription, keys in work:
             rounds = policy.rounds_of(plan)
-            for subscription in (p.subscription for p in plan.subscriptions):
-                if topic not in (None, subscription.topic) or group not in (None, subscription.group):
-                    continue
-                wanted = unique_keys or _open_losses(policy, subscription)
-                known = _known(policy, subscription, wanted)
-                done += [_repair(rounds, subscription, key, dry_run=dry_run) for key in wanted if key in known]
+            done += [_repair(rounds, plan, subscription, key, dry_run=dry_run) for key in keys]
         return RepairNow(keys=tuple(done), dry_run=dry_run)
 
 
-def _repair(rounds: ReconcileRound, subscription: Subscription, unique_key: str, *, dry_run: bool) -> RepairedKey:
+def _work(
+    policy: Policy, unique_keys: Sequence[str], *, topic: str | None, group: str | None
+) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
+    """Keys by subscription, in the order of the settings."""
+    for plan in policy.plans:
+        for subscription in (p.subscription for p in plan.subscriptions):
+            if topic in (None, subscription.topic) and group in (None, subscription.group):
+                wanted = unique_keys or _open_losses(policy, subscription)
+                known = _known(policy, subscription, wanted)
+                yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
+
+
+def _repair(
+    rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
+) -> RepairedKey:
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
+    verdict = judged.verification.verdict
+    told = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
+    if outcome is None and dry_run and verdict in LOSSES:
+        # Its repair would be opened by the verdict, which a dry run does not write.
+        told = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
     return RepairedKey(
         topic=subscription.topic,
         group=subscription.group,
         unique_key=unique_key,
-        verdict=str(judged.verification.verdict),
-        outcome=outcome.outcome if outcome else "",
-        rung=str(outcome.rung) if outcome else "",
-        reason=outcome.reason if outcome else "",
+        verdict=str(verdict),
+        outcome=told[0],
+        rung=told[1],
+        reason=told[2],
     )
 
 

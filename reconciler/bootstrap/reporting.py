@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.contract.subscription import Shard, Subscription
@@ -39,14 +40,21 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    redis: str
+    #: Who did not answer, one line each: the rest may be incomplete.
+    away: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """3: something is away; 1: something needs a person; 0: neither."""
+        if self.away:
+            return 3
+        return 1 if self.needs_a_person else 0
 
     @property
     def needs_a_person(self) -> bool:
-        """A quarantined key, a failed repair, an open breaker, or Redis away."""
+        """A quarantined key, a failed repair or an open breaker."""
         return (
-            self.redis != "ok"
-            or any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
+            any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
             or any(r.state is RepairState.FAILED for r in self.repairs)
             or any(str(h.kind) == "BREAKER" for h in self.holds)
         )
@@ -55,7 +63,7 @@ class StatusReport:
         """Plain data for JSON."""
         return {
             "needs_a_person": self.needs_a_person,
-            "redis": self.redis,
+            "away": list(self.away),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
 
@@ -133,16 +141,11 @@ def read_status(settings: Settings) -> StatusReport:
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
-        redis = "ok"
+        away = who_is_away({**ask_redis(policy), **ask_brokers(connections)})
         statuses = []
         for topic in policy.plans:
             for plan in topic.subscriptions:
-                pending: int | None = None
-                oldest: int | None = None
-                try:
-                    pending, oldest = _pending(policy, [*topic.shards_of(plan.subscription)])
-                except RedisAway as error:
-                    redis = str(error)
+                pending, oldest = _pending(policy, topic.shards_of(plan.subscription))
                 last = reports.last_rounds(plan.subscription)
                 statuses.append(
                     SubscriptionStatus(
@@ -161,12 +164,15 @@ def read_status(settings: Settings) -> StatusReport:
             repairs=tuple(reports.repair_counts(settings.environment)),
             holds=tuple(reports.holds(settings.environment)),
             outages=tuple(reports.outages(settings.environment, limit=5)),
-            redis=redis,
+            away=away,
         )
 
 
-def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int, int | None]:
-    sizes = [policy.memory.pending_size(shard) for shard in shards]
+def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:
+    try:
+        sizes = [policy.memory.pending_size(shard) for shard in shards]
+    except RedisAway:
+        return None, None
     return sum(size for size, _ in sizes), min((oldest for _, oldest in sizes if oldest is not None), default=None)
 
 
@@ -174,6 +180,7 @@ def explain(settings: Settings, unique_key: str) -> LifeStory:
     """Asks every witness about one key; who does not answer is named in the story."""
     with Connections(settings) as connections:
         policy = Policy(connections)
+        away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
         ledger = connections.ledger.reports.life(settings.environment, unique_key)
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
         outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
@@ -187,23 +194,25 @@ def explain(settings: Settings, unique_key: str) -> LifeStory:
         for plan in policy.plans:
             if topics and plan.topic not in topics:
                 continue
-            copies |= _copies(policy, plan.topic, unique_key, outbox, prefix="" if topics else f"{plan.topic} ")
+            horizon = policy.witnesses.brokers.horizon(plan.topic)
+            copies |= _copies(policy, plan.topic, unique_key, outbox, horizon)
             for subscription in (p.subscription for p in plan.subscriptions):
+                groups = policy.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
+                copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
                 inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
-        return tell(unique_key, outbox=outbox, copies=copies, inboxes=inboxes, ledger=ledger)
+        return tell(unique_key, outbox=outbox, copies=copies, inboxes=inboxes, ledger=ledger, away=away)
 
 
 def _copies(
-    policy: Policy, topic: str, unique_key: str, outbox: Lookup[OutboxRow], *, prefix: str
+    policy: Policy, topic: str, unique_key: str, outbox: Lookup[OutboxRow], horizon: Horizon
 ) -> Mapping[str, Lookup[StoredMessage]]:
     brokers = policy.witnesses.brokers
-    horizon: Horizon = brokers.horizon(topic)
     row = outbox.records[0] if outbox.is_found else None
     since = row.created_at_ms if row is not None else 0
     return {
-        f"{prefix}half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
-        f"{prefix}committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
-        f"{prefix}parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+        f"{topic} half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
+        f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+        f"{topic} parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
     }
 
 

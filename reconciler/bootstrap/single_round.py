@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from consumers.announcement_port import StepKind
 from consumers.announcements import AnnouncementConsumer
 from reconciler.bootstrap.announcing import build_announcement_consumer
+from reconciler.bootstrap.availability import require_everybody
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.bootstrap.service import require_safe_redis
@@ -96,6 +97,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     report = OnceReport()
     with Connections(settings, clock=clock) as connections:
         policy = Policy(connections)
+        require_everybody(connections, policy)
         require_safe_redis(policy)
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
         recovery = policy.recovery()

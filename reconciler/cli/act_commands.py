@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from reconciler import bootstrap
-from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, YesOption, read_settings
+from reconciler.cli.options import (
+    ConfigOption,
+    GroupOption,
+    OutputOption,
+    TopicOption,
+    YesOption,
+    read_settings,
+    require_key,
+)
 from reconciler.cli.output import Output, print_json, print_table
-from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import InvalidValue
-from reconciler.instrumentation.console import people
+
+if TYPE_CHECKING:
+    from reconciler.settings import Settings
+
+#: The operator said no: the repairs are not done.
+DECLINED = 4
 
 
 def repair(
@@ -26,15 +37,17 @@ def repair(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Verify and repair keys now, through the same brakes as the service. --all asks first unless --yes."""
+    """Verify and repair keys now, through the same brakes as the service.
+
+    --all shows what it would do and asks first, unless --yes. Exit code 4: some repairs failed, wait or are held;
+    2: a key is unknown or cannot be judged.
+    """
     settings = read_settings(config)
     if bool(keys) == all_open:
         raise InvalidValue("KEYS", keys or [], "name unique keys, or give --all")
-    wanted = [require_unique_key(key.upper()) for key in keys or []]
+    wanted = [require_key(key) for key in keys or []]
     if all_open and not dry_run and not yes:
-        preview = bootstrap.repair_now(settings, wanted, topic=topic, group=group, dry_run=True)
-        print_table("Would be repaired", preview.columns, preview.rows())
-        typer.confirm("Repair these?", abort=True, err=True)
+        _ask_first(settings, topic, group)
     report = bootstrap.repair_now(settings, wanted, topic=topic, group=group, dry_run=dry_run)
     if output is Output.JSON:
         print_json(report.as_dict())
@@ -43,24 +56,49 @@ def repair(
     raise typer.Exit(report.exit_code)
 
 
+def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None:
+    preview = bootstrap.repair_now(settings, [], topic=topic, group=group, dry_run=True)
+    if not preview.keys:
+        return
+    print_table("Would be repaired", preview.columns, preview.rows(), to_people=True)
+    try:
+        agreed = typer.confirm(f"Repair these {len(preview.keys)}?", err=True)
+    except typer.Abort as error:
+        raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys") from error
+    if not agreed:
+        typer.echo("nothing was changed", err=True)
+        raise typer.Exit(DECLINED)
+
+
 def hold(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; shown in status.")] = "by hand",
     config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the repairs of a topic; verification goes on."""
     placed = bootstrap.place_hold(read_settings(config), topic, reason=reason)
-    typer.echo(f"repairs of {topic} are on hold" + ("" if placed else " already"))
+    if output is Output.JSON:
+        print_json({"topic": topic, "held": True, "changed": placed})
+    else:
+        typer.echo(f"repairs of {topic} are on hold" + ("" if placed else " already"))
 
 
 def resume(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
     breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker, too.")] = False,
     config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the repairs of a topic go on."""
-    lifted = bootstrap.lift_hold(read_settings(config), topic, breaker=breaker)
-    typer.echo(f"repairs of {topic} go on" if lifted else f"repairs of {topic} were not on hold")
+    done = bootstrap.lift_hold(read_settings(config), topic, breaker=breaker)
+    if output is Output.JSON:
+        lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
+        print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
+    elif done.left:
+        typer.echo(f"repairs of {topic} are still stopped: the circuit breaker is open, close it with --breaker")
+    else:
+        typer.echo(f"repairs of {topic} go on" if done.lifted else f"repairs of {topic} were not on hold")
 
 
 def rebuild(
@@ -74,6 +112,10 @@ def rebuild(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
+
+    from reconciler.instrumentation.console import people
+
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
     console = people()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -57,6 +58,17 @@ demo_command.register(app)
 def run(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code; never raises."""
     try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; the interpreter's own flush at the end must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
         code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
         show = getattr(error, "show", None)  # usage errors print the command's usage, too
@@ -70,10 +82,12 @@ def run(arguments: Sequence[str]) -> int:
             traceback.print_exc()
         sys.stderr.write(f"reconciler: {error}\n")
         return error.exit_code
+    except SystemExit as stopped:
+        if isinstance(stopped.__context__, BrokenPipeError):  # click leaves like this where the reader has gone
+            raise BrokenPipeError from stopped
+        raise
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; not an error of ours.
-        sys.stderr.close()
-        return 0
+        raise
     except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
         traceback.print_exc()
         sys.stderr.write("reconciler: this is a bug; please report it with the lines above\n")

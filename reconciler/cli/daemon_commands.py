@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reconciler import bootstrap
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table
-from reconciler.daemon import StopSignals
-from reconciler.settings import Settings
+
+if TYPE_CHECKING:
+    from reconciler.daemon import StopSignals
+    from reconciler.settings import Settings
 
 
 def _start(config: Path | None) -> tuple[Settings, StopSignals]:
-    settings = read_settings(config)
-    bootstrap.start_logging(settings)
+    from reconciler.daemon import StopSignals  # APScheduler is slow to load
+
+    settings = read_settings(config, is_service=True)
     stop = StopSignals()
     stop.install()
     return settings, stop
 
 
 def run(config: ConfigOption = None) -> None:
-    """Run the service: announcement consumers, rounds, verification, repair. SIGTERM drains and ends with 0."""
+    """Run the service: announcement consumers, rounds, verification, repair.
+
+    Waits for dependencies that are away. SIGTERM finishes the step in hand and ends with 0, a second one ends at once
+    with 130.
+    """
     settings, stop = _start(config)
     bootstrap.run_service(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
 def sweep(config: ConfigOption = None) -> None:
-    """Run the sweeper: announce what producers could not, settle outbox rows from the inboxes, answer checks."""
+    """Run the sweeper: announce what producers could not, settle outbox rows, answer checks.
+
+    Rows are settled when every inbox has their message. Check-backs of the broker are answered from the outbox for
+    producer groups with answer_checks = true.
+    """
     settings, stop = _start(config)
     bootstrap.run_sweeper(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
 def announcements(config: ConfigOption = None) -> None:
-    """Run announcement consumers only (reconciler run has its own; several are harmless)."""
+    """Run announcement consumers only.
+
+    reconciler run has its own; several are harmless, leases share the queues out.
+    """
     settings, stop = _start(config)
     bootstrap.run_announcements(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
@@ -49,23 +63,24 @@ def replay(
     group: Annotated[str, typer.Option("--group", help="Consumer group.")],
     config: ConfigOption = None,
 ) -> None:
-    """Run a replay worker: hand messages over to a handler of one group, through its inbox."""
+    """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
     settings, stop = _start(config)
     bootstrap.run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
     raise typer.Exit(stop.exit_code)
 
 
 def once(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Read the announcements, run one round of every subscription, repair, verify, and tell what came out.
+    """Read the announcements, run rounds until all is repaired and verified, and tell what came out.
 
-    Exit code 0: all that was found is repaired and verified; 4: some repairs failed, are held or not yet due.
+    Ends after a minute at the latest. Exit code 0: all that was found is repaired and verified; 4: some repairs
+    failed, are held or not yet due.
     """
     settings, stop = _start(config)
     report = bootstrap.run_once(settings, stop.requested)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("One round", ["topic", "group", *report.columns], report.rows())
+        print_table("Once", ["topic", "group", *report.columns], report.rows())
     raise typer.Exit(report.exit_code if not stop.requested.is_set() else stop.exit_code)
 
 
@@ -77,7 +92,10 @@ def broker(
         list[str] | None, typer.Option("--knob", help="NAME=VALUE, a fault or a setting of the broker; repeatable.")
     ] = None,
 ) -> None:
-    """Serve an embedded name server and broker on one port, for demos and tests, until SIGTERM."""
+    """Serve an embedded name server and broker on one port, for demos and tests, until SIGTERM.
+
+    When ready it prints one JSON line that says where it listens.
+    """
     raise typer.Exit(bootstrap.serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reconciler import bootstrap
 from reconciler.cli.output import Output
-from reconciler.errors import ConfigurationError
-from reconciler.settings import Settings, load_settings, settings_path
+from reconciler.contract.unique_key import require_unique_key
+from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
+
+if TYPE_CHECKING:
+    from reconciler.settings import Settings
 
 ConfigOption = Annotated[
     Path | None,
@@ -22,11 +26,31 @@ GroupOption = Annotated[str | None, typer.Option("--group", help="Only this cons
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
-def read_settings(config: Path | None) -> Settings:
-    """The settings of --config, RECONCILER_CONFIG or the usual places; ConfigurationError with every problem."""
+def read_settings(config: Path | None, *, is_service: bool = False) -> Settings:
+    """The settings of --config, RECONCILER_CONFIG or the usual places, and logging set up by them.
+
+    Raises ConfigurationError with every problem.
+    """
+    settings = settings_of(config)
+    bootstrap.start_logging(settings, is_service=is_service)
+    return settings
+
+
+def settings_of(config: Path | None) -> Settings:
+    """The settings only."""
+    from reconciler.settings import load_settings, settings_path  # pydantic is slow to load
+
     path = settings_path(config)
     if path is None and not any(name.startswith("RECONCILER_") for name in os.environ):
         raise ConfigurationError(
             "no settings: name a file with --config or RECONCILER_CONFIG (config/reconciler.toml shows one)"
         )
     return load_settings(path, os.environ)
+
+
+def require_key(text: str) -> str:
+    """A unique key as people type it; raises InvalidValue, because here it is usage and not a message's fault."""
+    try:
+        return require_unique_key(text.strip().upper())
+    except MalformedInput as error:
+        raise InvalidValue("KEY", text, str(error)) from error

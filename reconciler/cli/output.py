@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 SCHEMA_VERSION = 1
+#: Nobody resizes a file: wide enough that a unique key, two times and a sentence stand in one row.
+WIDTH_WITHOUT_TERMINAL = 160
 
 
 class Output(StrEnum):
@@ -29,16 +28,23 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on standard output; plain text where it is no terminal."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, to_people: bool = False
+) -> None:
+    """A table on standard output, plain text where it is no terminal; `to_people`: on standard error, as no data."""
+    from rich.console import Console  # slow to load
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
-    console = Console(highlight=False)
+        # Text: cells come from brokers and databases, and [brackets] in them are no markup.
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console = Console(highlight=False, stderr=to_people)
     if not console.is_terminal:
-        console = Console(highlight=False, width=160)
+        console = Console(highlight=False, stderr=to_people, width=WIDTH_WITHOUT_TERMINAL)
     console.print(table)
 
 

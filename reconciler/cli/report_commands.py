@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from reconciler import bootstrap
-from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings
+from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings, require_key
 from reconciler.cli.output import Output, print_json, print_table, time_text
-from reconciler.contract.tables import CandidateState
-from reconciler.contract.unique_key import require_unique_key
+from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.ports import LedgerFilter
+from reconciler.errors import InvalidValue
 
 
 class Listing(StrEnum):
@@ -27,21 +27,41 @@ class Listing(StrEnum):
     FLOORS = "floors"
 
 
+#: Filters that a listing understands; another one would be ignored, which looks like an empty answer.
+_FILTERS = {
+    Listing.CANDIDATES: frozenset({"--state", "--verdict", "--topic", "--group"}),
+    Listing.REPAIRS: frozenset({"--state", "--topic"}),
+    Listing.QUARANTINE: frozenset[str](),
+    Listing.OUTAGES: frozenset[str](),
+    Listing.FLOORS: frozenset({"--topic", "--group"}),
+}
+
+
 def status(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Pending keys, watermarks, verdicts, repairs, holds and outages. Exit code 1 if something needs a person."""
+    """Pending keys, watermarks, verdicts, repairs, holds and outages.
+
+    Exit code 1: a quarantined key, a failed repair or an open breaker needs a person; 3: a dependency is away.
+    """
     report = bootstrap.read_status(read_settings(config))
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
         for title, columns, rows in report.tables():
-            print_table(title, columns, rows)
-    raise typer.Exit(1 if report.needs_a_person else 0)
+            print_table(title, columns, [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows])
+    for line in report.away:
+        typer.echo(f"away: {line}", err=True)
+    raise typer.Exit(report.exit_code)
 
 
 def list_rows(
     what: Annotated[Listing, typer.Argument(help="Which rows.")] = Listing.CANDIDATES,
-    state: Annotated[CandidateState | None, typer.Option("--state", help="Only candidates in this state.")] = None,
-    verdict: Annotated[Verdict | None, typer.Option("--verdict", help="Only this verdict.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help=f"Candidates: {', '.join(CandidateState)}; repairs: {', '.join(RepairState)}."),
+    ] = None,
+    verdict: Annotated[
+        Verdict | None, typer.Option("--verdict", help="Only candidates with this verdict.", metavar="VERDICT")
+    ] = None,
     topic: TopicOption = None,
     group: GroupOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most rows.")] = 100,
@@ -49,7 +69,19 @@ def list_rows(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List candidates, repairs, refused announcements, outages or floors."""
-    only = LedgerFilter(topic=topic, group=group, candidate_state=state, verdict=verdict)
+    from reconciler.ports import LedgerFilter  # slow to load
+
+    given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group}
+    for name, value in given.items():
+        if value is not None and name not in _FILTERS[what]:
+            raise InvalidValue(name, str(value), f"does not apply to {what.value}")
+    only = LedgerFilter(
+        topic=topic,
+        group=group,
+        candidate_state=_state(CandidateState, state) if what is Listing.CANDIDATES else None,
+        repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
+        verdict=verdict,
+    )
     columns, rows = bootstrap.list_rows(read_settings(config), what.value, only=only, limit=limit)
     if output is Output.JSON:
         print_json({what.value: [dict(zip(columns, row, strict=True)) for row in rows]})
@@ -63,20 +95,45 @@ def explain(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the life of one message in time order, with the evidence. Exit code 2 if nobody has heard of it."""
-    story = bootstrap.explain(read_settings(config), require_unique_key(key.upper()))
+    """Tell the life of one message in time order, with the evidence.
+
+    Exit code 2: nobody has heard of it; 3: a dependency is away that might know more.
+    """
+    story = bootstrap.explain(read_settings(config), require_key(key))
     if output is Output.JSON:
         print_json(story.as_dict())
     else:
-        rows = [
-            (time_text(e.at_ms), e.witness, e.what, json.dumps(dict(e.evidence), default=str)) for e in story.events
-        ]
+        rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
         print_table(f"Life of {story.unique_key}", ["time", "witness", "what", "evidence"], rows)
         for line in story.outlook:
             typer.echo(line)
-        for line in story.silent:
-            typer.echo(f"no answer: {line}", err=True)
-    raise typer.Exit(0 if story.is_known else 2)
+    for line in story.silent:
+        typer.echo(f"no answer: {line}", err=True)
+    for line in story.away:
+        typer.echo(f"away: {line}", err=True)
+    if not story.is_known:
+        typer.echo(f"nobody has heard of {story.unique_key}", err=True)
+    raise typer.Exit(story.exit_code)
+
+
+_S = TypeVar("_S", bound=StrEnum)
+
+
+def _state(kind: type[_S], text: str | None) -> _S | None:
+    if text is None:
+        return None
+    try:
+        return kind(text.upper())
+    except ValueError as error:
+        raise InvalidValue("--state", text, f"expected one of {', '.join(kind)}") from error
+
+
+def _evidence(evidence: Mapping[str, object]) -> str:
+    return ", ".join(
+        f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}"
+        for name, value in evidence.items()
+        if value is not None
+    )
 
 
 def _cell(column: str, value: object) -> object:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from reconciler import bootstrap
-from reconciler.cli.options import ConfigOption, OutputOption, read_settings
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of
 from reconciler.cli.output import Output, print_json, print_table
-from reconciler.settings import Settings
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
@@ -36,42 +38,92 @@ class Dialect(StrEnum):
 
 
 @config_app.command("check")
-def config_check(config: ConfigOption = None) -> None:
+def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Validate the settings: all problems at once, exit code 2."""
-    settings = read_settings(config)
-    typer.echo(
-        f"settings are valid: environment {settings.environment}, {len(settings.producers)} producer group(s), "
-        f"{len(settings.subscriptions)} subscription(s)"
-    )
+    settings = settings_of(config)
+    counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
+    if output is Output.JSON:
+        print_json({"valid": True, "environment": settings.environment, **counts})
+    else:
+        typer.echo(
+            f"settings are valid: environment {settings.environment}, {counts['producers']} producer group(s), "
+            f"{counts['subscriptions']} subscription(s)"
+        )
 
 
 @config_app.command("show")
-def config_show(config: ConfigOption = None) -> None:
+def config_show(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Print the settings in force, secrets and URLs masked."""
-    sys.stdout.write(read_settings(config).model_dump_json(indent=2) + "\n")
+    document = settings_of(config).model_dump(mode="json")
+    if output is Output.JSON:
+        print_json({"settings": document})
+    else:
+        print_table("Settings", ["setting", "value"], list(_flat(document)))
+
+
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for number, inner in enumerate(value):
+            yield from _flat(inner, f"{name}[{number}]")
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value)
 
 
 @config_app.command("schema")
-def config_schema() -> None:
-    """Print the JSON schema of the settings."""
-    json.dump(Settings.model_json_schema(), sys.stdout, indent=2)
-    sys.stdout.write("\n")
+def config_schema(output: OutputOption = Output.JSON) -> None:
+    """Print the JSON schema of the settings; --output table lists names, defaults and meanings."""
+    from reconciler.settings import Settings  # pydantic is slow to load
+
+    if output is Output.JSON:
+        print_json(Settings.model_json_schema())
+    else:
+        print_table("Settings", ["setting", "default", "meaning"], list(_meanings(Settings)))
+
+
+def _meanings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    from pydantic import BaseModel
+    from pydantic_core import PydanticUndefined
+
+    for name, field in model.model_fields.items():
+        kinds = (field.annotation, *get_args(field.annotation))
+        inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        if inner is not None:
+            yield from _meanings(inner, f"{prefix}{name}{'[]' if kinds[0] is not inner else ''}.")
+            continue
+        default = field.get_default(call_default_factory=True, validated_data={})
+        shown = "required" if default is PydanticUndefined else "unset" if default is None else json.dumps(default)
+        yield prefix + name, shown, field.description or ""
 
 
 @db_app.command("upgrade")
-def db_upgrade(tree: Tree, url: Annotated[str, typer.Option("--url", help="SQLAlchemy URL of the database.")]) -> None:
+def db_upgrade(
+    tree: Annotated[Tree, typer.Argument(help="Which tables.")],
+    url: Annotated[str, typer.Option("--url", help="SQLAlchemy URL of the database.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Create or upgrade the tables; running it twice is harmless."""
     revision = bootstrap.upgrade_database(url, tree.value)
-    typer.echo(f"{tree.value} tables are at revision {revision}")
+    if output is Output.JSON:
+        print_json({"tree": tree.value, "revision": revision})
+    else:
+        typer.echo(f"{tree.value} tables are at revision {revision}")
 
 
 @db_app.command("sql")
 def db_sql(
-    tree: Tree,
+    tree: Annotated[Tree, typer.Argument(help="Which tables.")],
     dialect: Annotated[Dialect, typer.Option("--dialect", help="Database to write the DDL for.")],
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the DDL for people who run their own migrations."""
-    sys.stdout.write(bootstrap.database_ddl(tree.value, dialect.value))
+    ddl = bootstrap.database_ddl(tree.value, dialect.value)
+    if output is Output.JSON:
+        print_json({"tree": tree.value, "dialect": dialect.value, "sql": ddl})
+    else:
+        typer.echo(ddl, nl=False)
 
 
 @topics_app.command("create")

@@ -24,6 +24,7 @@ CONNECT_TIMEOUT_SECONDS = 5
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
 
+_BACKENDS = frozenset({"sqlite", "postgresql", "mysql", "mariadb"})
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 
 
@@ -45,6 +46,8 @@ def open_engine(
     except ArgumentError as error:
         # The URL may hold a password: it is not repeated.
         raise InvalidValue("database url", "(hidden)", "expected dialect://user:password@host:port/database") from error
+    if parsed.get_backend_name() not in _BACKENDS:
+        raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb")
     parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
     try:
         if parsed.get_backend_name() == "sqlite":
