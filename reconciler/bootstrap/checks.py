@@ -9,6 +9,7 @@ from pathlib import Path
 
 import consumers
 import producers
+from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.connections import Connections
 from reconciler.doctor import Check, Finding, Level
@@ -19,11 +20,20 @@ from reconciler.ledger.redis_checks import Severity, check_redis
 from reconciler.ledger.redis_client import open_redis
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.families import Families
-from reconciler.rocketmq.name_servers import TopicNotFound
+from reconciler.rocketmq.name_servers import NameServers, TopicNotFound
+from reconciler.rocketmq.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.watermark import Watermarks
 from reconciler.settings import Settings
 from reconciler.sql import schema
 
+#: Property, value that does not work, value that does, why.
+_BROKER_SETTINGS = (
+    ("messageIndexEnable", "false", "true", "nothing can be looked up"),
+    ("rejectTransactionMessage", "true", "false", "every half message is refused"),
+    ("rejectPullConsumerEnable", "true", "false", "announcements are pulled"),
+)
+#: Groups under which we and the brokers' tools read; their offsets mean nothing.
+_OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
 _LEVELS: dict[Severity, Level] = {Severity.OK: "ok", Severity.ADVICE: "note", Severity.REFUSED: "fail"}
 
 
@@ -39,6 +49,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("redis", redis_remedy, doctor.redis),
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
+                ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),
                 ("groups", broker_remedy, doctor.groups),
@@ -105,32 +116,51 @@ class _Doctor:
             url = None if s.inbox_url is None else s.inbox_url.get_secret_value()
             yield name, "start the database, or correct inbox_url", _table_check(url, "inbox", name)
 
-    def brokers(self) -> Sequence[Finding]:
-        rocketmq = self._connections.rocketmq
-        admin, families = Admin(rocketmq.client), Families(rocketmq.client, clock=self._connections.clock)
+    def name_servers(self) -> Sequence[Finding]:
+        client = self._connections.rocketmq.client
         findings: list[Finding] = []
-        for name, addresses in sorted(rocketmq.routes.brokers().items()):
+        for address in self._settings.rocketmq.name_servers.split(";"):
+            check = f"name server {address}"
+            try:
+                brokers = NameServers(address, client).brokers()
+            except ReconcilerError as error:
+                findings.append(_fail(check, str(error), "start it, or correct rocketmq.name_servers"))
+                continue
+            if brokers:
+                findings.append(Finding(check=check, level="ok", found=f"knows {', '.join(sorted(brokers))}"))
+            else:
+                findings.append(_fail(check, "knows no broker", "start a broker with namesrvAddr of this name server"))
+        return findings
+
+    def brokers(self) -> Sequence[Finding]:
+        findings: list[Finding] = []
+        for name, addresses in sorted(self._connections.rocketmq.routes.brokers().items()):
             check = f"broker {name}"
             if addresses.master is None:
                 findings.append(_fail(check, "has no master", "start it: END_TRANSACTION goes to masters only"))
                 continue
-            facts = families.facts(addresses.master)
-            how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
-            findings.append(Finding(check=check, level="ok", found=f"{addresses.master}, family {facts.family}, {how}"))
-            config: dict[str, str] = {}
-            with suppress(ReconcilerError):
-                config = admin.broker_config(addresses.master)
-            if config.get("messageIndexEnable") == "false":
-                findings.append(_fail(check, "messageIndexEnable=false", "set it to true: nothing can be looked up"))
-            if config.get("rejectTransactionMessage") == "true":
-                findings.append(
-                    _fail(check, "rejectTransactionMessage=true", "set it to false: every half message is refused")
-                )
-            if config.get("rejectPullConsumerEnable") == "true":
-                findings.append(
-                    _fail(check, "rejectPullConsumerEnable=true", "set it to false: announcements are pulled")
-                )
+            try:
+                findings += self._broker(check, addresses.master)
+            except ReconcilerError as error:
+                findings.append(_fail(check, str(error), "start it, or look at its log"))
         return findings
+
+    def _broker(self, check: str, address: str) -> Iterator[Finding]:
+        client = self._connections.rocketmq.client
+        facts = Families(client, clock=self._connections.clock).facts(address)
+        how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
+        yield Finding(check=check, level="ok", found=f"{address}, family {facts.family}, {how}")
+        config: dict[str, str] = {}
+        with suppress(ReconcilerError):
+            config = Admin(client).broker_config(address)
+        for name, wrong, right, why in _BROKER_SETTINGS:
+            if config.get(name) == wrong:
+                yield _fail(check, f"{name}={wrong}", f"set it to {right}: {why}")
+        if config.get("autoCreateSubscriptionGroup") == "false":
+            missing = sorted({PULL_GROUP, SCAN_GROUP} - set(Admin(client).groups(address)))
+            if missing:
+                found = f"lacks the groups {', '.join(missing)} and creates none by itself"
+                yield _fail(check, found, "run reconciler topics create")
 
     def topics(self) -> Sequence[Finding]:
         settings = self._settings
@@ -180,8 +210,28 @@ class _Doctor:
                     "trickle of keys is judged",
                 )
             )
+        findings += self._strangers()
         findings += self._producers()
         return findings
+
+    def _strangers(self) -> Iterator[Finding]:
+        """Groups that read a configured topic and that nobody reconciles: nothing is discovered silently."""
+        rocketmq = self._connections.rocketmq
+        admin = Admin(rocketmq.client)
+        addresses = sorted(rocketmq.cluster_addresses())
+        for topic in dict.fromkeys(s.topic for s in self._settings.subscriptions):
+            seen: set[str] = set()
+            for address in addresses:
+                with suppress(ReconcilerError):
+                    seen.update(admin.groups_of_topic(address, topic))
+            configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
+            for group in sorted(g for g in seen - configured if not g.startswith(_OWN_GROUPS)):
+                yield Finding(
+                    check=f"group {topic}/{group}",
+                    level="note",
+                    found="reads the topic and is not configured",
+                    remedy="add a [[subscriptions]] section for it, or nobody looks for what it misses",
+                )
 
     def _producers(self) -> Iterator[Finding]:
         rocketmq = self._connections.rocketmq

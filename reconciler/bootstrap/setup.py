@@ -50,7 +50,10 @@ def create_topics(settings: Settings) -> list[CreatedTopic]:
     created: list[CreatedTopic] = []
     with Connections(settings) as connections:
         admin = Admin(connections.rocketmq.client)
-        for broker, addresses in connections.rocketmq.routes.brokers().items():
+        brokers = connections.rocketmq.routes.brokers()
+        if not brokers:
+            raise BrokerUnavailable("no broker is registered at the name servers")
+        for broker, addresses in brokers.items():
             if addresses.master is None:
                 raise BrokerUnavailable(f"{broker} has no master: topics must be on every one")
             for group in (PULL_GROUP, SCAN_GROUP):  # brokers with autoCreateSubscriptionGroup=false refuse to be read

@@ -70,6 +70,7 @@ BROKER_HANDLERS: dict[int, Handler] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: handlers_admin.all_topics,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: handlers_admin.create_group,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: handlers_admin.all_groups,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: handlers_admin.groups_of_topic,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: handlers_admin.delete_group,
     RequestCode.GET_BROKER_CONFIG: handlers_admin.get_config,
     RequestCode.UPDATE_BROKER_CONFIG: handlers_admin.update_config,

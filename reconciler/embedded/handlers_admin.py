@@ -1,4 +1,4 @@
-"""Topics, groups, settings and statistics (AdminBrokerProcessor): 17, 21, 25, 26, 28, 200-202, 207, 208, 215."""
+"""Topics, groups, settings and statistics (AdminBrokerProcessor): 17, 21, 25, 26, 28, 200-202, 207, 208, 215, 300."""
 
 from __future__ import annotations
 
@@ -126,6 +126,11 @@ def all_groups(broker: Broker, _connection: Connection, _request: Command) -> Re
     table = {name: _group_json(group) for name, group in broker.state.groups.items()}
     version = {"counter": len(table), "timestamp": broker.started_ms}
     return Reply(body=json_body({"dataVersion": version, "subscriptionGroupTable": table}))
+
+
+def groups_of_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic)."""
+    return Reply(body=json_body({"groupList": broker.state.groups_of_topic(text(request, "topic"))}))
 
 
 def delete_group(broker: Broker, _connection: Connection, request: Command) -> Reply:

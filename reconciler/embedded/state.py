@@ -144,6 +144,10 @@ class BrokerState:
         """A group's committed offset, or None."""
         return self.offsets.get((group, topic), {}).get(queue_id)
 
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups that committed an offset in the topic, by name."""
+        return sorted(group for group, named in self.offsets if named == topic)
+
     def group(self, name: str) -> GroupConfig | None:
         """The group, made on first use if that is allowed (SubscriptionGroupManager)."""
         found = self.groups.get(name)

@@ -117,6 +117,12 @@ class Admin:
         table = parse_object(body).get("subscriptionGroupTable")
         return sorted(str(name) for name in table) if isinstance(table, dict) else []
 
+    def groups_of_topic(self, address: str, topic: str) -> list[str]:
+        """Consumer groups with an offset in the topic at this broker (AdminBrokerProcessor.queryTopicConsumeByWho)."""
+        body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
+        found = parse_object(body).get("groupList")
+        return sorted(str(name) for name in found) if isinstance(found, list) else []
+
     def topics(self, address: str) -> dict[str, int]:
         """Every topic of this broker with the number of its read queues."""
         table = parse_object(self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, {}).body).get("topicConfigTable")

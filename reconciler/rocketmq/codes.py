@@ -56,6 +56,7 @@ class RequestCode(IntEnum):
     RESET_CONSUMER_CLIENT_OFFSET = 220
     #: Broker to consumer.
     GET_CONSUMER_STATUS_FROM_CLIENT = 221
+    QUERY_TOPIC_CONSUME_BY_WHO = 300
     #: Broker to consumer.
     GET_CONSUMER_RUNNING_INFO = 307
     #: Broker to consumer.
