@@ -116,4 +116,6 @@ def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:
 
 def business_id(message: ConsumedMessage) -> str | None:
     """Property BUSINESS_ID, which producers set from `business_id=`: the usual `dedupe_by` extractor."""
-    return (message.properties or {}).get(BUSINESS_ID) or None
+    if message.properties is None:  # a client that cannot list properties may still know this one
+        return getattr(message, "business_id", None)
+    return message.properties.get(BUSINESS_ID) or None

@@ -46,7 +46,7 @@ class TransactionalConsumer:
         if len(groups) != 1:
             raise InvalidValue("handlers", sorted(groups), "one or more handlers of one consumer group")
         wanted = dict(subscriptions or dict.fromkeys((t for h in handlers for t in h.topics or ()), "*"))
-        self._by_topic = _dispatch(handlers, wanted)
+        self._by_topic = handlers_by_topic(handlers, wanted)
         chosen = settings or DEFAULT_SETTINGS
         if offset_commit_interval_seconds is not None:
             chosen = replace(chosen, offset_commit_interval_seconds=offset_commit_interval_seconds)
@@ -78,7 +78,10 @@ class TransactionalConsumer:
         return self._by_topic[messages[0].topic].listener(messages)
 
 
-def _dispatch(handlers: Sequence[TransactionalHandler], topics: Mapping[str, str]) -> dict[str, TransactionalHandler]:
+def handlers_by_topic(
+    handlers: Sequence[TransactionalHandler], topics: Mapping[str, str]
+) -> dict[str, TransactionalHandler]:
+    """Whose topic is whose. Raises InvalidValue unless exactly one handler takes each topic."""
     by_topic: dict[str, TransactionalHandler] = {}
     for topic in topics:
         matching = [handler for handler in handlers if handler.topics is None or topic in handler.topics]

@@ -75,6 +75,8 @@ class Transaction:
         self.outcome: Outcome | None = None
         self.reason = ""
         self.end_answer: SendAnswer | None = None
+        #: A broker confirmed the announcement and the row says so; else the sweeper announces it.
+        self.is_announced = False
         self._parts = parts
         self._half: SentHalf | None = None
         self._recording = _Recording.NOTHING
@@ -203,6 +205,7 @@ class Transaction:
                 raise announced.error  # noqa: TRY301  # one place says what follows
             if parts.outbox is not None:
                 parts.outbox.mark_announced(announced.unique_keys)
+            self.is_announced = True
         except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
             parts.counts.add("announcements_failed")
             repeated = "the sweeper repeats it" if parts.outbox is not None else "nobody repeats it without an outbox"
