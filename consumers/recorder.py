@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from consumers.redis_connection import open_redis
 from consumers.redis_sets import RedisCommitSets
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue, ReconcilerError, TransientError
+from reconciler.redis_access import open_client
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class CommitRecorder:
     ) -> CommitRecorder:
         """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
         for one of the topics; a Redis that is away now is checked later and holds up nothing."""
-        client = open_redis(redis_url, timeout_seconds=timeout_seconds)
+        client = open_client(redis_url, timeout_seconds=timeout_seconds)
         recorder = cls(
             RedisCommitSets(client),
             environment=environment,

@@ -18,9 +18,9 @@ from typing import Any
 
 from consumers.effect import Effect
 from consumers.inbox import Entered, InboxEntry
-from consumers.redis_connection import RedisLike, translated_redis_errors
 from consumers.redis_script import RedisScript
 from reconciler.errors import Collision, RedisAway, TransientError
+from reconciler.redis_access import RedisClient, translated_errors
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class RedisInbox:
 
     def __init__(
         self,
-        client: RedisLike,
+        client: RedisClient,
         *,
         environment: str,
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
@@ -84,7 +84,7 @@ class RedisInbox:
         key = self._key(entry)
         token = f"by:{secrets.token_hex(8)}"
         digest = entry.content_digest or b""
-        with translated_redis_errors():
+        with translated_errors():
             answer = _BEGIN.run(self._client, [key], [token, self._lease_ms, digest, entry.unique_key])
         state = _text(answer[0])
         if state == "busy":
@@ -94,10 +94,10 @@ class RedisInbox:
         try:
             effect(None)
         except BaseException:
-            with suppress(RedisAway), translated_redis_errors():  # else the lease ends it
+            with suppress(RedisAway), translated_errors():  # else the lease ends it
                 _ABANDON.run(self._client, [key], [token])
             raise
-        with translated_redis_errors():
+        with translated_errors():
             _DONE.run(self._client, [key], [digest, entry.unique_key, self._keep_ms])
         return Entered.NEW
 

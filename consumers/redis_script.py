@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import exceptions
 
-from consumers.redis_connection import RedisLike
+from reconciler.redis_access import RedisClient
 
 
 class RedisScript:
@@ -18,7 +18,7 @@ class RedisScript:
         self.source = source.strip()
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    def run(self, client: RedisLike, keys: Sequence[str], arguments: Sequence[str | int | bytes]) -> Any:
+    def run(self, client: RedisClient, keys: Sequence[str], arguments: Sequence[str | int | bytes]) -> Any:
         """Runs it; all keys share a slot. After NOSCRIPT it is loaded and run once more: it had not run before."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)

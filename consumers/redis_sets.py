@@ -14,13 +14,13 @@ from zlib import crc32
 import redis
 from redis import exceptions
 
-from consumers.redis_connection import RedisLike, translated_redis_errors
 from consumers.redis_script import RedisScript
 from reconciler.contract.keyspace import ShardKeys, meta_key, offsets_field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MalformedInput
 from reconciler.ports import Admission, AnnouncementQueue
+from reconciler.redis_access import RedisClient, translated_errors
 
 #: Members of one SADD: bounds how long one command holds up Redis' other users (about 1 ms).
 MEMBERS_MAX = 2_000
@@ -65,12 +65,12 @@ class RedisHalfSets:
     Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
     """
 
-    def __init__(self, client: RedisLike) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset."""
-        with translated_redis_errors():
+        with translated_errors():
             stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
         return _offset(stored)
 
@@ -91,39 +91,39 @@ class RedisHalfSets:
             following,
             *map(member_of, unique_keys),
         ]
-        with translated_redis_errors():
+        with translated_errors():
             answer: Any = _ADMIT.run(self._client, [keys.half, keys.offsets], arguments)
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
 
     def size(self, shard: Shard) -> int:
         """SCARD of the half set."""
-        with translated_redis_errors():
+        with translated_errors():
             size: Any = self._client.scard(ShardKeys(shard).half)
         return int(size)
 
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
         """Takes or renews."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
-        with translated_redis_errors():
+        with translated_errors():
             return bool(_TAKE_LEASE.run(self._client, [key], [token, int(lease_seconds * 1000)]))
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
         """Gives up if the token holds it."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
-        with translated_redis_errors():
+        with translated_errors():
             _RELEASE_LEASE.run(self._client, [key], [token])
 
 
 class RedisCommitSets:
     """Consumed keys. Shared by threads. Uses SADD only (never MULTI), and HGET on the meta hash where permitted."""
 
-    def __init__(self, client: RedisLike) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
         """One SADD a shard and MEMBERS_MAX keys, sent together; the first refusal is raised after all were tried."""
         names = [ShardKeys(Shard(subscription=subscription, number=number)).commit for number in range(shards)]
-        with translated_redis_errors():
+        with translated_errors():
             if isinstance(self._client, redis.Redis):
                 self._record_streamed(self._client, names, unique_keys)
                 return
@@ -164,7 +164,7 @@ class RedisCommitSets:
 
     def stored_shards(self, subscription: Subscription) -> int | None:
         """Number of shards that `reconciler run` wrote down; None: not written, or this login may not read it."""
-        with translated_redis_errors():
+        with translated_errors():
             try:
                 stored: Any = self._client.hget(meta_key(subscription), "shards")
             except exceptions.NoPermissionError:

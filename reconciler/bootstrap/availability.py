@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
-from reconciler.ledger.redis_client import translated_errors
+from reconciler.redis_access import translated_errors
 from reconciler.rocketmq.admin import Admin
 from reconciler.settings import Settings
 from reconciler.sql.engines import reading

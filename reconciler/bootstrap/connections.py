@@ -8,9 +8,9 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from consumers.redis_connection import RedisLike, open_redis
 from reconciler.clock import Clock, SystemClock
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.redis_access import RedisClient, open_client
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.settings import Settings
@@ -29,7 +29,7 @@ class Connections:
         self._stack = ExitStack()
         self._engines: dict[tuple[str, bool], sa.Engine] = {}
         self._rocketmq: ClientInstance | None = None
-        self._redis: RedisLike | None = None
+        self._redis: RedisClient | None = None
         self._ledger: SqlLedger | None = None
 
     def engine(self, url: str, *, read_only: bool = False) -> sa.Engine:
@@ -59,10 +59,10 @@ class Connections:
         return self._rocketmq
 
     @property
-    def redis(self) -> RedisLike:
+    def redis(self) -> RedisClient:
         """A client for short commands; it never repeats one by itself."""
         if self._redis is None:
-            self._redis = open_redis(self.settings.redis.url.get_secret_value(), timeout_seconds=REDIS_TIMEOUT_SECONDS)
+            self._redis = open_client(self.settings.redis.url.get_secret_value(), timeout_seconds=REDIS_TIMEOUT_SECONDS)
             self._stack.callback(self._redis.close)
         return self._redis
 

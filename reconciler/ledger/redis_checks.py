@@ -20,7 +20,7 @@ from redis.exceptions import AskError, RedisError, ResponseError
 from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ConfigurationError
-from reconciler.ledger.redis_client import RedisClient, translated_errors
+from reconciler.redis_access import RedisClient, translated_errors
 
 #: The first version with ZDIFFSTORE.
 VERSION_MIN = (6, 2)

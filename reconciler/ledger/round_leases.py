@@ -8,7 +8,7 @@ from redis.exceptions import WatchError
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
-from reconciler.ledger.redis_client import RedisClient, translated_errors
+from reconciler.redis_access import RedisClient, translated_errors
 
 
 class RedisRoundLeases:

@@ -7,7 +7,7 @@ from typing import Any
 from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError
-from reconciler.ledger.redis_client import RedisClient, translated_errors
+from reconciler.redis_access import RedisClient, translated_errors
 
 
 def require_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:

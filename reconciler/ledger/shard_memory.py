@@ -22,8 +22,9 @@ from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
-from reconciler.ledger.redis_client import RedisClient, RedisClients, translate, translated_errors
+from reconciler.ledger.redis_client import RedisClients
 from reconciler.ports import PendingKey, RoundCounts, RoundDone, ShardState
+from reconciler.redis_access import RedisClient, translate, translated_errors
 
 _log = logging.getLogger(__name__)
 

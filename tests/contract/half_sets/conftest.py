@@ -12,7 +12,6 @@ import fakeredis
 import pytest
 import redis
 
-from consumers.redis_connection import RedisLike, open_redis
 from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
@@ -20,6 +19,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
 from reconciler.ledger.memory_shards import MemoryShards
 from reconciler.ports import AnnouncementQueue, CommitSets, HalfSets
+from reconciler.redis_access import RedisClient, open_client
 from tests.services.redis_server import RedisServer
 
 _numbers = itertools.count(1)
@@ -32,7 +32,7 @@ class Backend:
     half_sets: HalfSets
     commit_sets: CommitSets
     subscription: Subscription
-    client: RedisLike | None
+    client: RedisClient | None
     memory: MemoryShards | None
 
     def shard(self, number: int = 0) -> Shard:
@@ -68,7 +68,7 @@ class Backend:
         return _members(self.client, ShardKeys(self.shard(number)).commit)
 
 
-def _members(client: RedisLike, key: str) -> set[str]:
+def _members(client: RedisClient, key: str) -> set[str]:
     members: Any = client.smembers(key)
     return {key_of(member) for member in members}
 
@@ -102,7 +102,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
             yield redis_backend(fake)
         return
     server: RedisServer = request.getfixturevalue("redis_server")
-    with closing(open_redis(server.url.replace("/0", "/7"))) as client:
+    with closing(open_client(server.url.replace("/0", "/7"))) as client:
         assert isinstance(client, redis.Redis)
         client.flushdb()
         yield redis_backend(client)

@@ -15,9 +15,10 @@ from redis.retry import Retry
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.ledger.redis_client import RedisClients, open_client, open_redis
+from reconciler.ledger.redis_client import RedisClients, open_redis
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import RoundDone
+from reconciler.redis_access import open_client
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower

@@ -1,4 +1,4 @@
-"""URLs, error translation and the fake server of the demo."""
+"""The two clients of the rounds, and the fake server of the demo."""
 
 from __future__ import annotations
 
@@ -9,48 +9,13 @@ from collections.abc import Iterator
 import pytest
 import redis
 from fakeredis import TcpFakeServer
-from redis import exceptions
-from redis.sentinel import SentinelConnectionPool
 
-from reconciler.errors import ConfigurationError, InvariantViolation, ReconcilerError, RedisAway
+from reconciler.errors import ConfigurationError
 from reconciler.ledger.redis_checks import Severity, check_redis, require_safe
-from reconciler.ledger.redis_client import open_client, open_redis, translate, translated_errors
+from reconciler.ledger.redis_client import open_redis
 from reconciler.ledger.row_rules import bounded_text
 from reconciler.ledger.shard_memory import RedisShardMemory
 from tests.contract.ledger.rows import shard
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (exceptions.ConnectionError("refused"), RedisAway),
-        (exceptions.TimeoutError("late"), RedisAway),
-        (exceptions.AuthenticationError("WRONGPASS"), RedisAway),
-        (exceptions.NoPermissionError("no permissions to run 'unknown command'"), RedisAway),
-        (exceptions.ReadOnlyError("You can't write against a read only replica."), RedisAway),
-        (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), RedisAway),
-        (exceptions.BusyLoadingError("loading"), RedisAway),
-        (exceptions.TryAgainError("TRYAGAIN Multiple keys"), RedisAway),
-        (exceptions.ClusterDownError("CLUSTERDOWN"), RedisAway),
-        (exceptions.RedisClusterException("no node"), RedisAway),
-        (exceptions.ResponseError("MISCONF errors writing to the AOF file"), RedisAway),
-        (OSError("reset"), RedisAway),
-        (exceptions.ResponseError("WRONGTYPE Operation against a key"), InvariantViolation),
-        (exceptions.ResponseError("value is not an integer or out of range"), InvariantViolation),
-        (exceptions.DataError("bad input"), InvariantViolation),
-        (exceptions.ResponseError("unknown command 'ZDIFFSTORE', with args"), ConfigurationError),
-    ],
-)
-def test_every_driver_error_has_one_meaning_and_keeps_its_cause(error: Exception, kind: type[ReconcilerError]) -> None:
-    assert type(translate(error)) is kind
-    with pytest.raises(kind) as caught, translated_errors():
-        raise error
-    assert caught.value.__cause__ is error
-
-
-def test_a_watch_error_is_not_translated() -> None:
-    with pytest.raises(exceptions.WatchError), translated_errors():
-        raise exceptions.WatchError("changed")
 
 
 @pytest.mark.parametrize(
@@ -65,23 +30,6 @@ def test_no_client_ever_repeats_a_command(url: str) -> None:
         assert settings["socket_timeout"] == timeout_seconds
         assert settings["decode_responses"] is False
     clients.close()
-
-
-def test_sentinel_urls_carry_hosts_service_and_credentials() -> None:
-    url = "redis+sentinel://user:pa%40ss@h1,h2:7,[::1]:8/orders?sentinel_password=s&ssl=true&db=0"
-    client = open_client(url, timeout_seconds=1)
-    assert isinstance(client, redis.Redis)
-    pool = client.connection_pool
-    assert isinstance(pool, SentinelConnectionPool)
-    assert pool.service_name == "orders"
-    assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == ("user", "pa@ss")
-    hosts = [
-        (one.connection_pool.connection_kwargs["host"], one.connection_pool.connection_kwargs["port"])
-        for one in pool.sentinel_manager.sentinels
-    ]
-    assert hosts == [("h1", 26379), ("h2", 7), ("::1", 8)]
-    assert {one.connection_pool.connection_kwargs["password"] for one in pool.sentinel_manager.sentinels} == {"s"}
-    client.close()
 
 
 def test_texts_are_made_storable() -> None:

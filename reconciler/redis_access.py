@@ -1,0 +1,192 @@
+"""Redis clients that never repeat a command by themselves, and one translation of redis-py's errors.
+
+redis-py 6 and newer sends a command again after a time-out or a reset. A MULTI of which only the reply was lost then
+sees empty sets and reports nothing missing, and a call that should take 50 ms takes seconds. Hence every client has
+Retry(NoBackoff(), 0). URLs:
+
+    redis://user:password@host:6379/0                 rediss:// the same over TLS
+    unix://user:password@/run/redis.sock?db=0
+    redis+sentinel://user:password@host:26379,host2:26379/service/0?sentinel_password=...&ssl=true
+    redis+cluster://user:password@host:6379,host2:6379?ssl=true
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+import redis
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import parse_url
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway
+
+RedisClient: TypeAlias = redis.Redis | RedisCluster
+
+TIMEOUT_SECONDS_DEFAULT = 2.0
+#: Connections of one client (of a cluster: to one node); one more is refused with RedisAway.
+CONNECTIONS_MAX = 256
+SENTINEL_PORT_DEFAULT = 26379
+PORT_DEFAULT = 6379
+
+
+def open_client(
+    url: str,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
+    connect_timeout_seconds: float | None = None,
+    primary_only: bool = False,
+) -> RedisClient:
+    """A client without retries, thread-safe, that connects at first use; the caller closes it. Nothing is decoded.
+
+    `timeout_seconds` is the longest wait for an answer, and for a connection unless that has a time of its own.
+    `primary_only` asks each new connection for its ROLE (the login needs +role) and refuses replicas. Raises
+    InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
+    """
+    arguments: dict[str, Any] = {
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds if connect_timeout_seconds is None else connect_timeout_seconds,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+        "max_connections": CONNECTIONS_MAX,
+        "decode_responses": False,
+    }
+    parts = urlsplit(url)
+    if primary_only and parts.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
+        arguments["redis_connect_func"] = _PrimaryOnly()
+    try:
+        match parts.scheme:
+            case "redis" | "rediss":
+                return redis.Redis.from_url(url, **arguments)
+            case "unix":
+                del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
+                return redis.Redis.from_url(url, **arguments)
+            case "redis+sentinel":
+                return _sentinel(parts, arguments)
+            case "redis+cluster":
+                return _cluster(parts, arguments)
+            case scheme:
+                raise InvalidValue("redis url", scheme, "use redis, rediss, unix, redis+sentinel or redis+cluster")
+    except ValueError as error:
+        raise InvalidValue("redis url", _without_password(parts), str(error)) from error
+
+
+def _sentinel(parts: SplitResult, arguments: dict[str, Any]) -> redis.Redis:
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service:
+        raise ValueError("expected redis+sentinel://host:port,host:port/name-of-the-service")
+    options = _options(parts)
+    if database:
+        options["db"] = int(database)
+    # sentinel_username and sentinel_password log in at the Sentinels themselves.
+    sentinel_options = {
+        name.removeprefix("sentinel_"): options.pop(name)
+        for name in ("sentinel_username", "sentinel_password")
+        if name in options
+    }
+    plain = {name: value for name, value in arguments.items() if name not in ("decode_responses", "redis_connect_func")}
+    if options.get("ssl"):
+        sentinel_options["ssl"] = True
+    # redis-py leaves these two without annotations.
+    sentinel: Any = Sentinel(_hosts(parts, SENTINEL_PORT_DEFAULT), sentinel_kwargs=plain | sentinel_options)  # type: ignore[no-untyped-call]
+    client: redis.Redis = sentinel.master_for(service, **(arguments | options))
+    return client
+
+
+def _cluster(parts: SplitResult, arguments: dict[str, Any]) -> RedisCluster:
+    nodes = [ClusterNode(host, port) for host, port in _hosts(parts, PORT_DEFAULT)]  # type: ignore[no-untyped-call]
+    with translated_errors():
+        return RedisCluster(startup_nodes=nodes, **(arguments | _options(parts)))
+
+
+def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
+    hosts: list[tuple[str, int]] = []
+    for part in parts.netloc.rpartition("@")[2].split(","):
+        host, separator, port = part.rpartition(":")
+        if not separator or part.endswith("]"):
+            host, port = part, str(default_port)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise ValueError(f"{part!r} is no host:port")
+        hosts.append((host.strip("[]"), int(port)))
+    return hosts
+
+
+def _options(parts: SplitResult) -> dict[str, Any]:
+    """User, password and query options as redis-py reads them from a plain URL."""
+    credentials, at, _ = parts.netloc.rpartition("@")
+    found = dict(parse_url(f"redis://{credentials}{at}localhost/?{parts.query}"))  # type: ignore[no-untyped-call]
+    found.pop("host", None)
+    if "ssl" in found:
+        found["ssl"] = str(found["ssl"]).lower() in {"1", "true", "yes"}
+    return found
+
+
+def _without_password(parts: SplitResult) -> str:
+    return f"{parts.scheme}://…@{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+class _PrimaryOnly:
+    """Logs in, then asks ROLE: a replica's data is old and its pending set would be verified twice.
+
+    Shared by the connections of one pool; the flag only ever goes from True to False.
+    """
+
+    def __init__(self) -> None:
+        self._server_knows_role = True
+
+    def __call__(self, connection: Any) -> None:
+        connection.on_connect()
+        if not self._server_knows_role:
+            return
+        connection.send_command("ROLE")
+        try:
+            role = connection.read_response()
+        except exceptions.ResponseError as error:
+            # Not allowed, or unknown: redis_checks reports it.
+            if "unknown command" in str(error).lower():
+                # fakeredis' TCP server closes a connection after an error reply.
+                self._server_knows_role = False
+                connection.disconnect()
+                connection.connect()
+            return
+        if role and role[0] not in (b"master", "master"):
+            raise exceptions.ConnectionError(f"{getattr(connection, 'host', 'this Redis')} is not the primary")
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Turns redis-py's errors into ours, cause kept; WatchError passes, its meaning is the caller's."""
+    try:
+        yield
+    except exceptions.WatchError:
+        raise
+    except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
+        raise translate(error) from error
+
+
+def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
+    """What a redis-py error means here. Redis 6 wraps what fails inside a script, so texts are searched.
+
+    WRONGTYPE and a counter that is no number are damage: InvariantViolation. A command that the server does not
+    know is a server that is too old: ConfigurationError. All else passes by itself or by an operator's hand, and
+    nothing is lost meanwhile: RedisAway (away, loading, read-only, out of memory, no permission, slot moving).
+    """
+    text = str(error)[:300]
+    if isinstance(error, exceptions.DataError):
+        return InvariantViolation(f"redis-py refused a value: {text}")
+    if isinstance(error, exceptions.ResponseError) and not isinstance(error, exceptions.NoPermissionError):
+        if "WRONGTYPE" in text or "Operation against a key holding the wrong kind" in text:
+            return InvariantViolation(f"Redis key of a wrong type: {text}")
+        if "not an integer" in text or "not a valid float" in text:
+            return InvariantViolation(f"Redis value that is no number: {text}")
+        if "unknown command" in text.lower():
+            return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
+    # The class is named because redis-py cuts the server's word off where it has a class for it.
+    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "))

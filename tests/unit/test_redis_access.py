@@ -1,0 +1,98 @@
+"""Redis URLs and what redis-py's errors mean."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from redis import exceptions
+from redis.sentinel import SentinelConnectionPool
+
+from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, ReconcilerError, RedisAway
+from reconciler.redis_access import open_client, translate, translated_errors
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (exceptions.ConnectionError("refused"), RedisAway),
+        (exceptions.TimeoutError("late"), RedisAway),
+        (exceptions.AuthenticationError("WRONGPASS"), RedisAway),
+        (exceptions.NoPermissionError("no permissions to run 'unknown command'"), RedisAway),
+        (exceptions.ReadOnlyError("You can't write against a read only replica."), RedisAway),
+        (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), RedisAway),
+        (exceptions.BusyLoadingError("loading"), RedisAway),
+        (exceptions.TryAgainError("TRYAGAIN Multiple keys"), RedisAway),
+        (exceptions.ClusterDownError("CLUSTERDOWN"), RedisAway),
+        (exceptions.RedisClusterException("no node"), RedisAway),
+        (exceptions.ResponseError("MISCONF errors writing to the AOF file"), RedisAway),
+        (OSError("reset"), RedisAway),
+        (exceptions.ResponseError("WRONGTYPE Operation against a key"), InvariantViolation),
+        (exceptions.ResponseError("value is not an integer or out of range"), InvariantViolation),
+        (exceptions.DataError("bad input"), InvariantViolation),
+        (exceptions.ResponseError("unknown command 'ZDIFFSTORE', with args"), ConfigurationError),
+    ],
+)
+def test_every_driver_error_has_one_meaning_and_keeps_its_cause(error: Exception, kind: type[ReconcilerError]) -> None:
+    assert type(translate(error)) is kind
+    with pytest.raises(kind) as caught, translated_errors():
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_a_watch_error_is_not_translated() -> None:
+    with pytest.raises(exceptions.WatchError), translated_errors():
+        raise exceptions.WatchError("changed")
+
+
+def test_sentinel_urls_carry_hosts_service_and_credentials() -> None:
+    url = "redis+sentinel://user:pa%40ss@h1,h2:7,[::1]:8/orders?sentinel_password=s&ssl=true&db=0"
+    client = open_client(url, timeout_seconds=1)
+    assert isinstance(client, redis.Redis)
+    pool = client.connection_pool
+    assert isinstance(pool, SentinelConnectionPool)
+    assert pool.service_name == "orders"
+    assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == ("user", "pa@ss")
+    hosts = [
+        (one.connection_pool.connection_kwargs["host"], one.connection_pool.connection_kwargs["port"])
+        for one in pool.sentinel_manager.sentinels
+    ]
+    assert hosts == [("h1", 26379), ("h2", 7), ("::1", 8)]
+    assert {one.connection_pool.connection_kwargs["password"] for one in pool.sentinel_manager.sentinels} == {"s"}
+    client.close()
+
+
+@pytest.mark.parametrize("database", ["/3", "/?db=3"])
+def test_a_database_of_a_sentinel_service_stands_in_path_or_query(database: str) -> None:
+    client = open_client(f"redis+sentinel://h1:26379/orders{database}".replace("//?", "/?"), timeout_seconds=1)
+    assert isinstance(client, redis.Redis)
+    assert client.connection_pool.connection_kwargs["db"] == 3
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost",
+        "redis://localhost:port/0",
+        "redis+sentinel://localhost:26379",
+        "redis+sentinel://localhost:26379/a/b",
+        "redis+sentinel://localhost:x/service",
+        "redis+cluster://:6379",
+        "redis+cluster://localhost:99999",
+    ],
+)
+def test_a_url_that_cannot_work_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidValue, match="redis url") as caught:
+        open_client(url.replace("://", "://user:secret@"), timeout_seconds=1)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_client_that_may_only_sadd_is_not_made_to_ask_its_role() -> None:
+    for url in ("redis://h/0", "redis+sentinel://h:1/service"):
+        plain, guarded = open_client(url), open_client(url, primary_only=True)
+        assert isinstance(plain, redis.Redis)
+        assert isinstance(guarded, redis.Redis)
+        assert plain.connection_pool.connection_kwargs.get("redis_connect_func") is None
+        assert guarded.connection_pool.connection_kwargs["redis_connect_func"] is not None
+        plain.close()
+        guarded.close()
