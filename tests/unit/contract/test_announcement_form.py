@@ -115,3 +115,32 @@ def test_forged_or_missing_signature_is_refused() -> None:
     assert not is_signed(body + b" ", sign(body, b"secret"), b"secret")
     assert not is_signed(body, None, b"secret")
     assert not is_signed(body, "ä", b"secret")
+
+
+def test_an_announcement_that_nobody_could_read_is_not_sent() -> None:
+    def announcement(count: int, tag: str | None) -> Announcement:
+        entries = tuple(AnnouncedKey(unique_key=KEY, tag=tag, committed_at_ms=1) for _ in range(count))
+        return Announcement(environment="test", topic="T", producer_group="G", keys=entries)
+
+    assert encode_announcement(announcement(KEYS_MAX, None))
+    for count in (0, KEYS_MAX + 1):
+        with pytest.raises(MalformedInput, match="1 to 500 keys"):
+            encode_announcement(announcement(count, None))
+    with pytest.raises(MalformedInput, match="bytes"):
+        encode_announcement(announcement(KEYS_MAX, "long" * 40))
+
+
+def test_nothing_announced_is_no_announcement() -> None:
+    assert not list(split_by_shard(Announcement(environment="test", topic="T", producer_group="G", keys=()), 16))
+
+
+@pytest.mark.parametrize(("count", "tag", "parts"), [(256, None, 1), (257, None, 2), (400, "\u20ac" * 40, 5)])
+def test_more_keys_than_fit_travel_in_several_announcements(count: int, tag: str | None, parts: int) -> None:
+    entries = tuple(AnnouncedKey(unique_key=f"{n:032X}", tag=tag, committed_at_ms=n) for n in range(count))
+    cut = [
+        part
+        for _, part in split_by_shard(Announcement(environment="t", topic="T", producer_group="G", keys=entries), 1)
+    ]
+    assert len(cut) == parts
+    assert tuple(key for part in cut for key in part.keys) == entries
+    assert max(len(encode_announcement(part)) for part in cut) <= BODY_BYTES_MAX
