@@ -175,14 +175,14 @@ def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
 
 def _outlook(inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife) -> Iterator[str]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
-    failed = [repair for repair in ledger.repairs if repair.state is RepairState.FAILED]
+    failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
         if lookup.is_found:
             yield f"{subscription}: done, the message took effect"
         elif candidate is None:
             yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
-        elif candidate.state is CandidateState.QUARANTINED or failed:
+        elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
             yield f"{subscription}: {candidate.verdict}, a person must look: {MEANINGS[Verdict(candidate.verdict)]}"
         elif candidate.state is CandidateState.SETTLED:
             yield f"{subscription}: settled as {candidate.verdict}"

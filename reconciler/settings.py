@@ -9,6 +9,7 @@ error, never ignored.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -301,7 +302,9 @@ def describe(detail: Any) -> list[str]:
         case "extra_forbidden":
             return [f"{location}: unknown setting; remove it or correct its spelling"]
         case _:
-            value = "(hidden)" if "secret" in location else repr(detail["input"])[:120]
+            # A malformed URL may hold a password.
+            shown = re.sub(r"//.*@", "//***@", repr(detail["input"]))[:120]
+            value = "(hidden)" if "secret" in location else shown
             return [f"{location} = {value}: {message}"]
 
 

@@ -64,6 +64,8 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
     try:
         agreed = typer.confirm(f"Repair these {len(preview.keys)}?", err=True)
     except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
         raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys") from error
     if not agreed:
         typer.echo("nothing was changed", err=True)

@@ -1,0 +1,41 @@
+"""Doctor runs to its end: what is away is a failed check with its remedy, and the next check still runs."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from reconciler.doctor import Finding, examine
+from reconciler.errors import BrokerUnavailable, ConfigurationError
+
+
+def fine() -> Sequence[Finding]:
+    return [Finding(check="ledger", level="ok", found="revision 1")]
+
+
+def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
+    def away() -> Sequence[Finding]:
+        raise BrokerUnavailable("connection refused")
+
+    def unsuitable() -> Sequence[Finding]:
+        raise ConfigurationError("no such table")
+
+    findings = examine([("brokers", "start RocketMQ", away), ("tables", "run db upgrade", unsuitable), ("x", "", fine)])
+    assert [f.as_row() for f in findings] == [
+        ("brokers", "fail", "connection refused", "start RocketMQ"),
+        ("tables", "fail", "no such table", "run db upgrade"),
+        ("ledger", "ok", "revision 1", ""),
+    ]
+    assert findings[0].as_dict() == {
+        "check": "brokers",
+        "level": "fail",
+        "found": "connection refused",
+        "remedy": "start RocketMQ",
+    }
+
+
+def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
+    def broken() -> Sequence[Finding]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        examine([("brokers", "", broken)])

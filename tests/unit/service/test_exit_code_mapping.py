@@ -1,0 +1,216 @@
+"""Every way a command can end has its exit code, people's text goes to standard error, bugs keep their traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer import Abort
+
+from reconciler import bootstrap
+from reconciler.cli.app import run
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import (
+    BrokerRefused,
+    ConfigurationError,
+    DatabaseAway,
+    InvariantViolation,
+    MissingDependency,
+    RedisAway,
+    UsageError,
+)
+
+ROOT = Path(__file__).parents[3]
+UPGRADE = ["db", "upgrade", "ledger", "--url", "sqlite:////tmp/never-opened.db"]
+
+
+def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
+    def upgrade(_url: str, _tree: str) -> str:
+        raise error
+
+    monkeypatch.setattr(bootstrap, "upgrade_database", upgrade)
+    return run(UPGRADE)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("two ledgers"), 2),
+        (MissingDependency("pip install it"), 2),
+        (UsageError("say since when"), 2),
+        (RedisAway("gone"), 3),
+        (DatabaseAway("locked"), 3),
+        (BrokerRefused(1, "no"), 1),
+    ],
+)
+def test_error_has_its_exit_code_and_one_line(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(error, monkeypatch) == code
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.strip().startswith("reconciler: ")
+    assert "Traceback" not in written.err
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), InvariantViolation("two owners")])
+def test_bug_is_70_with_its_traceback(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(error, monkeypatch) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["status", "--nope"],
+        ["explain"],
+        ["list", "everything"],
+        ["list", "--limit", "0"],
+        ["db", "sql", "ledger"],
+        ["status", "--output", "yaml"],
+        ["replay", "--handler", "x:y"],
+        ["rebuild", "--since", "yesterday"],
+    ],
+)
+def test_usage_error_is_2_and_says_why_on_standard_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "reconciler" in written.err
+
+
+def test_command_line_without_a_command_shows_the_help_and_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert "explain" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("asked_at_a_prompt", [False, True])
+def test_ctrl_c_is_130_without_a_traceback(
+    asked_at_a_prompt: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert raising(Abort() if asked_at_a_prompt else KeyboardInterrupt(), monkeypatch) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_settings_nowhere_is_2_and_names_the_ways(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reconciler.settings.settings_path", lambda flag: flag)
+    assert run(["status"]) == 2
+    assert "--config or RECONCILER_CONFIG" in capsys.readouterr().err
+
+
+def test_result_goes_to_standard_output_as_one_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "upgrade_database", lambda _url, _tree: "0001")
+    assert run([*UPGRADE, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "tree": "ledger", "revision": "0001"}
+    assert run(UPGRADE) == 0
+    assert capsys.readouterr().out == "ledger tables are at revision 0001\n"
+
+
+def test_reader_that_leaves_early_is_no_error() -> None:
+    command = f"{sys.executable} -m reconciler config schema | true; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
+    assert ended.stdout == "0\n"
+    assert ended.stderr == ""
+
+
+def test_missing_extra_is_2_and_named() -> None:
+    # -S: only the standard library and the source tree, as in an environment where no extra is installed.
+    ended = subprocess.run(
+        [sys.executable, "-S", "-m", "reconciler", "status"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "is missing: pip install 'checkback-reconciler[daemon]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_help_loads_no_driver_and_no_scheduler() -> None:
+    code = (
+        "import sys; from reconciler.cli.app import run; assert run(['--help']) == 0; "
+        "print(*sorted({'sqlalchemy', 'redis', 'pydantic', 'apscheduler', 'structlog', 'producers', 'consumers'}"
+        " & set(sys.modules)), file=sys.stderr)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True
+    )
+    assert ended.stderr == "\n"
+
+
+def test_every_function_of_the_composition_root_can_be_loaded() -> None:
+    assert all(callable(getattr(bootstrap, name)) for name in bootstrap.__all__)
+    with pytest.raises(AttributeError):
+        _ = bootstrap.nothing_like_this  # type: ignore[attr-defined]  # that is the test
+
+
+# ----------------------------------------------------------------- codes of reports
+
+
+def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
+    from reconciler.bootstrap.reporting import StatusReport
+    from reconciler.ports import HeldTopic, RepairCount, VerdictCount
+
+    subscription = Subscription(environment="test", topic="T", group="g")
+    calm = {"subscriptions": (), "verdicts": (), "repairs": (), "holds": (), "outages": (), "away": ()}
+
+    def code(**changes: object) -> int:
+        return StatusReport(**{**calm, **changes}).exit_code  # type: ignore[arg-type]  # fields by name
+
+    def held(kind: HoldKind) -> HeldTopic:
+        return HeldTopic(topic="T", kind=kind, since_ms=1, by="me", reason="")
+
+    def judged(state: CandidateState) -> VerdictCount:
+        return VerdictCount(
+            subscription=subscription, state=state, verdict=Verdict.COLLISION, loss_verdict=None, count=1
+        )
+
+    def repair(state: RepairState) -> RepairCount:
+        return RepairCount(topic="T", scope="*", state=state, rung=Rung.END, attempted=1, count=1)
+
+    assert code() == 0
+    assert code(holds=(held(HoldKind.HOLD),)) == 0
+    assert code(holds=(held(HoldKind.BREAKER),)) == 1
+    assert code(verdicts=(judged(CandidateState.OPEN),)) == 0
+    assert code(verdicts=(judged(CandidateState.QUARANTINED),)) == 1
+    assert code(repairs=(repair(RepairState.SENT),)) == 0
+    assert code(repairs=(repair(RepairState.FAILED),)) == 1
+    assert code(repairs=(repair(RepairState.FAILED),), away=("redis: gone",)) == 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([], 0),
+        ([("CONSUMED", "")], 0),
+        ([("LOST_CONFIRM", "sent"), ("LOST_CONFIRM", "done"), ("LOST_CONFIRM", "planned")], 0),
+        ([("LOST_CONFIRM", "held")], 4),
+        ([("LOST_CONFIRM", "failed"), ("UNKNOWN", "")], 4),
+        ([("UNKNOWN", ""), ("CONSUMED", "")], 2),
+        ([("UNKNOWN", "done")], 0),
+    ],
+)
+def test_repair_code_is_4_for_what_is_left_and_2_for_what_is_unknown(lines: list[tuple[str, str]], code: int) -> None:
+    from reconciler.bootstrap.operating import RepairedKey, RepairNow
+
+    keys = tuple(
+        RepairedKey(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="", reason="")
+        for verdict, outcome in lines
+    )
+    assert RepairNow(keys=keys, dry_run=False).exit_code == code

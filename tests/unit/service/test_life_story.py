@@ -1,0 +1,246 @@
+"""The life of one message: every witness's words in time order, what is missing said, what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
+from reconciler.life_story import LifeStory, tell
+from reconciler.ports import Candidate, LedgerLife, Repair, RoundCounts, RoundDone, StoredRound
+
+KEY = "7F000001" + "0" * 24
+BILLING = Subscription(environment="test", topic="ORDERS", group="billing")
+SHIPPING = Subscription(environment="test", topic="ORDERS", group="shipping")
+NOTHING = LedgerLife(candidates=(), repairs=(), rounds=())
+ABSENT: Lookup[InboxRow] = Lookup(presence=Presence.ABSENT)
+
+ROW = OutboxRow(
+    unique_key=KEY,
+    topic="ORDERS",
+    producer_group="orders",
+    tag="paid",
+    message_keys=None,
+    business_id="o-7",
+    half_broker="broker-1",
+    half_commit_log_offset=4711,
+    half_queue_offset=3,
+    properties=None,
+    body=None,
+    content_digest=None,
+    state=OutboxState.SETTLED,
+    created_at_ms=1_000,
+    announced_at_ms=1_010,
+    settled_at_ms=9_000,
+)
+COPY = StoredMessage(
+    unique_key=KEY,
+    topic="RMQ_SYS_TRANS_HALF_TOPIC",
+    real_topic="ORDERS",
+    broker="broker-1",
+    queue_id=0,
+    queue_offset=3,
+    commit_log_offset=4711,
+    born_timestamp_ms=990,
+    store_timestamp_ms=995,
+    transaction_state=TransactionState.PREPARED,
+    prepared_transaction_offset=0,
+    producer_group="orders",
+    check_times=None,
+    reconsume_times=0,
+    properties={},
+    body=b"",
+)
+CANDIDATE = Candidate(
+    subscription=BILLING,
+    unique_key=KEY,
+    shard=1,
+    state=CandidateState.OPEN,
+    verdict=Verdict.LOST_CONFIRM,
+    loss_verdict=Verdict.LOST_CONFIRM,
+    evidence={"half": "broker-1@4711"},
+    attempts=2,
+    first_seen_ms=2_000,
+    next_at_ms=0,
+    updated_at_ms=3_000,
+)
+REPAIR = Repair(
+    environment="test",
+    topic="ORDERS",
+    scope=EVERY_GROUP,
+    unique_key=KEY,
+    state=RepairState.DONE,
+    rung=Rung.END,
+    token=None,
+    lease_until_ms=None,
+    attempts=1,
+    next_at_ms=0,
+    target={"broker": "broker-1"},
+    answer="SUCCESS",
+    created_at_ms=3_001,
+    sent_at_ms=3_100,
+    done_at_ms=8_100,
+)
+ROUND = StoredRound(
+    done=RoundDone(
+        shard=Shard(subscription=BILLING, number=1),
+        epoch="e",
+        generation=5,
+        at_ms=2_000,
+        offsets={},
+        counts=RoundCounts(
+            announced=1, matched=0, pending_before=0, pending_added=1, pending_matched=0, pending_after=1
+        ),
+    ),
+    is_void=False,
+    stored_at_ms=2_001,
+)
+EFFECT = InboxRow(
+    group="billing", unique_key=KEY, topic="ORDERS", content_digest=None, source="message", applied_at_ms=3_200
+)
+
+
+def found(*records: object) -> Lookup[object]:
+    return Lookup(presence=Presence.FOUND, records=records)
+
+
+def story(
+    *,
+    outbox: object = None,
+    copies: Mapping[str, object] | None = None,
+    inboxes: Mapping[Subscription, object] | None = None,
+    ledger: LedgerLife = NOTHING,
+    away: tuple[str, ...] = (),
+) -> LifeStory:
+    return tell(
+        KEY,
+        outbox=outbox or Lookup(presence=Presence.ABSENT),  # type: ignore[arg-type]  # records of one kind each
+        copies=copies or {},  # type: ignore[arg-type]  # the same
+        inboxes=inboxes or {},  # type: ignore[arg-type]  # the same
+        ledger=ledger,
+        away=away,
+    )
+
+
+def test_repaired_loss_is_told_in_time_order_with_its_evidence() -> None:
+    committed = replace(COPY, topic="ORDERS", store_timestamp_ms=3_150, prepared_transaction_offset=4711)
+    told = story(
+        outbox=found(ROW),
+        copies={"ORDERS half": found(COPY), "ORDERS committed": found(committed)},
+        inboxes={BILLING: found(EFFECT)},
+        ledger=LedgerLife(candidates=(CANDIDATE,), repairs=(REPAIR,), rounds=(ROUND,)),
+    )
+    assert [(e.at_ms, e.witness, e.what) for e in told.events] == [
+        (995, "broker", "half message stored"),
+        (1_000, "outbox", "recorded in the local transaction, which has committed"),
+        (1_010, "outbox", "announced on the unique-key topic"),
+        (2_000, "ledger", "first seen unmatched for ORDERS/billing in round 5"),
+        (3_000, "ledger", "verdict for ORDERS/billing: LOST_CONFIRM"),
+        (3_001, "ledger", "repair opened for every group"),
+        (3_100, "ledger", "repair sent by end for every group"),
+        (3_150, "broker", "visible to consumers"),
+        (3_200, "inbox", "took effect in billing"),
+        (8_100, "ledger", "repair verified for every group"),
+        (9_000, "outbox", "settled: every inbox has it"),
+    ]
+    evidence = {event.what: event.evidence for event in told.events}
+    assert evidence["visible to consumers"]["from_half_at"] == 4711
+    assert evidence["verdict for ORDERS/billing: LOST_CONFIRM"]["loss_verdict"] == "LOST_CONFIRM"
+    assert evidence["repair sent by end for every group"]["target"] == {"broker": "broker-1"}
+    assert evidence["recorded in the local transaction, which has committed"]["business_id"] == "o-7"
+    assert told.outlook == ("ORDERS/billing: done, the message took effect",)
+    assert told.exit_code == 0
+    assert told.as_dict()["known"] is True
+
+
+def test_tombstone_is_told_as_a_rollback_without_announcement() -> None:
+    told = story(outbox=found(replace(ROW, state=OutboxState.ROLLED_BACK)))
+    assert [e.what for e in told.events] == ["a tombstone was written: the transaction counts as rolled back"]
+
+
+def test_unannounced_row_and_unsent_repair_tell_only_what_happened() -> None:
+    told = story(
+        outbox=found(replace(ROW, announced_at_ms=None, settled_at_ms=None)),
+        ledger=LedgerLife(
+            candidates=(replace(CANDIDATE, loss_verdict=None),),
+            repairs=(replace(REPAIR, scope="billing", sent_at_ms=None, done_at_ms=None),),
+            rounds=(),
+        ),
+    )
+    assert [e.what for e in told.events] == [
+        "recorded in the local transaction, which has committed",
+        "verdict for ORDERS/billing: LOST_CONFIRM",
+        "repair opened for billing",
+    ]
+    assert "loss_verdict" not in told.events[1].evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "copy", "what"),
+    [
+        ("ORDERS half", replace(COPY, check_times=2), "half put back before check-back number 2"),
+        ("ORDERS parked", COPY, "parked: the broker gave up asking"),
+        ("ORDERS/billing retry", COPY, "put into the retry topic"),
+        ("ORDERS/billing dead-letter", COPY, "put into the dead-letter topic"),
+        ("ORDERS committed", COPY, "visible to consumers"),
+    ],
+)
+def test_every_kind_of_copy_has_its_words(name: str, copy: StoredMessage, what: str) -> None:
+    (event,) = story(copies={name: found(copy)}).events
+    assert event.what == what
+    assert "from_half_at" not in event.evidence
+
+
+def test_second_message_of_one_business_id_names_the_first() -> None:
+    (event,) = story(inboxes={BILLING: found(replace(EFFECT, duplicate_of="A" * 32))}).events
+    assert event.what == "stood for by another message of the same business id in billing"
+    assert event.evidence["duplicate_of"] == "A" * 32
+
+
+def test_witness_without_an_answer_is_named_and_is_no_evidence_of_absence() -> None:
+    told = story(
+        outbox=Lookup.unknown("outbox of orders", "gone"),
+        copies={"ORDERS half": Lookup.unknown("broker-1", "no answer")},
+        inboxes={BILLING: Lookup.unknown("inbox", "locked")},
+    )
+    assert told.events == ()
+    assert len(told.silent) == 3
+    assert "gone" in told.silent[0]
+    assert told.outlook == (
+        "ORDERS/billing: no effect seen and never judged: in flight, filtered, or not announced yet",
+    )
+    assert told.exit_code == 2
+
+
+def test_dependency_that_is_away_is_code_3_whether_the_key_is_known_or_not() -> None:
+    assert story(away=("rocketmq: refused",)).exit_code == 3
+    assert story(outbox=found(ROW), away=("rocketmq: refused",)).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "repairs", "part"),
+    [
+        (CandidateState.OPEN, (), "the next rounds go on"),
+        (CandidateState.SETTLED, (), "settled as LOST_CONFIRM"),
+        (CandidateState.QUARANTINED, (), "a person must look"),
+        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.FAILED),), "a person must look"),
+        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.FAILED, scope="billing"),), "a person must look"),
+        (CandidateState.OPEN, (replace(REPAIR, state=RepairState.FAILED, scope="shipping"),), "the next rounds go on"),
+    ],
+)
+def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repair, ...], part: str) -> None:
+    ledger = LedgerLife(candidates=(replace(CANDIDATE, state=state),), repairs=repairs, rounds=())
+    told = story(inboxes={BILLING: ABSENT}, ledger=ledger)
+    assert part in told.outlook[0]
+
+
+def test_every_subscription_has_its_own_outlook() -> None:
+    ledger = LedgerLife(candidates=(CANDIDATE,), repairs=(), rounds=())
+    told = story(inboxes={BILLING: ABSENT, SHIPPING: found(replace(EFFECT, group="shipping"))}, ledger=ledger)
+    assert [line.split(":")[0] for line in told.outlook] == ["ORDERS/billing", "ORDERS/shipping"]
+    assert "took effect" in told.outlook[1]
