@@ -9,9 +9,13 @@ from enum import StrEnum
 from typing import Any
 
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import RepairState
+from reconciler.events import BreakerOpened, OutageOpened, RepairStepped, RoundFinished, RoundsVoided, ShardStopped
 
 #: Events that a person must see.
-_LOUD = frozenset({"breaker_opened", "shard_stopped", "rounds_voided", "outage_opened", "repair_failed", "memory_lost"})
+_LOUD = (BreakerOpened, ShardStopped, RoundsVoided, OutageOpened)
+#: LogRecord owns these names; a field of an event must not collide with them.
+_TAKEN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime"}
 
 
 class EventLog:
@@ -24,8 +28,13 @@ class EventLog:
         """Writes one event."""
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()
         values = _flat(event)
-        level = logging.WARNING if name in _LOUD or values.get("problems") else logging.INFO
-        self._logger.log(level, name, extra=values)
+        self._logger.log(logging.WARNING if _is_loud(event) else logging.INFO, name, extra=values)
+
+
+def _is_loud(event: object) -> bool:
+    if isinstance(event, RepairStepped):
+        return event.after is RepairState.FAILED
+    return isinstance(event, _LOUD) or (isinstance(event, RoundFinished) and bool(event.problems))
 
 
 def _flat(event: object) -> dict[str, Any]:
@@ -42,6 +51,5 @@ def _flat(event: object) -> dict[str, Any]:
         elif isinstance(value, StrEnum):
             flat[field.name] = value.value
         else:
-            # LogRecord owns some names; a field must not collide with them.
-            flat[f"event_{field.name}" if field.name in {"name", "message", "args"} else field.name] = value
+            flat[f"event_{field.name}" if field.name in _TAKEN else field.name] = value
     return flat

@@ -1,0 +1,132 @@
+"""Events in the log: each is told with its fields, and what a person must see is a warning."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+import pytest
+
+from reconciler import events
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.events import Event
+from reconciler.instrumentation.event_log import EventLog
+
+SUBSCRIPTION = Subscription(environment="prod", topic="ORDERS", group="billing")
+SHARD = Shard(subscription=SUBSCRIPTION, number=3)
+KEY = "7F00000100002A9F0000000000000090"
+
+
+def round_finished(*problems: str) -> events.RoundFinished:
+    return events.RoundFinished(
+        subscription=SUBSCRIPTION,
+        at_ms=1,
+        shards_run=15,
+        shards_skipped=1,
+        announced=9,
+        matched=8,
+        pending_after=1,
+        oldest_pending_seconds=2.5,
+        gate="open",
+        gate_detail="",
+        became_due=1,
+        verified=1,
+        broker_look_ups=2,
+        verdicts={"LOST_CONFIRM": 1},
+        repairs={},
+        holds=(),
+        weaker=False,
+        problems=problems,
+    )
+
+
+def repair_stepped(after: RepairState) -> events.RepairStepped:
+    return events.RepairStepped(
+        environment="prod",
+        topic="ORDERS",
+        unique_key=KEY,
+        rung=Rung.END,
+        before=RepairState.SENT,
+        after=after,
+        attempts=1,
+        answer="",
+    )
+
+
+CALM: list[Event] = [
+    round_finished(),
+    repair_stepped(RepairState.DONE),
+    events.BreakerClosed(environment="prod", topic="ORDERS"),
+    events.OutageScanned(environment="prod", started_at_ms=1, since_ms=1, scanned=7, by_subscription={"ORDERS/b": 7}),
+    events.OutageClosed(environment="prod", started_at_ms=1, scanned=7),
+]
+LOUD: list[Event] = [
+    round_finished("ORDERS/billing#3: time-out"),
+    repair_stepped(RepairState.FAILED),
+    events.BreakerOpened(environment="prod", topic="ORDERS", reason="12 of 40 keys"),
+    events.ShardStopped(shard=SHARD, reason="half is no set"),
+    events.RoundsVoided(shard=SHARD, rounds=2),
+    events.OutageOpened(environment="prod", reason="AWAY", detail="refused"),
+]
+
+
+def told(caplog: pytest.LogCaptureFixture, event: object) -> logging.LogRecord:
+    with caplog.at_level(logging.INFO, "reconciler.events"):
+        EventLog().emit(event)
+    (record,) = caplog.records
+    return record
+
+
+def test_no_event_is_missing_here() -> None:
+    assert {type(event) for event in [*CALM, *LOUD]} == set(get_args(Event))
+
+
+@pytest.mark.parametrize("event", [*CALM, *LOUD], ids=lambda event: type(event).__name__)
+def test_every_event_is_told_with_its_fields(caplog: pytest.LogCaptureFixture, event: Event) -> None:
+    record = vars(told(caplog, event))
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if isinstance(value, Subscription | Shard):
+            assert (record["topic"], record["consumer_group"]) == ("ORDERS", "billing")
+            assert record.get("shard") == (3 if isinstance(value, Shard) else None)
+        else:
+            assert record[field.name] == value
+
+
+@pytest.mark.parametrize("event", CALM, ids=lambda event: type(event).__name__)
+def test_an_ordinary_event_wakes_nobody(caplog: pytest.LogCaptureFixture, event: Event) -> None:
+    assert told(caplog, event).levelno == logging.INFO
+
+
+@pytest.mark.parametrize("event", LOUD, ids=lambda event: type(event).__name__)
+def test_what_a_person_must_see_is_a_warning(caplog: pytest.LogCaptureFixture, event: Event) -> None:
+    assert told(caplog, event).levelno == logging.WARNING
+
+
+def test_the_name_of_an_event_is_what_one_greps_for(caplog: pytest.LogCaptureFixture) -> None:
+    assert told(caplog, round_finished()).getMessage() == "round_finished"
+
+
+def test_a_state_is_told_by_its_plain_name(caplog: pytest.LogCaptureFixture) -> None:
+    state: Any = vars(told(caplog, repair_stepped(RepairState.DONE)))["after"]
+    assert type(state) is str
+    assert state == "DONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collision:
+    name: str
+    message: str
+    module: str
+
+
+def test_a_field_that_log_records_own_costs_neither_the_event_nor_the_record(caplog: pytest.LogCaptureFixture) -> None:
+    record = vars(told(caplog, Collision(name="a", message="b", module="c")))
+    assert (record["event_name"], record["event_message"], record["event_module"]) == ("a", "b", "c")
+    assert record["name"] == "reconciler.events"
+
+
+def test_anything_else_is_told_by_its_type(caplog: pytest.LogCaptureFixture) -> None:
+    assert told(caplog, ValueError("x")).getMessage() == "value_error"

@@ -1,0 +1,118 @@
+"""The log: every line one JSON object, no secret and no body in it, nothing of a plug-in's extra fields lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reconciler.instrumentation.console import people
+from reconciler.instrumentation.log import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _the_test_runs_own_logging_comes_back() -> Iterator[None]:
+    root, apscheduler = logging.getLogger(), logging.getLogger("apscheduler")
+    before = root.handlers[:], root.level, apscheduler.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    apscheduler.setLevel(before[2])
+
+
+Written = pytest.CaptureFixture[str]
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_record_is_one_json_object_with_level_logger_and_utc_time(capsys: Written) -> None:
+    configure_logging("info", "json")
+    logging.getLogger("consumers.recorder").warning("batch of %d ids\nwas late", 7)
+    (line,) = lines(capsys.readouterr().err)
+    assert line["event"] == "batch of 7 ids\nwas late"
+    assert (line["level"], line["logger"]) == ("warning", "consumers.recorder")
+    assert line["timestamp"].endswith("Z")
+
+
+def test_extra_fields_of_a_plug_in_reach_the_line(capsys: Written) -> None:
+    configure_logging("info", "json")
+    logging.getLogger("producers").info("announced", extra={"topic": "ORDERS", "keys": 3, "digest": b"\x01"})
+    (line,) = lines(capsys.readouterr().err)
+    assert (line["topic"], line["keys"]) == ("ORDERS", 3)
+    assert line["digest"] == "b'\\x01'", "what JSON has no form for must not cost the line"
+    assert not line.keys() & {"args", "pathname", "_record", "_from_structlog"}
+
+
+@pytest.mark.parametrize("name", ["body", "password", "secret", "token", "signature"])
+def test_secrets_and_bodies_are_hidden_whoever_logs_them(capsys: Written, name: str) -> None:
+    configure_logging("info", "json")
+    logging.getLogger("somebody.else").error("failed", extra={name: "hunter2"})
+    written = capsys.readouterr().err
+    assert "hunter2" not in written
+    assert lines(written)[0][name] == "(hidden)"
+
+
+def test_an_exception_stays_in_its_line(capsys: Written) -> None:
+    configure_logging("info", "json")
+    try:
+        raise ZeroDivisionError("nobody divides")
+    except ZeroDivisionError:
+        logging.getLogger("reconciler.daemon").exception("turn_failed", extra={"job": "rounds"})
+    (line,) = lines(capsys.readouterr().err)
+    assert "ZeroDivisionError: nobody divides" in line["exception"]
+    assert (line["level"], line["job"]) == ("error", "rounds")
+
+
+def test_the_level_counts_for_all_and_the_scheduler_is_silent_unless_it_warns(capsys: Written) -> None:
+    configure_logging("warning", "json")
+    logging.getLogger("reconciler").info("not asked for")
+    configure_logging("debug", "json")
+    logging.getLogger("reconciler").debug("asked for")
+    logging.getLogger("apscheduler.executors").info("Running job")
+    logging.getLogger("apscheduler.executors").warning("skipped")
+    assert [line["event"] for line in lines(capsys.readouterr().err)] == ["asked for", "skipped"], (
+        "and none is written twice"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("style", "stream", "is_json"),
+    [
+        ("auto", io.StringIO, True),
+        ("auto", Terminal, False),
+        ("json", Terminal, True),
+        ("console", io.StringIO, False),
+    ],
+)
+def test_people_get_text_and_machines_json(
+    monkeypatch: pytest.MonkeyPatch,
+    style: Any,
+    stream: type[io.StringIO],
+    is_json: bool,
+) -> None:
+    written = stream()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logging("info", style)
+    logging.getLogger("reconciler").info("round_finished", extra={"secret": "hunter2"})
+    assert "round_finished" in written.getvalue()
+    assert "hunter2" not in written.getvalue()
+    assert written.getvalue().startswith("{") == is_json
+
+
+def test_progress_never_gets_into_the_data_on_standard_output(capsys: Written) -> None:
+    people().print("40 messages sent")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "40 messages sent\n"
