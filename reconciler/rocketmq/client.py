@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
 #: Sees every command on its way; None drops it. For fault injection and signing.
 Passage: TypeAlias = Callable[[str, Command], Command | None]
+#: Told the address of a connection that is gone.
+Disconnected: TypeAlias = Callable[[str], None]
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -74,6 +76,7 @@ class RemotingClient:
         self._peers: dict[str, _Peer] = {}
         self._is_closed = False
         self._handlers: Mapping[int, RequestHandler] = {}
+        self._disconnected: Disconnected = lambda _address: None
         self._pool = ThreadPoolExecutor(max_workers=handler_threads, thread_name_prefix="rocketmq-request")
         self._room = threading.BoundedSemaphore(handler_queue)
         #: Requests of brokers that were dropped because the pool's queue was full.
@@ -121,6 +124,13 @@ class RemotingClient:
         """Handles requests of this code that brokers send. Runs on a bounded pool; a new handler replaces the old."""
         with self._lock:
             self._handlers = {**self._handlers, int(code): handler}
+
+    def on_disconnect(self, callback: Disconnected) -> None:
+        """Calls back when a connection is gone, whoever closed it, but not from close(); a new one replaces the old.
+
+        It runs on the thread that noticed, often the connection's reader: it must be short, not block and not raise.
+        """
+        self._disconnected = callback
 
     def disconnect(self, address: str) -> None:
         """Closes the connection to the address, if there is one; the next request connects again."""
@@ -194,6 +204,7 @@ class RemotingClient:
                 clock=self.clock,
                 connect_timeout_seconds=min(self._connect_timeout_seconds, timeout_seconds),
                 on_request=self._dispatch,
+                on_closed=self._tell_disconnected,
                 limits=self._limits,
             )
         except BrokerUnavailable:
@@ -205,6 +216,10 @@ class RemotingClient:
             peer.connection.close()
             raise UsageError("this client is closed")
         return peer.connection
+
+    def _tell_disconnected(self, connection: Connection) -> None:
+        if not self._is_closed:
+            self._disconnected(connection.address)
 
     def _note_outcome(self, peer: _Peer, *, is_good: bool) -> None:
         if is_good:

@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 class ClientInstance:
     """Thread-safe. Use it as a context manager, or call close(); it closes the client only if it made it.
 
-    A client that is given belongs to one instance: the instance takes over its handlers of brokers' requests.
+    A client that is given belongs to one instance: the instance takes over its handlers of brokers' requests and of
+    connections that are gone. A broker forgets its clients with the connection, so it gets a heartbeat at once.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class ClientInstance:
         self.heartbeats = HeartbeatService(
             self.client, client_id=self.client_id, clock=self.clock, interval_seconds=heartbeat_interval_seconds
         )
+        self.client.on_disconnect(self.heartbeats.doubt)
         self.check_back = CheckBack(self.client, clock=self.clock)
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._lock = threading.Lock()

@@ -26,6 +26,8 @@ _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
+#: Told once when a connection is closed, by whichever thread noticed: it must be short and not raise.
+Closed: TypeAlias = Callable[["Connection"], None]
 
 
 class ConnectionLost(BrokerUnavailable):
@@ -69,12 +71,14 @@ class Connection:
         clock: Clock,
         connect_timeout_seconds: float,
         on_request: Inbound,
+        on_closed: Closed,
         limits: ConnectionLimits,
     ) -> None:
         self.address = address
         self._clock = clock
         self._limits = limits
         self._on_request = on_request
+        self._on_closed = on_closed
         self._opaque = itertools.count(1)
         self._lock = threading.Lock()
         self._writing = threading.Lock()
@@ -244,6 +248,7 @@ class Connection:
             failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
             failure.__cause__ = lost
             _settle(waiting.future, failure)
+        self._on_closed(self)
 
 
 def _settle(future: Future[Command], outcome: Command | ReconcilerError) -> None:

@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,6 +88,8 @@ class HeartbeatService:
         self._is_started = False
         #: Broker address -> the heartbeat that it took last.
         self._taken: dict[str, bytes] = {}
+        #: Broker address -> how often it was doubted: an answer older than the last doubt proves nothing.
+        self._doubts: Counter[str] = Counter()
         self._failing: set[str] = set()
         self._last_beat = clock.monotonic_seconds()
 
@@ -129,6 +132,7 @@ class HeartbeatService:
     def doubt(self, address: str) -> None:
         """Something went wrong with this broker, it may have forgotten its clients: it gets a heartbeat at once."""
         with self._lock:
+            self._doubts[address] += 1
             was_taken = self._taken.pop(address, None) is not None
         if was_taken:
             self._steps.soon(self._look)
@@ -171,6 +175,8 @@ class HeartbeatService:
     def _send(self, bodies: Mapping[str, bytes]) -> dict[str, ReconcilerError | None]:
         answers: dict[str, ReconcilerError | None] = {}
         pending = {}
+        with self._lock:
+            doubts = {address: self._doubts[address] for address in bodies}
         for address, body in bodies.items():
             try:
                 pending[address] = self._client.submit(
@@ -186,7 +192,7 @@ class HeartbeatService:
                 answers[address] = error
         with self._lock:
             for address, failure in answers.items():
-                if failure is None:
+                if failure is None and self._doubts[address] == doubts[address]:
                     self._taken[address] = bodies[address]
                 else:
                     self._taken.pop(address, None)

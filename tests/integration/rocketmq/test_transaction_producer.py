@@ -158,6 +158,23 @@ def test_a_lost_end_is_healed_by_check_back(broker: EmbeddedBroker, watched: Cli
     assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
 
 
+@pytest.mark.parametrize("executed", [COMMIT, UNKNOWN])
+def test_a_group_is_asked_again_at_once_after_its_broker_closed_the_connection(
+    executed: LocalTransactionState, broker: EmbeddedBroker, topic: str
+) -> None:
+    """With UNKNOWN the END wants no answer, so nothing but the closed connection tells; heartbeats come every 30 s."""
+    broker.faults.close_on_end(1)
+    listener = Listener(lambda _m: executed, lambda _m: COMMIT)
+    with (
+        ClientInstance(broker.name_servers) as unhurried,
+        TransactionMQProducer("PG", listener, instance=unhurried) as producer,
+    ):
+        producer.send_message_in_transaction(message(topic))
+        eventually(lambda: bodies(broker, topic) == [b"order"], within_seconds=8)
+    assert broker.faults.counts["close_on_end"] == 1
+    assert listener.checked
+
+
 def test_a_checker_registered_without_sending_is_asked_at_once(
     broker: EmbeddedBroker, watched: ClientInstance, instance: ClientInstance, topic: str
 ) -> None:

@@ -105,6 +105,19 @@ def test_a_connection_that_only_carried_one_way_requests_is_made_anew_without_a_
             assert eventually(lambda: connection.is_closed, within_seconds=5)  # noqa: B023  # called at once
 
 
+def test_a_lost_connection_is_told_once_and_closing_the_client_is_none() -> None:
+    told: list[str] = []
+    with Peer(answering(echo)) as peer, Peer(answering(echo)) as other:
+        with RemotingClient() as client:
+            client.on_disconnect(told.append)
+            client.request(peer.address, _ask())
+            client.request(other.address, _ask())
+            peer.drop_connections()
+            eventually(lambda: told == [peer.address], within_seconds=5)
+            client.request(peer.address, _ask())
+        assert told == [peer.address]
+
+
 def test_an_idle_connection_is_closed_by_this_side() -> None:
     with Peer(answering(echo)) as peer, RemotingClient(limits=ConnectionLimits(idle_seconds=0.1)) as client:
         client.request(peer.address, _ask())
