@@ -5,8 +5,8 @@ What is weaker, and cannot be cured here: effect and row are two systems, so a c
 applied; there is no time order to scan, so nothing is put back into the commit sets after an outage, and the
 reconciler cannot ask it: in this mode effects are UNKNOWN to it. Use it only for effects that are idempotent.
 
-Key: ``reconciler:inbox:v1:{<environment>:<group>:<unique key or business id>}``, a hash {state, digest, key}, which
-expires after `keep_seconds`; keep it longer than the oldest possible repair.
+Key: contract.keyspace.inbox_key, a hash {state, digest, key}, which expires after `keep_seconds`; keep it longer than
+the oldest possible repair.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from consumers.effect import Effect
 from consumers.inbox import Entered, InboxEntry
 from consumers.redis_script import RedisScript
+from reconciler.contract.keyspace import inbox_key
 from reconciler.errors import Collision, RedisAway, TransientError
 from reconciler.redis_access import RedisClient, translated_errors
 
 logger = logging.getLogger(__name__)
 
 KEEP_SECONDS_DEFAULT = 30 * 24 * 3600.0
-PREFIX = "reconciler:inbox:v1:"
 
 # ARGV token, lease ms, digest, unique key. Answers: {"mine"} | {"busy"} | {"done", digest, unique key}
 _BEGIN = RedisScript("""
@@ -81,7 +81,7 @@ class RedisInbox:
         Raises RedisAway before the effect if Redis is away, TransientError while another process holds the key,
         Collision for another content. RedisAway after the effect means that the effect will be repeated.
         """
-        key = self._key(entry)
+        key = inbox_key(self._environment, entry.group, unique_key=entry.unique_key, business_id=entry.dedupe_key)
         token = f"by:{secrets.token_hex(8)}"
         digest = entry.content_digest or b""
         with translated_errors():
@@ -100,10 +100,6 @@ class RedisInbox:
         with translated_errors():
             _DONE.run(self._client, [key], [digest, entry.unique_key, self._keep_ms])
         return Entered.NEW
-
-    def _key(self, entry: InboxEntry) -> str:
-        identity = f"business:{entry.dedupe_key}" if entry.dedupe_key is not None else entry.unique_key
-        return f"{PREFIX}{{{self._environment}:{entry.group}:{identity}}}"
 
     def _duplicate(self, entry: InboxEntry, *, stored_digest: bytes, stored_key: str) -> Entered:
         if stored_key != entry.unique_key:

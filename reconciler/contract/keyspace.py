@@ -16,8 +16,9 @@ of a shard live in one slot and one MULTI may touch them.
 | K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
 | K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards, environment, version | reconciler run | recorder, all |
+| reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key of one applied message, expires | RedisInbox (weaker, optional) | same |
 
-No key has a time to live but the leases. Members are the bytes of the unique key.
+No key has a time to live but the leases and the inbox. Members are the bytes of the unique key.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from reconciler.contract.subscription import Shard, Subscription
 
 PREFIX = "reconciler:v1:"
+INBOX_PREFIX = "reconciler:inbox:v1:"
 
 #: Consumed keys are kept for this many further rounds, so that a late announcement still finds its match.
 COMMIT_GENERATIONS_DEFAULT = 2
@@ -100,6 +102,12 @@ class ShardKeys:
 def meta_key(subscription: Subscription) -> str:
     """The hash that says how many shards a subscription has."""
     return f"{PREFIX}{{{subscription.environment}:{subscription.topic}:{subscription.group}}}:meta"
+
+
+def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:
+    """What a group that keeps its inbox in Redis knows of one message, or of one business transaction if that is told."""
+    identity = unique_key if business_id is None else f"business:{business_id}"
+    return f"{INBOX_PREFIX}{{{environment}:{group}:{identity}}}"
 
 
 def offsets_field(broker: str, queue_id: int) -> str:

@@ -12,6 +12,7 @@ from consumers.handler import transactional_handler
 from consumers.inbox import Entered
 from consumers.message import ConsumedMessage, business_id
 from consumers.redis_inbox import RedisInbox
+from reconciler.contract.keyspace import inbox_key
 from reconciler.errors import Collision, RedisAway, TransientError
 from tests.unit.consumers.messages import KeptRecorder, message
 
@@ -60,6 +61,8 @@ def test_a_redelivery_has_no_second_effect_and_is_recorded_again(client: fakered
         wrapped.apply(message(received.unique_key, body=b"other"))
     (key,) = client.keys("*")
     assert 0 < client.pttl(key) <= 60_000
+    assert key == inbox_key("test", "mail", unique_key=received.unique_key).encode()
+    assert key == f"reconciler:inbox:v1:{{test:mail:{received.unique_key}}}".encode()
 
 
 def test_a_failing_handler_is_run_again(client: fakeredis.FakeRedis) -> None:
