@@ -11,6 +11,9 @@ Works with rocketmq-client-python 2.0.0 (librocketmq 2.x) and the wheel rocketmq
   reconciler as lost. Let TransactionalConsumer, which starts at the beginning, make the group's offsets first.
 - Properties cannot be listed: content is not compared (the digest stays NULL), a handler sees those it names in
   `property_names`. A body ends at its first NUL byte, unnoticed: senders must encode such bodies.
+- A message that is refused sends back all that were pulled with it, up to 32 (ConsumeMessageConcurrentlyService); the
+  inbox makes that harmless, but each of them uses up one of its retries. 0.4.4 forgets a message whose sending back
+  fails; the reconciler finds it.
 - Shutdown works off the cache first, which may take half a minute. A consumer may stay stalled after its broker was
   frozen. SIGPIPE is ignored, logs go to $HOME/logs/rocketmq-cpp, and it must be made after a fork.
 """
