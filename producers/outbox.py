@@ -56,6 +56,8 @@ _FACT = (
     outbox.c.announced_at_ms,
 )
 
+_FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
+
 
 class SqlOutbox:
     """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
@@ -145,6 +147,28 @@ class SqlOutbox:
                 )
             )
         return self._page(query)
+
+    def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
+        """Old SETTLED and ROLLED_BACK rows, one transaction. Raises DatabaseAway."""
+        until = now_ms(self.engine.dialect.name) - int(older_than_seconds * 1000)
+        find = (
+            sa.select(outbox.c.unique_key)
+            .where(
+                outbox.c.producer_group == producer_group,
+                outbox.c.state.in_(_FINISHED),
+                outbox.c.created_at_ms <= until,  # the index; a row is settled after it was created
+                sa.or_(outbox.c.state == OutboxState.ROLLED_BACK.value, outbox.c.settled_at_ms <= until),
+            )
+            .limit(limit)
+        )
+        with reading(self.engine) as connection:
+            keys = connection.execute(find).scalars().all()
+        if not keys:
+            return 0
+        # Both states are final, so what was found may be deleted by key.
+        remove = sa.delete(outbox).where(outbox.c.unique_key.in_(keys), outbox.c.state.in_(_FINISHED))
+        with writing(self.engine) as connection:
+            return connection.execute(remove).rowcount
 
     def close(self) -> None:
         """Closes the pool's idle connections."""

@@ -208,6 +208,13 @@ class Outbox(Protocol):
         """ANNOUNCED rows whose last announcement is older than that, by (announced_at_ms, unique_key), after a row."""
         ...
 
+    def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
+        """Deletes up to `limit` rows that were SETTLED, or written as ROLLED_BACK, longer ago; never NEW or ANNOUNCED.
+
+        One small transaction; returns how many went. Fewer than `limit`: none is left, or another process is at it.
+        """
+        ...
+
     def close(self) -> None:
         """Gives the connections back."""
         ...

@@ -1,7 +1,8 @@
 """The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
 
-Three steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
-announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce the rest again later.
+Four steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
+announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce the rest again later;
+delete rows that were finished long ago.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ class SweepPolicy:
     settle_after_seconds: float = 3_600.0
     #: Rows still unsettled after this are announced again.
     announce_again_after_seconds: float = 21_600.0
+    #: SETTLED and ROLLED_BACK rows older than this are deleted. A tombstone must outlive every half that a broker could
+    #: still ask about: at least the brokers' retention and eight days.
+    keep_seconds: float = 30 * 86_400.0
+    #: Rows deleted in one transaction.
+    delete_rows: int = 500
+    #: Bounds the deleting in one sweep of one source.
+    delete_transactions_maximum: int = 20
     page_rows: int = 1_000
     #: Bounds one sweep of one source; the next sweep goes on where this one stopped.
     pages_maximum: int = 100
@@ -69,6 +77,8 @@ class SweepReport:
     unsettled: int = 0
     #: Rows that cannot be settled: no inbox is configured for a group, or no group for the topic (weaker mode).
     unprovable: int = 0
+    #: SETTLED and ROLLED_BACK rows deleted for their age.
+    deleted: int = 0
     #: Sources that were not finished because of `problems`.
     failed_sources: int = 0
     problems: tuple[str, ...] = ()
@@ -81,6 +91,7 @@ class SweepReport:
             announced_again=self.announced_again + other.announced_again,
             unsettled=self.unsettled + other.unsettled,
             unprovable=self.unprovable + other.unprovable,
+            deleted=self.deleted + other.deleted,
             failed_sources=self.failed_sources + other.failed_sources,
             problems=self.problems + other.problems,
         )
@@ -129,6 +140,7 @@ class Sweeper:
             try:
                 report = report.plus(self.announce_new(source))
                 report = report.plus(self.settle(source, number))
+                report = report.plus(self.delete_old(source))
             except ReconcilerError as error:
                 report = report.plus(_failure(source, error))
         return report
@@ -167,6 +179,19 @@ class Sweeper:
             if after is None or report.failed_sources or self._is_stopping():
                 break
         return report
+
+    def delete_old(self, source: OutboxSource) -> SweepReport:
+        """Deletes rows that were finished long ago, in small transactions; what is left is for the next sweep."""
+        policy = self._policy
+        total = 0
+        for _ in range(policy.delete_transactions_maximum):
+            deleted = source.outbox.delete_finished(
+                source.producer_group, older_than_seconds=policy.keep_seconds, limit=policy.delete_rows
+            )
+            total += deleted
+            if deleted < policy.delete_rows or self._is_stopping():
+                break
+        return SweepReport(deleted=total)
 
     def _settle_page(self, source: OutboxSource, facts: Sequence[OutboxFact], now_ms: int) -> SweepReport:
         found = self._sort(facts)

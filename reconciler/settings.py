@@ -35,6 +35,11 @@ ENVIRONMENT_PREFIX = "RECONCILER_"
 #: Variables with our prefix that are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG"})
 
+#: How much longer than the brokers keep a half its tombstone is kept.
+TOMBSTONE_MARGIN_DAYS = 8
+#: The brokers' default retention of 72 hours, and the margin.
+SWEEP_KEEP_DAYS_MIN = 11
+
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 
 
@@ -178,6 +183,10 @@ class SweepSettings(Section):
     announce_again_after_seconds: Seconds = Field(
         default=21_600.0, description="An unsettled row older than this is announced again."
     )
+    keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        default=30,
+        description="SETTLED and ROLLED_BACK rows are deleted after this many days, at least 11; others never.",
+    )
     local_transaction_timeout_seconds: Seconds = Field(
         default=60.0, description="Must exceed the longest local transaction: absent rows are UNKNOWN until then."
     )
@@ -252,6 +261,13 @@ def contradictions(settings: Settings) -> list[str]:
             problems.append(
                 f"producers[{number}].answer_checks = true needs outbox_url: an answer without evidence is a guess"
             )
+    keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
+    if settings.sweep.keep_days < keep_days_min:
+        problems.append(
+            f"sweep.keep_days = {settings.sweep.keep_days}: must be {keep_days_min:g} or more (rounds.retention_hours "
+            f"= {settings.rounds.retention_hours:g}, and {TOMBSTONE_MARGIN_DAYS} days): a tombstone must outlive every "
+            "half that a broker could still ask about, or the answer changes"
+        )
     retention_seconds = settings.rounds.retention_hours * 3600
     longest = max(s.grace_period_seconds for s in settings.subscriptions)
     if longest * 4 > retention_seconds:

@@ -72,6 +72,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         "announced_again": report.announced_again,
                         "unsettled": report.unsettled,
                         "unprovable": report.unprovable,
+                        "deleted": report.deleted,
                         "problems": list(report.problems),
                     },
                 )
@@ -121,6 +122,7 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
             sweep_after_seconds=sweep.sweep_after_seconds,
             settle_after_seconds=sweep.settle_after_seconds,
             announce_again_after_seconds=sweep.announce_again_after_seconds,
+            keep_seconds=sweep.keep_days * 86_400.0,
         ),
         is_stopping=stop.is_set,
     )

@@ -39,6 +39,9 @@ class MemoryInboxes:
     ) -> Sequence[InboxRow]:
         raise NotImplementedError
 
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        raise NotImplementedError
+
     def is_configured(self, subscription: Subscription) -> bool:
         return subscription not in self.unconfigured
 
@@ -245,6 +248,19 @@ def test_a_tombstone_cannot_be_announced_or_settled(world: World) -> None:
     outbox = SqlOutbox(world.url)
     assert (outbox.mark_announced([key]), outbox.mark_settled([key])) == (0, 0)
     outbox.close()
+
+
+def test_finished_rows_are_deleted_after_their_time_a_bounded_number_a_sweep(world: World) -> None:
+    sweeping = Sweeping(world, policy=SweepPolicy(delete_rows=2, delete_transactions_maximum=3))
+    old_ms = sweeping.now_ms() - 31 * 24 * HOUR_MS
+    tombstones = [new_key() for _ in range(7)]
+    for key in tombstones:
+        world.insert_row(key, state="ROLLED_BACK", created_at_ms=old_ms)
+    unsettled = sweeping.announced(hours_ago=1, created_hours_ago=31 * 24)
+    sweeper = sweeping.sweeper()
+    assert [sweeper.sweep_once().deleted for _ in range(3)] == [6, 1, 0]
+    assert {world.state(key) for key in tombstones} == {None}
+    assert world.state(unsettled) == "ANNOUNCED"
 
 
 def test_one_database_that_is_away_does_not_stop_the_others(world: World, tmp_path: Path) -> None:

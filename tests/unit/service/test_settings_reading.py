@@ -102,6 +102,8 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
         ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["end","end"]'}, "stands twice"),
         ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["pray"]'}, "repair_order"),
         ({"RECONCILER_ROUNDS__RETENTION_HOURS": "0.01"}, "retention_hours"),
+        ({"RECONCILER_SWEEP__KEEP_DAYS": "10"}, "a tombstone must outlive every half"),
+        ({"RECONCILER_ROUNDS__RETENTION_HOURS": "720"}, "sweep.keep_days = 30: must be 38 or more"),
         ({"RECONCILER_UNIQUE_KEY_TOPIC__QUEUES": "1025"}, "queues = '1025'"),
         ({"RECONCILER_ENVIRONMENT": "a b"}, "environment"),
         ({"RECONCILER_PRODUCERS__3__GROUP": "x"}, "no entry 3"),
