@@ -157,7 +157,7 @@ CREATE TEMP VIEW committed AS SELECT unique_key AS key FROM orders.reconciler_ou
 CREATE TEMP VIEW effects AS SELECT * FROM reference.effects UNION ALL SELECT * FROM lagging.effects;
 CREATE TEMP VIEW lost AS SELECT key FROM committed WHERE key NOT IN (
   SELECT key FROM reference.effects WHERE applied_at_ms <= (SELECT at_ms FROM marks WHERE name = 'load_ended'));
-CREATE TEMP VIEW sent AS SELECT unique_key AS key, scope FROM ledger.reconciler_repair WHERE attempts > 0;
+CREATE TEMP VIEW sent AS SELECT unique_key AS key, rung FROM ledger.reconciler_repair WHERE attempts > 0;
 CREATE TEMP VIEW taken AS SELECT DISTINCT key FROM reference.effects;
 """
 
@@ -172,10 +172,10 @@ _COUNTS: Mapping[str, str] = {
     "delivered_after": "SELECT count(*) FROM committed WHERE key IN taken AND key IN (SELECT key FROM lagging.effects)",
     "double_effects": "SELECT (SELECT count(*) FROM effects)"
     " - (SELECT count(*) FROM (SELECT DISTINCT consumer_group, key FROM effects))",
+    # A hand-over counts as an attempt of the key's row for every group, too: the rung tells, not the scope.
     "unnecessary_repairs": "SELECT (SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM copies"
-    " WHERE key IN (SELECT key FROM sent WHERE scope = '*') GROUP BY key))"
-    " + (SELECT count(DISTINCT key) FROM sent WHERE scope <> '*' AND key IN (SELECT key FROM copies)"
-    " AND key NOT IN (SELECT key FROM sent WHERE scope = '*'))",
+    " WHERE key IN (SELECT key FROM sent) AND key NOT IN (SELECT key FROM sent WHERE rung = 'hand-over') GROUP BY key))"
+    " + (SELECT count(DISTINCT key) FROM sent WHERE rung = 'hand-over' AND key IN (SELECT key FROM copies))",
     "rolled_back_delivered": "SELECT count(DISTINCT key) FROM effects"
     " WHERE key IN (SELECT key FROM attempts WHERE intent = 'roll-back')",
 }

@@ -50,12 +50,12 @@ def recomputed(folder: Path) -> dict[str, int]:
     early = set(keys(folder, "reference.db", f"SELECT key FROM effects WHERE applied_at_ms <= {ended_ms}"))
     effects = {group: keys(folder, f"{group}.db", "SELECT key FROM effects") for group in ("reference", "lagging")}
     with closing(sqlite3.connect(folder / "ledger.db")) as db:
-        sent = db.execute("SELECT unique_key, scope FROM reconciler_repair WHERE attempts > 0").fetchall()
+        sent = db.execute("SELECT unique_key, rung FROM reconciler_repair WHERE attempts > 0").fetchall()
         found = {
             row[0] for row in db.execute("SELECT unique_key FROM reconciler_candidate WHERE loss_verdict IS NOT NULL")
         }
-    to_all = {key for key, scope in sent if scope == "*"}
-    to_one = {key for key, scope in sent if scope != "*"} - to_all
+    handed_over = {key for key, rung in sent if rung == "hand-over"}
+    sent_again = {key for key, _ in sent} - handed_over
     lost = committed - early
     taken = set(effects["reference"])
     rolled_back = {key for key, intent in attempts.items() if intent == "roll-back"}
@@ -65,13 +65,13 @@ def recomputed(folder: Path) -> dict[str, int]:
         "rolled_back": len(rolled_back),
         "lost": len(lost),
         "delivered_before": len(committed) - len(lost),
-        "healed_by_broker": len((lost & taken) - to_all - to_one),
+        "healed_by_broker": len((lost & taken) - sent_again - handed_over),
         "found": len(found),
-        "repaired": len(lost & taken & (to_all | to_one)),
+        "repaired": len(lost & taken & (sent_again | handed_over)),
         "delivered_after": len(committed & taken & set(effects["lagging"])),
         "double_effects": len(everything) - len(taken) - len(set(effects["lagging"])),
-        "unnecessary_repairs": sum(copies.count(key) - 1 for key in to_all if key in copies)
-        + len(to_one & set(copies)),
+        "unnecessary_repairs": sum(copies.count(key) - 1 for key in sent_again if key in copies)
+        + len(handed_over & set(copies)),
         "rolled_back_delivered": len(rolled_back & set(everything)),
     }
 
