@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from consumers import announcements
 from consumers.announcement_port import AnnouncementEvent, EventKind, log_event
 from consumers.announcements import AnnouncementConsumer, consumer_token
 from reconciler.clock import SystemClock
@@ -52,7 +53,8 @@ def test_all_queues_are_consumed_by_a_few_threads() -> None:
         )
 
 
-def test_a_broker_that_is_away_at_the_start_is_waited_for() -> None:
+def test_a_broker_that_is_away_at_the_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcements, "REFRESH_AGAIN_SECONDS", 0.1)
     world = real_time_world([queue(0)])
     world.topic.is_away = True
     key = new_key()

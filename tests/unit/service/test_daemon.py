@@ -88,7 +88,7 @@ def test_turn_longer_than_its_interval_never_runs_twice_at_once() -> None:
     def turn() -> None:
         if not running.acquire(blocking=False):
             overlaps.append(1)
-        gate.wait(0.3)
+        gate.wait(0.15)
         turns.append(1)
         running.release()
 
@@ -107,7 +107,7 @@ def test_stop_waits_for_the_turn_in_hand() -> None:
         done.append(1)
 
     stop = threading.Event()
-    daemon = Daemon([Tick(name="job", interval_seconds=60, run=turn)], stop=stop, clock=SystemClock())
+    daemon = Daemon([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
     thread, _ = started(daemon)
     assert begun.wait(10)
     stop.set()
@@ -126,7 +126,7 @@ def test_drain_is_bounded() -> None:
 
     stop = threading.Event()
     daemon = Daemon(
-        [Tick(name="job", interval_seconds=60, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=0.2
+        [Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=0.2
     )
     thread, _ = started(daemon)
     assert begun.wait(10)
