@@ -35,7 +35,7 @@ class HandOverRows:
         self._engine = engine
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due hand-over rows of the group (scope) without a living claim, oldest first."""
+        """Due hand-over rows of the group (scope) without a living claim, longest due first."""
         query = (
             sa.select(*_COLUMNS)
             .where(
@@ -45,7 +45,7 @@ class HandOverRows:
                 table.c.rung == Rung.HAND_OVER.value,
                 self._is_claimable(),
             )
-            .order_by(table.c.created_at_ms, table.c.unique_key)
+            .order_by(table.c.next_at_ms, table.c.created_at_ms, table.c.unique_key)
             .limit(limit)
         )
         with reading(self._engine) as connection:

@@ -133,7 +133,7 @@ class Repairer:
         self._repairs.open(topic.environment, topic.topic, unique_key, rung=rung)
 
     def run(self, topic: TopicPlan) -> RepairReport:
-        """One pass: due repairs, oldest first, in batches. While a brake is on, effects are still looked for."""
+        """One pass: due repairs, longest due first, in batches. While a brake is on, effects are still looked for."""
         one_pass = self._pass(topic)
         rows = self._repairs.claimable(topic.environment, topic.topic, scope=EVERY_GROUP, limit=self._rules.repairs_max)
         outcomes: list[RepairOutcome] = []

@@ -33,6 +33,8 @@ ATTEMPTS_MAX = 16
 SEND_MARGIN_MS = 5_000
 #: Longest wait between two attempts.
 BACK_OFF_SECONDS_MAX = 300.0
+#: Longest pause between two looks at a repair whose effect is waited for.
+SENT_WAIT_SECONDS_MAX = 60.0
 
 _LEGAL = {
     RepairState.OPEN: {RepairState.OPEN, RepairState.SENDING, RepairState.SENT, RepairState.FAILED},

@@ -12,6 +12,7 @@ from reconciler.ports import Repair
 from reconciler.repair_case import (
     ATTEMPTS_MAX,
     SEND_MARGIN_MS,
+    SENT_WAIT_SECONDS_MAX,
     Act,
     Ask,
     Case,
@@ -49,6 +50,9 @@ def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = N
 
 def _wait(case: Case, reason: str, seconds: float | None = None) -> Decision:
     usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
+    if case.repair.state is RepairState.SENT:
+        # A group that stands still for hours keeps every repair SENT: asked less and less often, never forgotten.
+        usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
 

@@ -158,7 +158,7 @@ class MemoryRepairs:
                 for key, row in self._rows.repairs.items()
                 if key[:3] == (environment, topic, scope) and self._is_claimable(row)
             ]
-        return sorted(found, key=lambda row: (row.created_at_ms, row.unique_key))[:limit]
+        return sorted(found, key=lambda row: (row.next_at_ms, row.created_at_ms, row.unique_key))[:limit]
 
     def _is_claimable(self, row: Repair) -> bool:
         now_ms = self._rows.clock.now_ms()

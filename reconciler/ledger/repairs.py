@@ -57,7 +57,7 @@ class SqlRepairs:
         return found
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due rows without a living claim, oldest first."""
+        """Due rows without a living claim, longest due first: rows that are looked at again and again starve nobody."""
         query = (
             sa.select(*REPAIR_COLUMNS)
             .where(
@@ -66,7 +66,7 @@ class SqlRepairs:
                 repair_table.c.scope == scope,
                 self._is_claimable(),
             )
-            .order_by(repair_table.c.created_at_ms, repair_table.c.unique_key)
+            .order_by(repair_table.c.next_at_ms, repair_table.c.created_at_ms, repair_table.c.unique_key)
             .limit(limit)
         )
         with self._database.reading() as connection:

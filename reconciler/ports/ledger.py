@@ -127,7 +127,7 @@ class Repairs(Protocol):
         ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Rows that are not DONE or FAILED, are due, and have no living claim; oldest first."""
+        """Rows that are not DONE or FAILED, are due, and have no living claim; longest due first, so that none starves."""
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
@@ -194,15 +194,21 @@ class Outage:
     environment: str
     started_at_ms: int
     reason: str
-    #: JSON: progress of the scan; {"complete": true, ...} once it has ended.
+    #: JSON: progress of the scan: since_ms, and a subscription's until_ms and rows; "complete": true once it has
+    #: ended, "rounds": true once announcement consumers had the time to resume.
     scan_position: Mapping[str, object] | None
     scanned: int
     closed_at_ms: int | None
 
     @property
     def is_scanned(self) -> bool:
-        """The inbox scan has ended: announcements resume, and the next round closes the row."""
+        """The inbox scan has ended: announcements resume."""
         return bool(self.scan_position and self.scan_position.get("complete") is True)
+
+    @property
+    def rounds_may_run(self) -> bool:
+        """Announcements have resumed: the next round closes the row."""
+        return bool(self.is_scanned and self.scan_position and self.scan_position.get("rounds") is True)
 
 
 class Outages(Protocol):

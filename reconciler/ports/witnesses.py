@@ -106,6 +106,10 @@ class InboxEvidence(Protocol):
         """Page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises DatabaseAway."""
         ...
 
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        """The highest applied_at_ms among the rows that are visible now; None: no row. Raises DatabaseAway."""
+        ...
+
     def is_configured(self, subscription: Subscription) -> bool:
         """False: no inbox URL; effects are UNKNOWN and nothing can be settled by them."""
         ...

@@ -172,6 +172,22 @@ def test_claimable_rows_come_oldest_first_and_bounded(world: World) -> None:
     assert world.ledger.repairs.claimable(world.environment, "OTHER", scope=EVERY_GROUP, limit=5) == []
 
 
+def test_repairs_that_wait_for_an_effect_do_not_starve_new_ones(world: World) -> None:
+    for number in (1, 2):
+        opened(world, number)
+        world.clock.advance(1)
+    for row in world.ledger.repairs.claimable(world.environment, "ORDERS", scope=EVERY_GROUP, limit=2):
+        mine = world.ledger.repairs.claim(row, token="mine", lease_seconds=LEASE_SECONDS)
+        assert mine is not None
+        waits = RepairChange(state=RepairState.SENT, rung=Rung.END, wait_seconds=10.0, releases=True)
+        assert world.ledger.repairs.change(mine, waits, token="mine")
+    world.clock.advance(5)
+    opened(world, 3)
+    world.clock.advance(10)
+    assert claimable(world, limit=1) == [key(3)]
+    assert claimable(world, limit=3) == [key(3), key(1), key(2)]
+
+
 def test_answers_with_bytes_that_no_database_takes_are_written_all_the_same(world: World) -> None:
     mine = claimed(world)
     change = RepairChange(state=RepairState.OPEN, rung=Rung.END, answer="a\x00b\ud800" + "x" * 5_000)

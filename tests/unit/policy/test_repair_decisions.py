@@ -88,6 +88,20 @@ def test_two_grace_periods_of_patience(waited_ms: int, climbs: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("waited_seconds", "wait_seconds"), [(8, 5.0), (40, 10.0), (239, 59.75), (240, 60.0), (36_000, 60.0)]
+)
+def test_repair_of_a_group_that_stands_still_is_looked_at_less_and_less_often(
+    waited_seconds: int, wait_seconds: float
+) -> None:
+    lagging = {"billing": Verdict.LAGGING, "shipping": Verdict.LAGGING}
+    sent_at_ms = NOW - waited_seconds * 1000
+    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=sent_at_ms, copies=found(COPY), standings=lagging)
+    decision = decided(sent)
+    assert (decision.act, decision.state) == (Act.WRITE, RepairState.SENT)
+    assert decision.wait_seconds == pytest.approx(wait_seconds)
+
+
 def test_sent_repair_whose_copies_are_unknown_waits() -> None:
     sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=NOW - 50_000, copies=UNKNOWN)
     assert (decided(sent).state, decided(sent).goes_on) == (RepairState.SENT, False)

@@ -89,6 +89,14 @@ class FakeInbox:
         )
         return [r for r in rows if after is None or (r.applied_at_ms, r.unique_key) > after][:limit]
 
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        """The newest row of the group."""
+        if self.away:
+            raise DatabaseAway("inbox")
+        return max(
+            (r.applied_at_ms for (group, _), r in self.rows.items() if group == subscription.group), default=None
+        )
+
     def is_configured(self, subscription: Subscription) -> bool:
         """As set."""
         del subscription
@@ -333,6 +341,7 @@ class World:
             commit_sets=m.wrap(self.shards),
             inbox=m.wrap(self.inbox),
             outages=m.wrap(self.ledger.outages),
+            clock=self.clock,
             events=self.events,
             page_rows=page_rows,
         )
