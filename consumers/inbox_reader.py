@@ -61,9 +61,7 @@ class SqlInboxEvidence:
         Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
         DatabaseAway, also where no inbox is configured.
         """
-        engine = self._engines.get(subscription)
-        if engine is None:
-            raise DatabaseAway(f"no inbox_url is configured for {subscription}")
+        engine = self._engine(subscription)
         query = (
             sa.select(*_COLUMNS)
             .where(
@@ -84,6 +82,21 @@ class SqlInboxEvidence:
             )
         with reading(engine) as connection:
             return [_row(row) for row in connection.execute(query)]
+
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        """MAX(applied_at_ms), on the same index. Raises DatabaseAway, also where no inbox is configured."""
+        query = sa.select(sa.func.max(inbox.c.applied_at_ms)).where(
+            inbox.c.consumer_group == subscription.group, inbox.c.topic == subscription.topic
+        )
+        with reading(self._engine(subscription)) as connection:
+            newest: int | None = connection.execute(query).scalar()
+            return newest
+
+    def _engine(self, subscription: Subscription) -> sa.Engine:
+        engine = self._engines.get(subscription)
+        if engine is None:
+            raise DatabaseAway(f"no inbox_url is configured for {subscription}")
+        return engine
 
     def _read_page(self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]) -> Sequence[InboxRow]:
         query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group, inbox.c.unique_key.in_(page))

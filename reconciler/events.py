@@ -111,6 +111,8 @@ class OutageScanned:
     environment: str
     started_at_ms: int
     since_ms: int
+    #: Subscription -> applied_at_ms of the newest row that belongs to the scan, by its inbox's clock.
+    until_ms: Mapping[str, int]
     scanned: int
     #: Subscription -> rows.
     by_subscription: Mapping[str, int] = field(default_factory=dict)

@@ -2,9 +2,11 @@
 
 1. An open row in reconciler_outage notes the start: announcements suspend, rounds pause, the business goes on.
 2. Redis is back; a shard without an epoch marker has lost its memory and gets a new one.
-3. Inbox rows applied since the start - 60 s are scanned into the commit sets.
+3. Inbox rows applied since the start - 60 s are scanned into the commit sets, each once, up to the newest row that was
+   there when every recorder had noticed that Redis is back: no SADD that failed is left out.
 4. The row is marked as scanned: announcements resume, rewinding where their offset was lost.
-5. The next round (reconcile_round.py) runs and closes the row.
+5. When every announcement consumer has had the time to resume, the next round (reconcile_round.py) runs and closes
+   the row. A round before that would only age the commit sets.
 
 A crash in the middle starts again at 3. Correctness never rests on the scan: verification asks the inbox by key; the
 scan saves that work for everything consumed while Redis was away.
@@ -12,18 +14,26 @@ scan saves that work for everything consumed while Redis was away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reconciler.contract.subscription import Shard
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvariantViolation, RedisAway, UsageError
 from reconciler.events import EventSink, OutageScanned
-from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.plan import TopicPlan
 from reconciler.ports import CommitSets, InboxEvidence, Outage, Outages, ShardMemory
 
 #: Rows this much older than the start are scanned too: their SADD may have been on its way.
 OVERLAP_MS = 60_000
 PAGE_ROWS = 1_000
+#: Recorders try Redis again after a second at most (consumers/recorder.py), plus the time-out of the try before.
+RECORDERS_RETURN_SECONDS = 2.0
+#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. One that takes
+#: longer is recorded by its recorder, which has Redis again.
+SETTLE_SECONDS = 1.0
+#: Announcement consumers look for the end of the scan every second and then step (consumers/announcement_step.py).
+ANNOUNCEMENTS_RETURN_SECONDS = 3.0
 
 Progress = Callable[[int], None]
 
@@ -46,8 +56,13 @@ class _Scan:
     since_ms: int
     progress: Progress | None
     scanned: int = 0
+    #: Subscription -> rows, and -> applied_at_ms of the last row that belongs to the scan, by the inbox's clock.
     by_subscription: dict[str, int] = field(default_factory=dict)
-    after: dict[str, tuple[int, str]] = field(default_factory=dict)
+    until_ms: dict[str, int] = field(default_factory=dict)
+
+    def position(self) -> dict[str, object]:
+        """As reconciler_outage.scan_position keeps it."""
+        return {"since_ms": self.since_ms, "until_ms": dict(self.until_ms), "rows": dict(self.by_subscription)}
 
 
 class OutageRecovery:
@@ -61,6 +76,7 @@ class OutageRecovery:
         commit_sets: CommitSets,
         inbox: InboxEvidence,
         outages: Outages,
+        clock: Clock,
         events: EventSink,
         page_rows: int = PAGE_ROWS,
     ) -> None:
@@ -69,6 +85,7 @@ class OutageRecovery:
         self._commit_sets = commit_sets
         self._inbox = inbox
         self._outages = outages
+        self._clock = clock
         self._events = events
         self._page_rows = page_rows
 
@@ -77,24 +94,16 @@ class OutageRecovery:
         outage = self._outages.current(environment)
         if outage is None:
             return None
-        if outage.is_scanned:
-            return OutageReport(
-                outage=outage, is_scanned=True, scanned=outage.scanned, detail="the next round closes the outage"
-            )
         try:
-            scan = self._recover(environment, outage, progress)
+            if not outage.is_scanned:
+                scanned = self._recover(environment, outage, progress).scanned
+            else:
+                scanned = outage.scanned
+                if not outage.rounds_may_run:
+                    self._let_rounds_run(outage, outage.scan_position or {}, scanned)
         except RedisAway as error:
             return OutageReport(outage=outage, is_scanned=False, scanned=0, detail=f"Redis is still away: {error}")
-        self._events.emit(
-            OutageScanned(
-                environment=environment,
-                started_at_ms=outage.started_at_ms,
-                since_ms=scan.since_ms,
-                scanned=scan.scanned,
-                by_subscription=scan.by_subscription,
-            )
-        )
-        return OutageReport(outage=outage, is_scanned=True, scanned=scan.scanned, detail="announcements resume")
+        return OutageReport(outage=outage, is_scanned=True, scanned=scanned, detail="the next round closes the outage")
 
     def rebuild(self, environment: str, *, since_ms: int | None = None, progress: Progress | None = None) -> int:
         """By hand: scans inbox rows applied since a time, or goes on with the open outage. Returns rows scanned.
@@ -107,8 +116,7 @@ class OutageRecovery:
                 raise UsageError("no outage is open: say since when the inboxes are to be scanned (--since)")
             return self._recover(environment, outage, progress).scanned
         scan = _Scan(since_ms=since_ms, progress=progress)
-        for topic in self._of(environment):
-            self._scan_topic(topic, scan, outage=None)
+        self._scan(environment, scan, outage=None)
         return scan.scanned
 
     def _of(self, environment: str) -> list[TopicPlan]:
@@ -120,16 +128,25 @@ class OutageRecovery:
                 for shard in topic.shards_of(plan.subscription):
                     self._begin(shard)
         scan = _Scan(since_ms=outage.started_at_ms - OVERLAP_MS, progress=progress)
-        # Twice: the second turn is short and takes what was applied while other subscriptions were scanned.
-        for _ in range(2):
-            for topic in self._of(environment):
-                self._scan_topic(topic, scan, outage=outage)
-        self._outages.advance(
-            outage,
-            scan_position={"complete": True, "since_ms": scan.since_ms, "rows": scan.by_subscription},
-            scanned=scan.scanned,
+        self._clock.sleep(RECORDERS_RETURN_SECONDS)
+        self._scan(environment, scan, outage=outage)
+        self._outages.advance(outage, scan_position={"complete": True, **scan.position()}, scanned=scan.scanned)
+        self._events.emit(
+            OutageScanned(
+                environment=environment,
+                started_at_ms=outage.started_at_ms,
+                since_ms=scan.since_ms,
+                until_ms=dict(scan.until_ms),
+                scanned=scan.scanned,
+                by_subscription=dict(scan.by_subscription),
+            )
         )
+        self._let_rounds_run(outage, {"complete": True, **scan.position()}, scan.scanned)
         return scan
+
+    def _let_rounds_run(self, outage: Outage, scan_position: Mapping[str, object], scanned: int) -> None:
+        self._clock.sleep(ANNOUNCEMENTS_RETURN_SECONDS)
+        self._outages.advance(outage, scan_position={**scan_position, "rounds": True}, scanned=scanned)
 
     def _begin(self, shard: Shard) -> None:
         try:
@@ -139,29 +156,38 @@ class OutageRecovery:
             # Its round stops and tells; the other shards must not wait for it.
             return
 
-    def _scan_topic(self, topic: TopicPlan, scan: _Scan, *, outage: Outage | None) -> None:
-        for plan in topic.subscriptions:
-            if self._inbox.is_configured(plan.subscription):
-                self._scan_inbox(topic, plan, scan, outage)
+    def _scan(self, environment: str, scan: _Scan, *, outage: Outage | None) -> None:
+        plans = [
+            (topic, plan.subscription)
+            for topic in self._of(environment)
+            for plan in topic.subscriptions
+            if self._inbox.is_configured(plan.subscription)
+        ]
+        for _, subscription in plans:
+            newest_ms = self._inbox.newest_ms(subscription)
+            scan.until_ms[str(subscription)] = scan.since_ms if newest_ms is None else newest_ms
+            scan.by_subscription[str(subscription)] = 0
+        self._clock.sleep(SETTLE_SECONDS)
+        for topic, subscription in plans:
+            self._scan_inbox(topic, subscription, scan, outage)
 
-    def _scan_inbox(self, topic: TopicPlan, plan: SubscriptionPlan, scan: _Scan, outage: Outage | None) -> None:
-        name = str(plan.subscription)
+    def _scan_inbox(self, topic: TopicPlan, subscription: Subscription, scan: _Scan, outage: Outage | None) -> None:
+        name = str(subscription)
+        after: tuple[int, str] | None = None
         while True:
-            rows = self._inbox.applied_since(
-                plan.subscription, since_ms=scan.since_ms, after=scan.after.get(name), limit=self._page_rows
-            )
+            page = self._inbox.applied_since(subscription, since_ms=scan.since_ms, after=after, limit=self._page_rows)
+            rows = [row for row in page if row.applied_at_ms <= scan.until_ms[name]]
             if rows:
-                self._commit_sets.record(plan.subscription, [row.unique_key for row in rows], shards=topic.shards)
-                scan.after[name] = (rows[-1].applied_at_ms, rows[-1].unique_key)
+                self._commit_sets.record(subscription, [row.unique_key for row in rows], shards=topic.shards)
+                after = (rows[-1].applied_at_ms, rows[-1].unique_key)
                 scan.scanned += len(rows)
-                scan.by_subscription[name] = scan.by_subscription.get(name, 0) + len(rows)
+                scan.by_subscription[name] += len(rows)
                 self._tell(scan, outage)
             if len(rows) < self._page_rows:
                 return
 
     def _tell(self, scan: _Scan, outage: Outage | None) -> None:
         if outage is not None:
-            position = {"since_ms": scan.since_ms, "rows": dict(scan.by_subscription)}
-            self._outages.advance(outage, scan_position=position, scanned=scan.scanned)
+            self._outages.advance(outage, scan_position=scan.position(), scanned=scan.scanned)
         if scan.progress is not None:
             scan.progress(scan.scanned)

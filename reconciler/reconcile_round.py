@@ -86,7 +86,7 @@ class ReconcileRound:
         """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
         topic, plan = self._plan(subscription)
         outage = self._outages.current(subscription.environment)
-        if outage is not None and not outage.is_scanned:
+        if outage is not None and not outage.rounds_may_run:
             return RoundReport(subscription=subscription, suspended=f"outage: {outage.reason}")
         try:
             return self._round(topic, plan, outage)

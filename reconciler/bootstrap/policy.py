@@ -195,5 +195,6 @@ class Policy:
             commit_sets=RedisCommitSets(self._connections.redis),
             inbox=self.witnesses.inbox,
             outages=self.ledger.outages,
+            clock=self._connections.clock,
             events=self._events,
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 
 from reconciler.bootstrap.announcing import build_announcement_consumer
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
 from reconciler.daemon import Daemon, Tick
-from reconciler.errors import TransientError
+from reconciler.errors import RedisAway, TransientError
 from reconciler.ledger.redis_checks import check_redis, require_safe
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.shard_count import require_shard_count
@@ -75,7 +76,8 @@ def _round_tick(policy: Policy, topic: TopicPlan) -> Tick:
 
     def turn() -> None:
         for plan in topic.subscriptions:
-            require_shard_count(policy.redis.short, plan.subscription, topic.shards)
+            with suppress(RedisAway):  # the round finds out by itself, and opens the outage
+                require_shard_count(policy.redis.short, plan.subscription, topic.shards)
             rounds.run(plan.subscription)
 
     return Tick(name=f"rounds {topic.topic}", interval_seconds=policy.settings.rounds.interval_seconds, run=turn)

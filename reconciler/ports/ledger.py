@@ -127,7 +127,7 @@ class Repairs(Protocol):
         ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Rows that are not DONE or FAILED, are due, and have no living claim; longest due first, so that none starves."""
+        """Rows that are not DONE or FAILED, are due, and have no living claim; longest due first: none starves."""
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:

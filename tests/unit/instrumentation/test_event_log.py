@@ -59,7 +59,14 @@ CALM: list[Event] = [
     round_finished(),
     repair_stepped(RepairState.DONE),
     events.BreakerClosed(environment="prod", topic="ORDERS"),
-    events.OutageScanned(environment="prod", started_at_ms=1, since_ms=1, scanned=7, by_subscription={"ORDERS/b": 7}),
+    events.OutageScanned(
+        environment="prod",
+        started_at_ms=1,
+        since_ms=1,
+        until_ms={"ORDERS/b": 9},
+        scanned=7,
+        by_subscription={"ORDERS/b": 7},
+    ),
     events.OutageClosed(environment="prod", started_at_ms=1, scanned=7),
 ]
 LOUD: list[Event] = [
