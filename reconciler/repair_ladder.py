@@ -68,6 +68,12 @@ def _every_effect_seen(case: Case) -> Ask | Decision:
         return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
     if case.repair.attempts == 0:
         return _write(case, RepairState.DONE, "healed without a repair")
+    if case.repair.rung is Rung.HAND_OVER:
+        # The effect is committed before its row: a worker may still hold it, and a failed one is for a person.
+        if case.rows is None:
+            return Ask.ROWS
+        if case.rows:
+            return _handed_over(case, case.rows)
     return _finish(case)
 
 
