@@ -29,8 +29,10 @@ test: setup ## everything; a missing service is skipped on a laptop and fails wi
 	$(PYTEST) -n 2 --dist loadgroup $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
+# Three workers on two cores: half of their time is waiting.
 test-fast: setup ## unit and contract tests in memory, under 30 s
-	$(PYTEST) -n 2 tests/unit tests/contract -m "not slow and not redis and not sql and not broker"
+	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
+		-m "not slow and not redis and not sql and not broker"
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+import tests.examples  # noqa: F401 - registers the hypothesis profile of `make test-fast`
 from tests.services import requirements
 
 pytest_plugins = ["tests.services.fixtures"]

@@ -24,6 +24,7 @@ from reconciler.ledger.redis_client import RedisClients, open_redis
 from reconciler.ports import RoundDone, ShardMemory
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
+from tests.examples import examples
 from tests.services.redis_server import RedisServer
 
 OF = shard("model")
@@ -203,24 +204,27 @@ class Histories(RuleBasedStateMachine):
         assert set(self.shards.pending(OF)) <= set(self.log)
 
 
-def run(make: Callable[[], Shards], *, examples: int, steps: int) -> None:
+def run(make: Callable[[], Shards], *, tries: int, steps: int) -> None:
     machine = type("Machine", (Histories,), {"make": staticmethod(make)})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(tries),
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 
 
 def test_histories_in_memory() -> None:
     clock = ManualClock()
-    run(lambda: InMemory(MemoryShards(clock), clock), examples=150, steps=40)
+    run(lambda: InMemory(MemoryShards(clock), clock), tries=150, steps=40)
 
 
 def test_histories_in_fakeredis() -> None:
     with fakeredis.FakeRedis() as client:
-        run(lambda: InRedis(client, RedisClients(rounds=client, short=client)), examples=25, steps=40)
+        run(lambda: InRedis(client, RedisClients(rounds=client, short=client)), tries=25, steps=40)
 
 
 @pytest.mark.redis
@@ -228,5 +232,5 @@ def test_histories_in_redis(redis_server: RedisServer) -> None:
     clients = open_redis(redis_server.url)
     with redis.Redis.from_url(redis_server.url) as client:
         client.config_set("appendfsync", "no")
-        run(lambda: InRedis(client, clients), examples=100, steps=50)
+        run(lambda: InRedis(client, clients), tries=100, steps=50)
     clients.close()

@@ -15,6 +15,7 @@ from reconciler.delivery import newest_per_broker
 from reconciler.evidence import EndOutcome, Lookup, Presence, SendAnswer
 from reconciler.repair_case import ATTEMPTS_MAX, Act, Ask, Case, Decision, require_legal
 from reconciler.repair_ladder import after_answer, decide
+from tests.examples import examples
 from tests.unit.policy.world import World, key
 
 WORLD = World(groups=("billing", "shipping"))
@@ -160,7 +161,7 @@ CASES = st.builds(
 ANSWERS = st.sampled_from([SendAnswer(outcome=outcome, code=code) for outcome in EndOutcome for code in (None, 1)])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(CASES)
 def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
     answer = decide(one)
@@ -188,7 +189,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
         assert not one.missing
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(CASES, ANSWERS)
 def test_only_a_certain_answer_moves_a_send_on(one: Case, answer: SendAnswer) -> None:
     sending = replace(one, repair=replace(one.repair, state=RepairState.SENDING))
