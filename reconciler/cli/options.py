@@ -38,7 +38,7 @@ def read_settings(config: Path | None, *, is_service: bool = False) -> Settings:
 
 def settings_of(config: Path | None) -> Settings:
     """The settings only."""
-    from reconciler.settings import load_settings, settings_path  # pydantic is slow to load
+    from reconciler.settings_file import load_settings, settings_path  # pydantic is slow to load
 
     path = settings_path(config)
     if path is None and not any(name.startswith("RECONCILER_") for name in os.environ):

@@ -105,7 +105,7 @@ def test_ctrl_c_is_130_without_a_traceback(
 def test_settings_nowhere_is_2_and_names_the_ways(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("reconciler.settings.settings_path", lambda flag: flag)
+    monkeypatch.setattr("reconciler.settings_file.settings_path", lambda flag: flag)
     assert run(["status"]) == 2
     assert "--config or RECONCILER_CONFIG" in capsys.readouterr().err
 

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from reconciler.errors import ConfigurationError
-from reconciler.settings import Settings, load_settings, settings_path
+from reconciler.settings import Settings
+from reconciler.settings_file import load_settings, settings_path
 
 EXAMPLE = Path("config/reconciler.toml")
 
@@ -82,7 +83,7 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
         }
     )
     for part in (
-        "redis.urlx: unknown",
+        "redis.urlx = 'a': unknown",
         "'nowhere'",
         "redis+cluster://",
         "interval_seconds = 'soon'",
@@ -125,6 +126,20 @@ def test_check_answerer_without_evidence_is_refused(tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ConfigurationError, match="answer without evidence"):
         load_settings(path, {})
+
+
+def test_contradictions_are_told_beside_wrong_fields() -> None:
+    text = problems_of(
+        {
+            "RECONCILER_SUBSCRIPTIONS__0__LATE_AFTER_SECONDS": "3",
+            "RECONCILER_LEDGER__KEEP_DAYS": "none",
+            "RECONCILER_REDIS__PASSWORD": "hunter2",
+        }
+    )
+    assert "late_after_seconds = 3" in text
+    assert "ledger.keep_days = 'none'" in text
+    assert "redis.password = (hidden): unknown setting" in text
+    assert "hunter2" not in text
 
 
 def test_two_ladders_for_one_topic_are_refused(tmp_path: Path) -> None:

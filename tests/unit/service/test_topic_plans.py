@@ -11,7 +11,8 @@ from reconciler.bootstrap.policy import topic_plans
 from reconciler.bootstrap.sweeping import announcement_route
 from reconciler.contract.tables import Rung
 from reconciler.errors import InvalidValue
-from reconciler.settings import Settings, load_settings
+from reconciler.settings import Settings
+from reconciler.settings_file import load_settings
 
 TOML = """
 environment = "test"
