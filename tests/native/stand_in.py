@@ -153,7 +153,7 @@ class StandIn:
             is_received=True,
             born_timestamp_ms=born_timestamp_ms,
         )
-        answer = STATUSES[self._on_a_thread_of_the_library(producer.checker, asked)]
+        answer = _outcome(self._on_a_thread_of_the_library(producer.checker, asked))
         cluster.ends.append((unique_key, answer, True))
         return answer
 
@@ -395,7 +395,7 @@ class StandIn:
         cluster.halves.append((key, _copy(record)))
         result.contents.sendStatus, result.contents.msgId = self.half_status, key.encode()
         if self.half_status == 0:
-            answer = STATUSES[self._call(execute, handle, message._as_parameter_, None)]
+            answer = _outcome(self._call(execute, handle, message._as_parameter_, None))
         else:
             answer = "ROLLBACK"
         self._wait("end")
@@ -435,6 +435,11 @@ class _Function:
 
     def __call__(self, *arguments: Any) -> Any:
         return self._library.call(self._name, *arguments)
+
+
+def _outcome(number: int) -> str:
+    """CTransactionStatus; anything else is UNKNOWN (MyLocalTransactionExecuterInner)."""
+    return STATUSES[number] if 0 <= number < len(STATUSES) else "UNKNOWN"
 
 
 def _copy(record: NativeRecord) -> NativeRecord:
