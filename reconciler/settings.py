@@ -24,6 +24,9 @@ TOMBSTONE_MARGIN_DAYS = 8
 #: The brokers' default retention of 72 hours, and the margin.
 SWEEP_KEEP_DAYS_MIN = 11
 
+#: How much longer than a half can be repaired its inbox row must be there.
+INBOX_MARGIN_DAYS = 7
+
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 
 
@@ -107,6 +110,9 @@ class SubscriptionSettings(Section):
     )
     inbox_url: DatabaseUrl | None = Field(
         default=None, description="Database of its inbox. Without one effects are unknown (weaker)."
+    )
+    inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
+        default=None, description="How long the service keeps its inbox rows; unset: for ever."
     )
     grace_period_seconds: Seconds = Field(default=30.0, description="A key younger than this is never judged.")
     late_after_seconds: Seconds = Field(default=300.0, description="An effect later than this is reported as late.")
@@ -229,6 +235,13 @@ def contradictions(settings: Settings) -> list[str]:
             problems.append(
                 f"{where}.repair_order differs from that of {first.topic}/{first.group}: END and republish reach every "
                 "group of a topic, so all its subscriptions share one ladder; make them equal"
+            )
+        keep_days_min = settings.rounds.retention_hours / 24 + INBOX_MARGIN_DAYS
+        if s.inbox_keep_days is not None and s.inbox_keep_days < keep_days_min:
+            problems.append(
+                f"{where}.inbox_keep_days = {s.inbox_keep_days:g} is shorter than rounds.retention_hours and "
+                f"{INBOX_MARGIN_DAYS} days: a repair could come after its inbox row was deleted and take effect twice; keep "
+                f"at least {keep_days_min:g} days"
             )
         if s.grace_period_seconds < settings.rounds.interval_seconds:
             problems.append(

@@ -100,6 +100,7 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
         ({"RECONCILER_SUBSCRIPTIONS__0__TOPIC": "OTHER"}, "no producer sends it"),
         ({"RECONCILER_SUBSCRIPTIONS__0__GRACE_PERIOD_SECONDS": "1"}, "shorter than rounds.interval_seconds"),
         ({"RECONCILER_SUBSCRIPTIONS__0__LATE_AFTER_SECONDS": "3"}, "late_after_seconds"),
+        ({"RECONCILER_SUBSCRIPTIONS__0__INBOX_KEEP_DAYS": "9.9"}, "take effect twice"),
         ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["end","end"]'}, "stands twice"),
         ({"RECONCILER_SUBSCRIPTIONS__0__REPAIR_ORDER": '["pray"]'}, "repair_order"),
         ({"RECONCILER_ROUNDS__RETENTION_HOURS": "0.01"}, "retention_hours"),
