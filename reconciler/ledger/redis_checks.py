@@ -186,7 +186,7 @@ def _unknown(name: str, detail: str, unverified: Severity) -> RedisFinding:
 
 
 def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
-    """Queues every command of a round under MULTI and throws them away: Redis checks permissions when it queues."""
+    """Queues every command that `run` needs under MULTI and throws them away: Redis checks when it queues."""
     probe = Subscription(environment=environment, topic="doctor", group="doctor")
     keys = ShardKeys(Shard(subscription=probe, number=0))
     refused: list[str] = []
@@ -211,7 +211,7 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
             connection.disconnect()  # whatever it still watches or queues goes with it
         client.connection_pool.release(connection)
     if not refused:
-        return RedisFinding(name="permissions", severity=Severity.OK, detail="every command of a round is allowed")
+        return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")
     return RedisFinding(
         name="permissions",
         severity=Severity.REFUSED,
@@ -240,4 +240,9 @@ def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
         ("INCRBY", keys.generation, 1),
         ("PEXPIRE", keys.round_lease, 1),
         ("HSETNX", meta_key(keys.shard.subscription), "shards", 1),
+        # The announcement consumer that `run` has, and the scan after an outage.
+        ("HSET", keys.offsets, "probe/0", 0),
+        ("SADD", keys.commit, "probe"),
+        ("SCRIPT", "LOAD", "return 1"),
+        ("EVALSHA", "0" * 40, 1, keys.announcement_lease("probe")),
     ]

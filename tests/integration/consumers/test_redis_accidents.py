@@ -28,6 +28,7 @@ from reconciler.rocketmq.consumer_listener import ConsumeStatus
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
+from tests.services.redis_users import ANNOUNCER, BUSINESS, RedisUser
 from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key, sqlite_url
 
@@ -70,6 +71,10 @@ def commit_members(client: redis.Redis, shards: int = 4) -> set[str]:
         members: Any = client.smembers(ShardKeys(Shard(subscription=SUBSCRIPTION, number=number)).commit)
         found |= {key_of(member) for member in members}
     return found
+
+
+def user(role: RedisUser) -> str:
+    return role.line(environment="test", password="pw").removeprefix("user ")
 
 
 def recorder_of(server: RedisServer, **options: Any) -> CommitRecorder:
@@ -131,18 +136,10 @@ def test_a_recorder_with_another_number_of_shards_is_refused(
         recorder_of(server, topics=["ORDERS"])
 
 
-BUSINESS = "business on >pw ~reconciler:v1:{test:*}:commit -@all +sadd +ping"
-ANNOUNCEMENTS = (
-    "ann on >pw ~reconciler:v1:{test:*}:half ~reconciler:v1:{test:*}:offsets"
-    " ~reconciler:v1:{test:*}:announcement_lease:* -@all"
-    " +evalsha +script|load +hget +hset +sadd +scard +get +set +unlink +ping"
-)
-
-
 def test_the_business_login_may_only_sadd_and_the_recorder_manages_with_that(
     new_redis_server: Start, clients: Callable[..., redis.Redis]
 ) -> None:
-    server = new_redis_server(options={"user": BUSINESS})
+    server = new_redis_server(options={"user": user(BUSINESS)})
     admin = clients(server)
     admin.hset(meta_key(SUBSCRIPTION), mapping={"shards": 4})
     restricted = clients(server, login="business:pw@")
@@ -162,8 +159,8 @@ def test_the_business_login_may_only_sadd_and_the_recorder_manages_with_that(
 def test_the_announcement_login_is_enough_for_the_announcement_consumer(
     new_redis_server: Start, clients: Callable[..., redis.Redis]
 ) -> None:
-    server = new_redis_server(options={"user": ANNOUNCEMENTS})
-    world = World(half_sets=RedisHalfSets(clients(server, login="ann:pw@")))
+    server = new_redis_server(options={"user": user(ANNOUNCER)})
+    world = World(half_sets=RedisHalfSets(clients(server, login="announcer:pw@")))
     keys = [new_key() for _ in range(20)]
     world.topic.send(announcement(*keys))
     step = world.step()

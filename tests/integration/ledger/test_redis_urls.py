@@ -25,6 +25,7 @@ from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.processes import Child
 from tests.services.redis_server import RedisServer
+from tests.services.redis_users import RECONCILER
 from tests.services.requirements import require, sentinel_missing
 
 pytestmark = pytest.mark.redis
@@ -253,18 +254,10 @@ def test_an_evicting_server_is_refused_whatever_the_settings_accept(
         require_safe(findings)
 
 
-RECONCILER_COMMANDS = (
-    "-@all +watch +unwatch +multi +exec +discard +get +set +incrby +time +exists +type +hgetall +hget +zcard +scard "
-    "+sdiffstore +zunionstore +zdiffstore +zrangebyscore +zrange +zscan +sscan +zrem +rename +unlink +pexpire "
-    "+info +role +config|get +script|load +evalsha +ping +hsetnx"
-)
-
-
 def test_the_documented_permissions_suffice_and_a_missing_one_is_named(new_redis_server: Start) -> None:
     server = new_redis_server()
     with redis.Redis.from_url(server.url) as client:
-        keys = "~reconciler:v1:{urls:*}:*"
-        client.execute_command("ACL", "SETUSER", "reconciler", "on", ">secret", keys, *RECONCILER_COMMANDS.split())
+        client.execute_command("ACL", "SETUSER", "reconciler", *RECONCILER.rules(environment="urls", password="secret"))
         client.execute_command("ACL", "SETUSER", "filler", "on", ">secret", "~*", "-@all", "+sadd", "+role")
         with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as clients:
             require_safe(check_redis(clients.short, environment="urls"))

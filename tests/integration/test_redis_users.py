@@ -1,0 +1,136 @@
+"""The documented Redis users: each role works with its own, and would not without any one of its permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+import pytest
+import redis
+
+from consumers.inbox import Entered, InboxEntry
+from consumers.redis_inbox import RedisInbox
+from consumers.redis_sets import RedisCommitSets, RedisHalfSets
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import member_of
+from reconciler.errors import ReconcilerError
+from reconciler.ledger.redis_checks import check_redis, require_safe
+from reconciler.ledger.redis_client import open_redis
+from reconciler.ledger.round_leases import RedisRoundLeases
+from reconciler.ledger.shard_count import require_shard_count
+from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.ports import AnnouncementQueue
+from reconciler.redis_access import open_client, translated_errors
+from tests.contract.ledger.rows import key
+from tests.services.redis_server import RedisServer
+from tests.services.redis_users import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser
+
+pytestmark = pytest.mark.redis
+
+ENVIRONMENT = "users"
+OF = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")
+SHARD = Shard(subscription=OF, number=0)
+QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=0)
+
+Work = Callable[[str], None]
+
+
+def consume(url: str) -> None:
+    with closing(open_client(url)) as client:
+        RedisCommitSets(client).record(OF, [key(1), key(2)], shards=1)
+
+
+def keep_an_inbox(url: str) -> None:
+    class BusinessFailed(Exception):
+        pass
+
+    def fail(_connection: object) -> None:
+        raise BusinessFailed
+
+    entry = InboxEntry(group="billing", unique_key=key(1), topic="ORDERS")
+    with closing(open_client(url)) as client:
+        inbox = RedisInbox(client, environment=ENVIRONMENT)
+        with suppress(BusinessFailed):
+            inbox.apply_once(entry, fail)
+        assert inbox.apply_once(entry, lambda _connection: None) is Entered.NEW, "the failed one was given up"
+        assert inbox.apply_once(entry, lambda _connection: None) is Entered.DUPLICATE
+
+
+def announce(url: str) -> None:
+    with closing(open_client(url)) as client, translated_errors():
+        client.ping()
+        sets = RedisHalfSets(client)
+        assert sets.take_lease(SHARD, QUEUE, token="a", lease_seconds=9)
+        assert sets.position(SHARD, QUEUE) is None
+        assert sets.admit(SHARD, QUEUE, expected=None, following=2, unique_keys=[key(2), key(3), key(4)]).admitted
+        assert sets.size(SHARD) == 3
+        sets.release_lease(SHARD, QUEUE, token="a")
+        assert sets.take_lease(SHARD, QUEUE, token="b", lease_seconds=9)
+
+
+def reconcile(url: str) -> None:
+    with closing(open_redis(url, timeout_seconds=5)) as clients:
+        require_safe(check_redis(clients.short, environment=ENVIRONMENT))
+        require_shard_count(clients.short, OF, 1)
+        leases = RedisRoundLeases(clients.short)
+        assert leases.take(SHARD, token="a", lease_seconds=9)
+        assert leases.take(SHARD, token="a", lease_seconds=9)
+        memory = RedisShardMemory(clients)
+        epoch = memory.begin_epoch(SHARD)
+        announce(url)
+        consume(url)
+        done = memory.take_round(SHARD, epoch=epoch)
+        assert done is not None
+        assert (done.counts.matched, done.counts.pending_after) == (1, 2)
+        assert memory.take_round(SHARD, epoch="users:another") is None
+        page = memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=1)
+        assert len(memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
+        assert memory.pending_size(SHARD)[0] == 2
+        assert memory.forget(SHARD, [key(3)]) == 1
+        assert memory.state(SHARD).generation == 1
+        leases.release(SHARD, token="a")
+        assert leases.take(SHARD, token="b", lease_seconds=9)
+
+
+ROLES = [(BUSINESS, consume), (INBOX, keep_an_inbox), (ANNOUNCER, announce), (RECONCILER, reconcile)]
+
+
+@pytest.mark.parametrize(("role", "work"), ROLES, ids=[role.name for role, _ in ROLES])
+def test_each_role_needs_every_permission_of_its_user_and_no_other(
+    redis_server: RedisServer, role: RedisUser, work: Work
+) -> None:
+    url = redis_server.url.replace("://", f"://{role.name}:pw@")
+    with redis.Redis.from_url(redis_server.url) as admin:
+
+        def allow(*, environment: str = ENVIRONMENT, without: str | None = None) -> None:
+            admin.flushall()
+            admin.script_flush()
+            rules = role.rules(environment=environment, password="pw", without=without)
+            admin.execute_command("ACL", "SETUSER", role.name, "reset", *rules)
+
+        allow()
+        work(url)
+        superfluous = []
+        for command in role.commands:
+            allow(without=command)
+            try:
+                work(url)
+            except (ReconcilerError, AssertionError):
+                continue
+            superfluous.append(command)
+        # INFO tells what is necessary; CONFIG GET adds advice (lazy freeing, snapshots).
+        assert superfluous == (["config|get"] if role is RECONCILER else [])
+        allow(environment="another")
+        with pytest.raises(ReconcilerError):
+            work(url)
+
+
+def test_the_announcer_reaches_neither_pending_nor_commit_sets(redis_server: RedisServer) -> None:
+    with redis.Redis.from_url(redis_server.url) as admin:
+        rules = ANNOUNCER.rules(environment=ENVIRONMENT, password="pw")
+        admin.execute_command("ACL", "SETUSER", ANNOUNCER.name, *rules)
+    with redis.Redis.from_url(redis_server.url.replace("://", "://announcer:pw@")) as client:
+        for name in (ShardKeys(SHARD).pending, ShardKeys(SHARD).commit, ShardKeys(SHARD).epoch):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.sadd(name, member_of(key(1)))
