@@ -240,8 +240,8 @@ def contradictions(settings: Settings) -> list[str]:
         if s.inbox_keep_days is not None and s.inbox_keep_days < keep_days_min:
             problems.append(
                 f"{where}.inbox_keep_days = {s.inbox_keep_days:g} is shorter than rounds.retention_hours and "
-                f"{INBOX_MARGIN_DAYS} days: a repair could come after its inbox row was deleted and take effect twice; keep "
-                f"at least {keep_days_min:g} days"
+                f"{INBOX_MARGIN_DAYS} days: a repair could come after its inbox row was deleted and take effect twice; "
+                f"keep at least {keep_days_min:g} days"
             )
         if s.grace_period_seconds < settings.rounds.interval_seconds:
             problems.append(
