@@ -145,6 +145,7 @@ class Daemon:
             job.modify(next_run_time=job.next_run_time - timedelta(seconds=tick.interval_seconds - first))
         notify_systemd("READY=1")
         self._stop.wait()
+        logger.info("daemon_stopping", extra={"drain_seconds": self._drain_seconds})
         notify_systemd("STOPPING=1")
         scheduler.shutdown(wait=False)
         left_behind = self._drain()

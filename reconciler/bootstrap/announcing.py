@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import threading
 from typing import Any
 
@@ -14,6 +16,7 @@ from consumers.handler import TransactionalHandler, transactional_handler
 from consumers.recorder import CommitRecorder
 from consumers.redis_sets import RedisHalfSets
 from consumers.replay import ReplayWorker
+from reconciler.bootstrap.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.bootstrap.connections import Connections
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, InvalidValue
@@ -64,8 +67,9 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
 
 
 def run_announcements(settings: Settings, stop: threading.Event) -> None:
-    """Announcement consumers until the stop."""
+    """Announcement consumers until the stop. Raises DependencyAway at the start only; later they wait."""
     with Connections(settings) as connections:
+        require(ask_redis(connections) | ask_ledger(connections) | ask_brokers(connections))
         consumer = build_announcement_consumer(connections)
         consumer.start()
         try:
@@ -75,10 +79,14 @@ def run_announcements(settings: Settings, stop: threading.Event) -> None:
 
 
 def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic: str, group: str) -> None:
-    """A replay worker of one group until the stop. `handler` is package.module:function, plain or decorated."""
+    """A replay worker of one group until the stop. `handler` is package.module:function, plain or decorated.
+
+    Raises DependencyAway at the start only; later it waits.
+    """
     configured = find_subscription(settings, topic, group)
     function = load_function(handler)
     with Connections(settings) as connections:
+        require(ask_ledger(connections))
         if isinstance(function, TransactionalHandler):
             wrapped = function
         else:
@@ -107,6 +115,8 @@ def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic
 def load_function(name: str) -> Any:
     """The object behind package.module:function; raises InvalidValue if there is none."""
     module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # an installed command has its own folder there instead of the caller's
+        sys.path.append(os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.policy import Policy
 from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
 from reconciler.redis_access import translated_errors
 from reconciler.rocketmq.admin import Admin
@@ -26,19 +25,29 @@ def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
     return tuple(away)
 
 
-def require_everybody(connections: Connections, policy: Policy) -> None:
-    """Raises DependencyAway with all that are away; ConfigurationError for missing tables."""
-    away = who_is_away({**ask_redis(policy), **ask_databases(connections), **ask_brokers(connections)})
+def require_everybody(connections: Connections) -> None:
+    """Raises DependencyAway with all that are away; ConfigurationError for a ledger without tables."""
+    require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections) | ask_brokers(connections))
+
+
+def require(asked: Mapping[str, Callable[[], object]]) -> None:
+    """Raises DependencyAway with all of them that are away."""
+    away = who_is_away(asked)
     if away:
         raise DependencyAway("; ".join(away))
 
 
-def ask_redis(policy: Policy) -> dict[str, Callable[[], object]]:
+def ask_ledger(connections: Connections) -> dict[str, Callable[[], object]]:
+    """Whether the ledger answers and has its tables."""
+    return {"ledger": lambda: connections.ledger.holds.active(connections.settings.environment)}
+
+
+def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether Redis answers."""
 
     def ping() -> None:
         with translated_errors():
-            policy.redis.short.ping()
+            connections.redis.ping()
 
     return {"redis": ping}
 

@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from reconciler.bootstrap.availability import require_everybody
+from reconciler.bootstrap.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.contract.subscription import Subscription
@@ -66,6 +66,7 @@ def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
 def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int], None]) -> int:
     """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway."""
     with Connections(settings) as connections:
+        require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
         return Policy(connections).recovery().rebuild(settings.environment, since_ms=since_ms, progress=progress)
 
 
@@ -118,7 +119,7 @@ def repair_now(
     """
     with Connections(settings) as connections:
         policy = Policy(connections)
-        require_everybody(connections, policy)
+        require_everybody(connections)
         work = list(_work(policy, unique_keys, topic=topic, group=group))
         unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
         if unheard:

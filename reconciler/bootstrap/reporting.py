@@ -141,7 +141,7 @@ def read_status(settings: Settings) -> StatusReport:
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
-        away = who_is_away({**ask_redis(policy), **ask_brokers(connections)})
+        away = who_is_away({**ask_redis(connections), **ask_brokers(connections)})
         statuses = []
         for topic in policy.plans:
             for plan in topic.subscriptions:

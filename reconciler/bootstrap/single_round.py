@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from dataclasses import dataclass, field
 
 from consumers.announcement_port import StepKind
@@ -66,9 +65,12 @@ class OnceReport:
         lines: list[dict[str, object]] = []
         for reports in self.rounds.values():
             events = [report.event for report in reports if report.event is not None]
-            verdicts: Counter[str] = Counter()
-            for event in events:
-                verdicts.update(event.verdicts)
+            lost = {
+                judged.dossier.unique_key
+                for report in reports
+                for judged in report.judged
+                if judged.verification.verdict in LOSSES
+            }
             last = reports[-1]
             problems = [last.suspended] if last.suspended else list(last.event.problems if last.event else ())
             lines.append(
@@ -79,7 +81,7 @@ class OnceReport:
                     "matched": sum(event.matched for event in events),
                     "pending": last.event.pending_after if last.event else None,
                     "verified": sum(event.verified for event in events),
-                    "losses": sum(n for verdict, n in verdicts.items() if verdict in LOSSES),
+                    "losses": len(lost),
                     "repaired": sum(event.repairs.get("done", 0) for event in events),
                     "problems": problems,
                 }
@@ -97,7 +99,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     report = OnceReport()
     with Connections(settings, clock=clock) as connections:
         policy = Policy(connections)
-        require_everybody(connections, policy)
+        require_everybody(connections)
         require_safe_redis(policy)
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
         recovery = policy.recovery()

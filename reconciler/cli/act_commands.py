@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,13 +62,13 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
     if not preview.keys:
         return
     print_table("Would be repaired", preview.columns, preview.rows(), to_people=True)
-    try:
-        agreed = typer.confirm(f"Repair these {len(preview.keys)}?", err=True)
-    except typer.Abort as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise
-        raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys") from error
-    if not agreed:
+    # Not typer.confirm: it writes a part of its question to standard output.
+    typer.echo(f"Repair these {len(preview.keys)}? [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        typer.echo(err=True)
+        raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys")
+    if answer.strip().lower() not in {"y", "yes"}:
         typer.echo("nothing was changed", err=True)
         raise typer.Exit(DECLINED)
 

@@ -58,7 +58,12 @@ def announcements(config: ConfigOption = None) -> None:
 
 
 def replay(
-    handler: Annotated[str, typer.Option("--handler", help="package.module:function of the business handler.")],
+    handler: Annotated[
+        str,
+        typer.Option(
+            "--handler", help="package.module:function of the business handler; called with (message, connection)."
+        ),
+    ],
     topic: Annotated[str, typer.Option("--topic", help="Business topic.")],
     group: Annotated[str, typer.Option("--group", help="Consumer group.")],
     config: ConfigOption = None,
@@ -69,14 +74,18 @@ def replay(
     raise typer.Exit(stop.exit_code)
 
 
-def once(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+def once(
+    wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to go on until all is repaired.")] = 60.0,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Read the announcements, run rounds until all is repaired and verified, and tell what came out.
 
-    Ends after a minute at the latest. Exit code 0: all that was found is repaired and verified; 4: some repairs
+    Exit code 0: all that was found is repaired and verified; 4: some repairs
     failed, are held or not yet due.
     """
     settings, stop = _start(config)
-    report = bootstrap.run_once(settings, stop.requested)
+    report = bootstrap.run_once(settings, stop.requested, wait_seconds=wait)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
