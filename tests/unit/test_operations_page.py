@@ -1,0 +1,35 @@
+"""docs/operations.md is read at 3 a.m.: what it tells people to look for must exist, and all of it must be there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from reconciler import events
+from reconciler.cli.app import app
+from reconciler.contract.verdicts import QUARANTINING, Verdict
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+COMMANDS = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
+EVENTS = [re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(events.Event)]
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_event_is_explained_to_the_person_on_call(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("verdict", sorted(QUARANTINING | {Verdict.EXPIRED}))
+def test_verdict_that_needs_a_person_is_explained(verdict: Verdict) -> None:
+    assert verdict.value in PAGE
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+def test_command_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:^|`|\$ |/)reconciler ([a-z]+)", text, re.MULTILINE))
+    assert named <= COMMANDS, named - COMMANDS
