@@ -13,6 +13,8 @@ import os
 import signal
 import sqlite3
 import subprocess
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -24,17 +26,20 @@ import sqlalchemy as sa
 
 from consumers.handler import transactional_handler
 from consumers.push import TransactionalConsumer
-from consumers.recorder import CommitRecorder
+from consumers.recorder import CommitRecorder, OnMissed
 from producers.announcer import AnnouncementRoute
 from producers.producer import TransactionalProducer
 from producers.remoting import open_producer
 from reconciler.clock import SystemClock
+from reconciler.errors import ReconcilerError
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import RequestCode
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.offsets import Offsets
+from reconciler.rocketmq.pulling import PullRequest, pull
 from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
@@ -69,6 +74,49 @@ class Service:
     def output(self) -> str:
         """Everything it wrote."""
         return self.log.read_text(errors="replace")
+
+
+class Load:
+    """A producer at work until the end of the block. `committed` and `lost` are read when it has ended."""
+
+    def __init__(
+        self, deployed: Deployment, producer: TransactionalProducer, *, pause_seconds: float, lose_every: int
+    ) -> None:
+        self.committed: list[str] = []
+        #: Of those: the keys whose END_TRANSACTION and check-backs never arrived.
+        self.lost: list[str] = []
+        #: Blocks that raised: their keys are not committed.
+        self.failed: list[BaseException] = []
+        self._deployed = deployed
+        self._producer = producer
+        self._pause_seconds = pause_seconds
+        self._lose_every = lose_every
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(self._pause_seconds):
+            number += 1
+            lose = number % self._lose_every == 0
+            try:
+                keys = self._deployed.commit(1, lose=lose, producer=self._producer)
+            except (ReconcilerError, sa.exc.OperationalError) as error:
+                self.failed.append(error)
+                continue
+            self.committed += keys
+            if lose:
+                self.lost += keys
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
 
 
 class Deployment:
@@ -196,12 +244,19 @@ class Deployment:
             engine.dispose()
         return keys
 
-    def consume(self, before: Callable[[Any], None] | None = None) -> TransactionalConsumer:
-        """Starts a member of the group; `before` sees each message before its effect."""
+    def consume(
+        self, before: Callable[[Any], None] | None = None, *, on_missed: OnMissed | None = None
+    ) -> TransactionalConsumer:
+        """Starts a member of the group; `before` sees each message before its effect, `on_missed` each failed SADD."""
         engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30)
         self._stack.callback(engine.dispose)
         recorder = CommitRecorder.open(
-            self.redis_url, environment=self.environment, group=self.group, shards=SHARDS, timeout_seconds=0.5
+            self.redis_url,
+            environment=self.environment,
+            group=self.group,
+            shards=SHARDS,
+            timeout_seconds=0.5,
+            on_missed=on_missed,
         )
         self._stack.callback(recorder.close)
 
@@ -215,6 +270,10 @@ class Deployment:
 
         consumer = TransactionalConsumer(handle, name_servers=self.name_servers, offset_commit_interval_seconds=0.5)
         return self._stack.enter_context(consumer)
+
+    def load(self, producer: TransactionalProducer, *, per_second: float = 20.0, lose_every: int = 10) -> Load:
+        """Commits messages in a thread of its own, each `lose_every`th without END and check-backs."""
+        return Load(self, producer, pause_seconds=1 / per_second, lose_every=lose_every)
 
     def _pass(self, _address: str, command: Command) -> Command | None:
         is_decisive = command.code in {RequestCode.END_TRANSACTION, RequestCode.CHECK_TRANSACTION_STATE}
@@ -235,6 +294,20 @@ class Deployment:
         """Key -> state of its repair for every group."""
         with closing(sqlite3.connect(self.ledger)) as db:
             return dict(db.execute("SELECT unique_key, state FROM reconciler_repair WHERE scope = '*'").fetchall())
+
+    def copies(self) -> Counter[str]:
+        """Key -> how often the topic holds it: more than one is a repair that was not needed."""
+        found: Counter[str] = Counter()
+        with ClientInstance(self.name_servers) as instance:
+            offsets, masters = Offsets(instance.client), instance.routes.masters(self.topic)
+            for queue in instance.routes.read_queues(self.topic):
+                address = masters[queue.broker_name]
+                offset, end = offsets.minimum(address, queue), offsets.maximum(address, queue)
+                while offset < end:
+                    page = pull(instance.client, address, PullRequest(queue=queue, offset=offset, group="copies"))
+                    found.update(record.unique_key or "" for record in page.records)
+                    offset = max(offset + 1, page.next_offset)
+        return found
 
     @staticmethod
     def rows(database: Path, sql: str) -> list[Any]:
