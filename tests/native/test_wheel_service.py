@@ -19,7 +19,7 @@ from tests.services.wheel_environment import wheel_python
 
 pytestmark = pytest.mark.native
 
-PROGRAM = "wheel_service.py"
+PROGRAM = "ordinary_service.py"
 QUEUES = 4
 
 

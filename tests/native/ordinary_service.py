@@ -1,15 +1,14 @@
-"""A service on the native client, run by the Python of the wheel's environment, never imported.
+"""A service on the native client that sends no transactional messages: run as a process of its own.
 
-Arguments: scenario, then what it needs. Prints one JSON object a line; the caller asserts on them. It ends like any
-program does: hanging or crashing at exit is one of the accidents.
+With the Python of the wheel's environment, or with rocketmq-client-python 2.0.0 on PYTHONPATH. Arguments: scenario,
+then what it needs. Prints one JSON object a line; the caller asserts on them. It ends like any program does: hanging
+or crashing at exit is one of the accidents.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -35,24 +34,9 @@ from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.native_client import load_library, new_instance_name
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, inbox_metadata
+from tests.native.saying import say, until
 
-PRINTING = threading.Lock()
 MESSAGES = 10
-
-
-def say(event: str, **fields: Any) -> None:
-    with PRINTING:
-        sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
-        sys.stdout.flush()
-
-
-def until(what: str, condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            say("late", what=what)
-            raise SystemExit(3)
-        time.sleep(0.02)
 
 
 def plain_producer(name_servers: str, group: str, **options: Any) -> PlainProducer:
