@@ -96,7 +96,7 @@ class ProducerSettings(Section):
         default=None, description="Database of its outbox. Without one the announcement is the only evidence (weaker)."
     )
     answer_checks: bool = Field(
-        default=False, description="reconciler sweep joins the group and answers the broker's check-backs."
+        default=False, description="reconciler sweep answers the check-backs of keys that the outbox knows."
     )
 
 
@@ -176,9 +176,6 @@ class SweepSettings(Section):
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=30,
         description="SETTLED and ROLLED_BACK rows are deleted after this many days, at least 11; others never.",
-    )
-    local_transaction_timeout_seconds: Seconds = Field(
-        default=60.0, description="Must exceed the longest local transaction: absent rows are UNKNOWN until then."
     )
 
 

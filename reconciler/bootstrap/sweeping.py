@@ -136,7 +136,7 @@ def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> 
         answerer = CheckAnswerer(
             outboxes[producer.outbox_url.get_secret_value()],
             clock=connections.clock,
-            local_transaction_timeout_seconds=connections.settings.sweep.local_transaction_timeout_seconds,
+            is_stand_in=True,
         )
         halves = RemotingHalves(producer.group, connections.rocketmq)
         halves.start(answerer.answer)
