@@ -8,11 +8,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.row_rules import STATE_RANK, wait_ms
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
-from reconciler.ledger.row_rules import STATE_RANK, wait_ms
 from reconciler.ports import Candidate, Verification
 from reconciler.sql.tables import candidate
 

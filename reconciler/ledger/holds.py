@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.contract.tables import HoldKind
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ledger.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.sql.tables import hold
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
+from reconciler.contract.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, wait_ms
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES
 from reconciler.evidence import StoredMessage, TransactionState
-from reconciler.ledger.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, wait_ms
 from reconciler.ports import Candidate, Repair, RepairChange, Verification
 
 RepairKey = tuple[str, str, str, str]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import offsets_field
+from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.ledger.memory_repairs import MemoryRows
-from reconciler.ledger.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text
 from reconciler.ports import (
     AnnouncementQueue,
     Floor,

@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.errors import DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ledger.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.ports import Outage
 from reconciler.sql.tables import outage as outage_table
 from reconciler.sql.tables import round_row

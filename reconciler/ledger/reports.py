@@ -13,7 +13,6 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.candidates import candidate_of
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.outages import outage_of
-from reconciler.ledger.repairs import REPAIR_COLUMNS, repair_of
 from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
 from reconciler.ports import (
     AnnouncementQueue,
@@ -30,6 +29,7 @@ from reconciler.ports import (
     StoredRound,
     VerdictCount,
 )
+from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
 from reconciler.sql.tables import candidate, floor, hold, outage, quarantine, repair, round_row
 
 
