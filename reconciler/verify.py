@@ -69,6 +69,8 @@ class Soundings:
         if self._horizon is None:
             self._positions = self._brokers.positions(self._plan.subscription)
             self._horizon = self._brokers.horizon(self._plan.subscription.topic)
+            # The probe is looked up on every broker, too.
+            self.look_ups += max(1, len(self._horizon.at_ms))
         return self._horizon
 
     def positions(self) -> Sequence[QueuePosition] | None:

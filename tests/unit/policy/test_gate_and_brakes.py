@@ -108,7 +108,7 @@ def test_trickle_walks_past_pages_of_known_keys() -> None:
     process = world.process()
     for number in range(600):
         world.deliver(number)
-    world.rounds(process, 75, every=10.0, consume=False)
+    world.rounds(process, 90, every=10.0, consume=False)
     assert len(world.ledger.rows.candidates) == 600
 
 
