@@ -16,7 +16,7 @@ from reconciler.contract.announcement import (
     split_by_shard,
 )
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
-from reconciler.errors import InvalidValue, ReconcilerError
+from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError
 
 #: After so many messages that no broker took, the rest waits for the sweeper.
 FAILURES_MAXIMUM = 3
@@ -42,6 +42,14 @@ class AnnouncementRoute:
             raise InvalidValue("queues", self.queues, f"1 to {SHARDS_MAX}, as the unique-key topic has on every master")
         if not self.environment or len(self.environment) > 64:
             raise InvalidValue("environment", self.environment, "1 to 64 characters, as in the service's settings")
+
+    @classmethod
+    def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:
+        """The route that was given, else the default one. Raises ConfigurationError if it is another environment's."""
+        route = given or cls(environment=environment)
+        if route.environment != environment:
+            raise ConfigurationError(f"announcements are for {route.environment!r}, the producer for {environment!r}")
+        return route
 
     def unique_key_topic_of(self, topic: str) -> str:
         """The unique-key topic of a business topic."""

@@ -33,7 +33,7 @@ from producers.producer import TransactionalProducer
 from producers.remoting import RemotingAnnouncements
 from producers.transaction import Completion, Transaction
 from reconciler.clock import Clock
-from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, UsageError
+from reconciler.errors import InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import PROBE_TOPIC
 from reconciler.rocketmq.message import Message
@@ -175,9 +175,7 @@ def open_native_producer(
     what to install, ConfigurationError (also for a HOME that cannot be written), InvalidValue.
     """
     check_group(group)
-    route = announcements or AnnouncementRoute(environment=environment)
-    if route.environment != environment:
-        raise ConfigurationError(f"announcements are for {route.environment!r}, the producer for {environment!r}")
+    route = AnnouncementRoute.of(environment, announcements)
     instance_name = new_instance_name(group, name_servers)
     library = load_library(transactions=True)
     require_writable_home()

@@ -172,9 +172,7 @@ def open_producer(
     """
     if (name_servers is None) == (instance is None):
         raise UsageError("give either name_servers or instance")
-    route = announcements or AnnouncementRoute(environment=environment)
-    if route.environment != environment:
-        raise ConfigurationError(f"announcements are for {route.environment!r}, the producer for {environment!r}")
+    route = AnnouncementRoute.of(environment, announcements)
     outbox = None if outbox_url is None else SqlOutbox(outbox_url, pool_size=pool_size)
     shared = instance or ClientInstance(name_servers or "")
     try:

@@ -89,7 +89,7 @@ def _wanted(d: Dossier, bench: Bench) -> Answer:
     return None
 
 
-def _filtered(tag: str | None, bench: Bench) -> Answer:
+def _filtered(tag: str | None, bench: Bench) -> Finding | None:
     if bench.plan.accepts(tag):
         return None
     return Finding(verdict=Verdict.FILTERED, reason=f"the group does not take the tag {tag!r}")
@@ -153,14 +153,9 @@ def _half(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"half: {d.halves.reason}")
     if d.halves.is_absent:
         return None
-    row = row_of(d.outbox)
-    own = own_copies(d.halves.records, topic=bench.topic, row=row)
-    if not own:
-        why = disagreement(d.halves.records[-1], topic=bench.topic, row=row)
-        return Finding(verdict=Verdict.COLLISION, reason=f"a half with this key is another message: {why}")
-    filtered = _filtered(own[-1].tag, bench)
-    if filtered is not None:
-        return filtered
+    own = _own_and_wanted(d.halves.records, "half", d, bench)
+    if isinstance(own, Finding):
+        return own
     if d.check_back is None:
         return Question.CHECK_BACK
     left = d.check_back.wait_seconds - d.check_back.age_seconds
@@ -197,13 +192,22 @@ def _parked(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"parked copy: {d.parked.reason}")
     if d.parked.is_absent:
         return None
+    own = _own_and_wanted(d.parked.records, "parked copy", d, bench)
+    if isinstance(own, Finding):
+        return own
+    return Finding(verdict=Verdict.PARKED, reason="committed, and the broker parked the half")
+
+
+def _own_and_wanted(
+    found: Sequence[StoredMessage], what: str, d: Dossier, bench: Bench
+) -> tuple[StoredMessage, ...] | Finding:
+    """The copies that are this message and that the group takes; else why there are none."""
     row = row_of(d.outbox)
-    own = own_copies(d.parked.records, topic=bench.topic, row=row)
+    own = own_copies(found, topic=bench.topic, row=row)
     if not own:
-        why = disagreement(d.parked.records[-1], topic=bench.topic, row=row)
-        return Finding(verdict=Verdict.COLLISION, reason=f"a parked copy with this key is another message: {why}")
-    filtered = _filtered(own[-1].tag, bench)
-    return filtered or Finding(verdict=Verdict.PARKED, reason="committed, and the broker parked the half")
+        why = disagreement(found[-1], topic=bench.topic, row=row)
+        return Finding(verdict=Verdict.COLLISION, reason=f"a {what} with this key is another message: {why}")
+    return _filtered(own[-1].tag, bench) or own
 
 
 def _everything_absent(_d: Dossier, _bench: Bench) -> Finding:

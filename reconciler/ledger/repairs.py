@@ -1,4 +1,8 @@
-"""reconciler_repair: repairs and messages of hand-overs (ports.Repairs, ports.HandOvers); claims: sql/repair_rows.py."""
+"""reconciler_repair: repairs, and the messages of hand-overs (ports.Repairs, ports.HandOvers).
+
+How they are claimed and changed: reconciler/sql/repair_rows.py, shared with the replay worker.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

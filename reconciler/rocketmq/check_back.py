@@ -32,8 +32,6 @@ THREADS_MAX = 5
 QUEUE_CAPACITY = 2_000
 END_TIMEOUT_SECONDS = 3.0
 _CLOSE_SECONDS = 10.0
-#: END's remark is for the broker's log.
-_REMARK_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +167,7 @@ class CheckBack:
             message_id=key,
             transaction_id=check.transaction_id,
             from_transaction_check=True,
-            remark=remark[:_REMARK_CHARACTERS] if remark else None,
+            remark=remark,
         )
         try:
             ended = end_transaction(self._client, request, timeout_seconds=END_TIMEOUT_SECONDS)

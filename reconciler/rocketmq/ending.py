@@ -25,6 +25,8 @@ _FOR_NOW = frozenset(
         ResponseCode.ILLEGAL_OPERATION,
     }
 )
+#: END's remark is for the broker's log.
+_REMARK_CHARACTERS = 500
 #: Remark of every version, but for its first letter's case.
 _HALF_GONE = "find prepared transaction message failed"
 
@@ -52,7 +54,7 @@ class EndRequest:
     transaction_id: str | None = None
     #: True also passes 5.1.1's refusal after the immunity window (code 604).
     from_transaction_check: bool = False
-    #: Into END's remark, which brokers log: why a listener's answer is UNKNOWN.
+    #: Into END's remark, which brokers log: why a listener's answer is UNKNOWN. Cut to 500 characters.
     remark: str | None = None
 
     def as_command(self) -> Command:
@@ -67,7 +69,8 @@ class EndRequest:
         }
         if self.transaction_id is not None:
             fields["transactionId"] = self.transaction_id
-        return Command(code=RequestCode.END_TRANSACTION, fields=fields, remark=self.remark)
+        remark = self.remark[:_REMARK_CHARACTERS] if self.remark else None
+        return Command(code=RequestCode.END_TRANSACTION, fields=fields, remark=remark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

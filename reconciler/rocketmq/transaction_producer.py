@@ -37,7 +37,6 @@ SEND_TIMEOUT_SECONDS = 3.0
 END_TIMEOUT_SECONDS = 3.0
 #: The list of all brokers is asked for again after this time.
 _CLUSTER_SECONDS = 30.0
-_REMARK_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +265,7 @@ class TransactionMQProducer:
             message_id=half.unique_key,
             transaction_id=half.transaction_id,
             from_transaction_check=from_check,
-            remark=remark[:_REMARK_CHARACTERS] if remark else None,
+            remark=remark,
         )
         answer = end_transaction(self.instance.client, request, timeout_seconds=self._end_timeout_seconds)
         if answer.code is None and outcome is not LocalTransactionState.UNKNOWN:
