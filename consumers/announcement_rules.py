@@ -32,6 +32,8 @@ class PulledAnnouncement:
     body: bytes
     #: Property RECONCILER_SIGNATURE.
     signature: str | None = None
+    #: Why the body is as it is stored and not as it was meant; None: it was read.
+    unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,8 @@ class AnnouncementRules:
         body = message.body
         if len(body) > BODY_BYTES_MAX:
             raise _Refused("SIZE", f"{len(body)} bytes: at most {BODY_BYTES_MAX} are accepted")
+        if message.unreadable is not None:
+            raise _Refused("MALFORMED", message.unreadable)
         if self.signature_secret is not None and not is_signed(body, message.signature, self.signature_secret):
             what = "no signature" if message.signature is None else "a signature that does not belong to the body"
             raise _Refused("SIGNATURE", f"the message has {what}")

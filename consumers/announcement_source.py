@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from consumers.announcement_port import PulledBatch
 from consumers.announcement_rules import PulledAnnouncement
-from reconciler.contract.announcement import BODY_BYTES_MAX, SIGNATURE_PROPERTY
-from reconciler.errors import BrokerUnavailable, MalformedInput
+from reconciler.contract.announcement import SIGNATURE_PROPERTY
+from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency
 from reconciler.ports import AnnouncementQueue
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.offsets import Offsets
@@ -17,6 +17,8 @@ from reconciler.rocketmq.routes import MessageQueue, Routes
 
 #: Group of the pulls. It stores no offsets at the broker: those lie beside the keys in Redis.
 PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
+#: Bodies are read up to this, sixteen times what an announcement may have: so the quarantine tells the real size.
+READ_BYTES_MAX = 1024 * 1024
 
 
 class RemotingAnnouncementSource:
@@ -45,7 +47,7 @@ class RemotingAnnouncementSource:
         )
         result = pull(self._client, self._master(queue), request)
         return PulledBatch(
-            messages=[_announcement(record) for record in result.records],
+            messages=[announcement_of(record) for record in result.records],
             next_offset=result.next_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
@@ -67,14 +69,19 @@ def _message_queue(queue: AnnouncementQueue) -> MessageQueue:
     return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
 
 
-def _announcement(record: MessageRecord) -> PulledAnnouncement:
+def announcement_of(record: MessageRecord) -> PulledAnnouncement:
+    """What the rules need of a record."""
+    unreadable = None
     try:
-        body = record.plain_body(maximum_bytes=BODY_BYTES_MAX + 1)
-    except MalformedInput:
-        body = record.body  # a bomb or broken compression: what is stored is no announcement and is refused as such
+        body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
+    except (MalformedInput, MissingDependency) as error:
+        # A bomb, broken compression, or one whose package is missing: one such message must not stop the queue. The
+        # outbox announces a good key again.
+        body, unreadable = record.body, str(error)
     return PulledAnnouncement(
         queue_offset=record.queue_offset,
         tag=record.tags,
         body=body,
+        unreadable=unreadable,
         signature=record.properties.get(SIGNATURE_PROPERTY),
     )

@@ -1,0 +1,71 @@
+"""Bodies of the unique-key topic that cannot be read: refused one by one, whatever their sender packed them with."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
+from consumers.announcement_source import READ_BYTES_MAX, announcement_of
+from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.rocketmq.codes import SystemFlag
+from reconciler.rocketmq.record import MessageRecord
+
+QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="broker-a", queue_id=0)
+RULES = AnnouncementRules(environment="test", topic="ORDERS")
+RECORD = MessageRecord(
+    topic="KEYS",
+    queue_id=0,
+    flag=0,
+    queue_offset=7,
+    physical_offset=0,
+    system_flag=0,
+    born_timestamp_ms=0,
+    born_host=("127.0.0.1", 1),
+    store_timestamp_ms=0,
+    store_host=("127.0.0.1", 1),
+    body_crc=0,
+    reconsume_times=0,
+    prepared_transaction_offset=0,
+    body=b"",
+    properties={"TAGS": "ORDERS"},
+)
+
+
+def pulled(body: bytes, system_flag: int) -> PulledAnnouncement:
+    return announcement_of(replace(RECORD, body=body, system_flag=system_flag))
+
+
+def refused(body: bytes, system_flag: int) -> tuple[str, str]:
+    judged = RULES.judge(QUEUE, pulled(body, system_flag))
+    assert isinstance(judged, RefusedAnnouncement)
+    return judged.reason, judged.detail
+
+
+def test_body_packed_with_a_package_that_is_not_installed_does_not_stop_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    reason, detail = refused(b"packed", SystemFlag.COMPRESSED | SystemFlag.COMPRESSION_ZSTD)
+    assert reason == "MALFORMED"
+    assert "pip install zstandard" in detail
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"no zlib stream", "MALFORMED"),
+        (zlib.compress(b" " * (READ_BYTES_MAX + 1)), "MALFORMED"),
+        (zlib.compress(b" " * 100_000), "SIZE"),
+    ],
+    ids=["damaged", "bomb", "oversized"],
+)
+def test_damaged_or_too_big_body_is_refused_with_its_reason(body: bytes, reason: str) -> None:
+    assert refused(body, int(SystemFlag.COMPRESSED))[0] == reason
+
+
+def test_body_that_could_be_read_is_judged_as_it_was_meant() -> None:
+    assert pulled(zlib.compress(b"plain"), int(SystemFlag.COMPRESSED)).body == b"plain"
