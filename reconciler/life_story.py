@@ -9,7 +9,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import MEANINGS, Verdict
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.ports import LedgerLife
+from reconciler.ports import LedgerLife, Repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +75,12 @@ def tell(
 
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
     """
+    told = {name: list(_copy_events(name, lookup.records)) for name, lookup in copies.items()}
+    # Within one millisecond: in the order in which things cause each other.
     events = [
+        *(event for name, of_kind in told.items() if _kind(name) == "half" for event in of_kind),
         *_outbox_events(outbox.records),
-        *(event for name, lookup in copies.items() for event in _copy_events(name, lookup.records)),
+        *(event for name, of_kind in told.items() if _kind(name) != "half" for event in of_kind),
         *(event for lookup in inboxes.values() for event in _inbox_events(lookup.records)),
         *_ledger_events(ledger),
     ]
@@ -119,7 +122,7 @@ def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEve
         "retry": "put into the retry topic",
         "dead-letter": "put into the dead-letter topic",
     }
-    kind = name.rpartition(" ")[2]
+    kind = _kind(name)
     for copy in copies:
         what = words[kind]
         if kind == "half" and copy.check_times:
@@ -134,6 +137,10 @@ def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEve
         if kind == "committed" and copy.prepared_transaction_offset:
             evidence["from_half_at"] = copy.prepared_transaction_offset
         yield _event(copy.store_timestamp_ms, "broker", what, evidence)
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(" ")[2]
 
 
 def _inbox_events(rows: Iterable[InboxRow]) -> Iterator[LifeEvent]:
@@ -163,14 +170,21 @@ def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
             candidate.updated_at_ms, "ledger", f"verdict for {candidate.subscription}: {candidate.verdict}", evidence
         )
     for repair in ledger.repairs:
-        reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
-        about = {"rung": repair.rung.value, "state": repair.state.value, "attempts": repair.attempts}
-        yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", about)
-        if repair.sent_at_ms is not None:
-            sent = {**about, "target": repair.target, "answer": repair.answer}
-            yield _event(repair.sent_at_ms, "ledger", f"repair sent by {repair.rung} for {reach}", sent)
-        if repair.done_at_ms is not None:
-            yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", {"answer": repair.answer})
+        yield from _repair_events(repair)
+
+
+def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
+    """How it ended, or stands, is told with the last thing that happened to it."""
+    reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
+    stands: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
+    sent = {"rung": repair.rung.value, "target": repair.target}
+    is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
+    yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else stands)
+    if repair.sent_at_ms is not None:
+        what = f"repair sent by {repair.rung} for {reach}"
+        yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **stands})
+    if repair.done_at_ms is not None:
+        yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", stands)
 
 
 def _outlook(inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -183,11 +183,11 @@ class _Doctor:
         missing = sorted(masters - counts.keys()) if queues is not None else []
         wrong = {name: count for name, count in counts.items() if queues is not None and count != queues}
         if missing or wrong:
-            text = f"queues {counts}, expected {queues} on every master" + (
+            text = f"{_counted(counts)}, expected {queues} on every master" + (
                 f"; missing on {missing}" if missing else ""
             )
             return _fail(check, text, create)
-        return Finding(check=check, level="ok", found=f"queues {counts}")
+        return Finding(check=check, level="ok", found=_counted(counts))
 
     def groups(self) -> Sequence[Finding]:
         rocketmq = self._connections.rocketmq
@@ -278,6 +278,10 @@ def _tables(url: str, tree: str, name: str) -> Finding:
             remedy=f"run reconciler db upgrade {tree} --url ...",
         )
     return Finding(check=name, level="ok", found=f"revision {found or 'of its own'}")
+
+
+def _counted(queues: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} queues on {broker}" for broker, count in sorted(queues.items())) or "no queue"
 
 
 def _fail(check: str, found: str, remedy: str) -> Finding:

@@ -51,7 +51,11 @@ class OnceReport:
 
     def rows(self) -> list[tuple[object, ...]]:
         """Rows for people."""
-        return [(line["topic"], line["group"], *(line[c] for c in self.columns)) for line in self._lines()]
+        names = ("topic", "group", *self.columns)
+        return [
+            tuple("; ".join(cell) if isinstance(cell, list) else cell for cell in (line[name] for name in names))
+            for line in self._lines()
+        ]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""

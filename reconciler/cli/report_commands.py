@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
@@ -47,7 +47,7 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
         print_json(report.as_dict())
     else:
         for title, columns, rows in report.tables():
-            print_table(title, columns, [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows])
+            _print_rows(title, columns, rows)
     for line in report.away:
         typer.echo(f"away: {line}", err=True)
     raise typer.Exit(report.exit_code)
@@ -86,8 +86,7 @@ def list_rows(
     if output is Output.JSON:
         print_json({what.value: [dict(zip(columns, row, strict=True)) for row in rows]})
     else:
-        shown = [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows]
-        print_table(what.value.capitalize(), columns, shown)
+        _print_rows(what.value.capitalize(), columns, rows)
 
 
 def explain(
@@ -134,6 +133,12 @@ def _evidence(evidence: Mapping[str, object]) -> str:
         for name, value in evidence.items()
         if value is not None
     )
+
+
+def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Milliseconds become times, for people."""
+    shown = [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows]
+    print_table(title, [column.removesuffix("_ms").replace("_", " ") for column in columns], shown)
 
 
 def _cell(column: str, value: object) -> object:
