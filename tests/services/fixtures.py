@@ -7,6 +7,7 @@ that tests stop or fill are started for each test.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,6 +83,28 @@ def postgres_url(postgres_server: postgres.PostgresServer) -> str:
 def mariadb_url(mariadb_server: mariadb.MariaDBServer) -> str:
     """SQLAlchemy URL of a fresh MariaDB database."""
     return mariadb_server.create_database()
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+    ]
+)
+def new_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Makes fresh databases, of each kind in turn: SQLite always, the others where they are installed."""
+    if request.param == "sqlite":
+        numbers = itertools.count(1)
+        return lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db"
+    server = request.getfixturevalue(f"{request.param}_server")
+    return lambda: str(server.create_database())
+
+
+@pytest.fixture
+def database_url(new_database_url: Callable[[], str]) -> str:
+    """A fresh database of each kind in turn."""
+    return new_database_url()
 
 
 class SharedClusters:

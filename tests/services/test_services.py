@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pymysql
 import pytest
 import redis
@@ -44,20 +46,8 @@ def test_a_frozen_redis_keeps_connections_and_answers_nothing(redis_server: Redi
     assert redis_server.answers()
 
 
-@pytest.mark.sql("postgres")
-def test_two_postgres_databases_share_nothing(postgres_server: PostgresServer) -> None:
-    engines = [sqlalchemy.create_engine(postgres_server.create_database()) for _ in range(2)]
-    with engines[0].begin() as connection:
-        connection.execute(sqlalchemy.text("create table t (n int)"))
-    assert sqlalchemy.inspect(engines[0]).has_table("t")
-    assert not sqlalchemy.inspect(engines[1]).has_table("t")
-    for engine in engines:
-        engine.dispose()
-
-
-@pytest.mark.sql("mariadb")
-def test_two_mariadb_databases_share_nothing(mariadb_server: MariaDBServer) -> None:
-    engines = [sqlalchemy.create_engine(mariadb_server.create_database()) for _ in range(2)]
+def test_two_databases_share_nothing(new_database_url: Callable[[], str]) -> None:
+    engines = [sqlalchemy.create_engine(new_database_url()) for _ in range(2)]
     with engines[0].begin() as connection:
         connection.execute(sqlalchemy.text("create table t (n int)"))
     assert sqlalchemy.inspect(engines[0]).has_table("t")

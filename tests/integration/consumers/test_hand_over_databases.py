@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -16,20 +15,13 @@ from consumers.replay import ReplayCounts, ReplayWorker
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import ledger_metadata, repair
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, new_key, sqlite_url
+from tests.unit.consumers.messages import effect_count, effects, inbox_engine, new_key
 from tests.unit.consumers.test_hand_over_message import stored
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
-        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-    ]
-)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    url = sqlite_url(tmp_path) if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
-    with inbox_engine(url) as opened:
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    with inbox_engine(database_url) as opened:
         ledger_metadata.create_all(opened)
         yield opened
 

@@ -26,21 +26,14 @@ from reconciler.evidence import Presence
 from reconciler.rocketmq.consumer_listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine
 from reconciler.sql.tables import inbox
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key, sqlite_url
+from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
-        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-    ]
-)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    url = sqlite_url(tmp_path) if request.param == "sqlite" else request.getfixturevalue(f"{request.param}_url")
-    with inbox_engine(url) as opened:
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    with inbox_engine(database_url) as opened:
         yield opened
 
 

@@ -80,20 +80,26 @@ def test_empty_queues_have_their_offset_stored_while_running_and_at_shutdown(
     assert stored_offsets(instance, "H", topic) == [0] * 4
 
 
+class Held:
+    """A listener that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, _messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        self.begun.set()
+        self.go_on.wait(20)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+
 def test_shutdown_waits_for_running_listeners_and_commits_them(
     instance: ClientInstance, topic: str, consumers: Consumers
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(_messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        begun.set()
-        go_on.wait(10)
-        return ConsumeStatus.CONSUME_SUCCESS
-
+    slow = Held()
     send(instance, topic, ["one"])
     consumer = consumers.start("G", topic, slow, commit_seconds=3_600)
-    assert begun.wait(10)
-    threading.Timer(0.2, go_on.set).start()
+    assert slow.begun.wait(10)
+    threading.Timer(0.2, slow.go_on.set).start()
     assert consumer.shutdown() is True
     assert sum(offset or 0 for offset in stored_offsets(instance, "G", topic)) == 1
 
@@ -101,19 +107,13 @@ def test_shutdown_waits_for_running_listeners_and_commits_them(
 def test_a_listener_that_outlives_the_bound_is_not_committed(
     instance: ClientInstance, topic: str, consumers: Consumers
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def stuck(_messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        begun.set()
-        go_on.wait(20)
-        return ConsumeStatus.CONSUME_SUCCESS
-
+    stuck = Held()
     send(instance, topic, ["one"])
     consumer = consumers.start("G", topic, stuck, shutdown_seconds=0.1)
-    assert begun.wait(10)
+    assert stuck.begun.wait(10)
     assert consumer.shutdown() is False
     assert stored_offsets(instance, "G", topic) == [0] * 4
-    go_on.set()
+    stuck.go_on.set()
     got = Collector()
     consumers.start("G", topic, got)
     eventually(lambda: got.bodies == ["one"], within_seconds=10)

@@ -144,10 +144,7 @@ def test_absent_copy_counts_only_five_seconds_after_the_send(after_ms: int, send
 @pytest.mark.parametrize("witness", ["copies", "halves"])
 def test_nothing_is_sent_while_a_look_up_is_unknown(witness: str) -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.broker.unknown.add(witness)
     world.rounds(process, 5)
     assert world.broker.ends == []
@@ -159,10 +156,7 @@ def test_nothing_is_sent_while_a_look_up_is_unknown(witness: str) -> None:
 
 def test_outbox_that_goes_away_stops_the_repair_and_a_vanished_row_fails_it() -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.outbox.away = True
     world.rounds(process, 3)
     assert (ended(world, lost).state, world.broker.ends) == (RepairState.OPEN, [])
@@ -174,10 +168,7 @@ def test_outbox_that_goes_away_stops_the_repair_and_a_vanished_row_fails_it() ->
 
 def test_late_end_of_the_producer_is_seen_before_the_repair() -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.broker.commit(world.broker.halves[0])
     world.rounds(process, 4)
     row = ended(world, lost)
@@ -186,10 +177,7 @@ def test_late_end_of_the_producer_is_seen_before_the_repair() -> None:
 
 def test_delivered_by_somebody_else_and_not_applied_is_shown_not_repaired() -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.broker.commit(world.broker.halves[0])
     world.consume(effects=False)
     world.rounds(process, 12)
@@ -200,10 +188,7 @@ def test_delivered_by_somebody_else_and_not_applied_is_shown_not_repaired() -> N
 
 def test_half_of_another_message_is_never_ended() -> None:
     world = World(repair_order=END_ONLY)
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.broker.halves = [replace(world.broker.halves[0], producer_group="somebody")]
     world.rounds(process, 4)
     assert (ended(world, lost).state, world.broker.ends) == (RepairState.FAILED, [])
@@ -447,10 +432,7 @@ def test_expired_message_of_a_ladder_with_end_only_is_quarantined() -> None:
 @pytest.mark.parametrize("witness", ["halves", "parked"])
 def test_republish_waits_for_a_readable_copy(witness: str) -> None:
     world = World(repair_order=(Rung.REPUBLISH,))
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.broker.halves = []
     world.broker.unknown.add(witness)
     world.rounds(process, 3)
@@ -538,10 +520,7 @@ def test_hold_stops_sends_and_effects_are_still_seen(kind: HoldKind) -> None:
 
 def test_held_repairs_cost_no_look_up_and_no_write() -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
     before, look_ups = ended(world, lost), len(world.broker.look_ups)
     _, outcome = process.repair_one(world.subscriptions[0], lost)
@@ -592,10 +571,7 @@ def test_sixteen_attempts_are_made_and_no_more() -> None:
 
 def test_hand_over_that_never_gets_written_fails_after_sixteen_attempts() -> None:
     world = World(repair_order=(Rung.HAND_OVER,))
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     row = replace(ended(world, lost), state=RepairState.SENDING, attempts=16)
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = row
     world.rounds(process, 2)
@@ -606,10 +582,7 @@ def test_owner_whose_claim_ran_out_stops_at_once(monkeypatch: pytest.MonkeyPatch
     """At every write: another owner takes the row first, so nothing more is sent under the old token."""
     for stolen_at in range(1, 3):
         world = World()
-        lost = world.lose(1)
-        world.clock.advance(60)
-        process = world.process()
-        process.verify_one(world.subscriptions[0], lost)
+        process, lost = world.proved_loss()
         change = world.ledger.repairs.change
         writes = 0
 
@@ -644,10 +617,7 @@ def test_two_reconcilers_send_once() -> None:
 
 def test_row_that_another_owner_holds_is_left_alone() -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     assert world.ledger.repairs.claim(ended(world, lost), token="other", lease_seconds=60) is not None
     _, outcome = process.repair_one(world.subscriptions[0], lost)
     assert outcome is not None

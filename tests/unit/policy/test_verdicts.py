@@ -117,10 +117,7 @@ def test_absent_counts_only_if_the_index_has_passed_the_announcement_by_the_skew
 def test_positions_are_read_before_the_index_is_proved() -> None:
     """A retry copy of a passed message is older than the positions: only a later horizon covers it."""
     world = World(groups=("billing", "shipping"))
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     assert world.broker.soundings == ["positions", "horizon"]
     world.broker.soundings.clear()
     process.repair_one(world.subscriptions[0], lost)
@@ -390,10 +387,7 @@ def test_without_an_inbox_effects_are_unknown_and_losses_are_still_found() -> No
 
 def test_loss_under_repair_asks_no_broker() -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     world.broker.look_ups.clear()
     judged_again = process.verify_one(world.subscriptions[0], lost)
     assert judged_again.verification.verdict is Verdict.LOST_CONFIRM
@@ -404,10 +398,7 @@ def test_loss_under_repair_asks_no_broker() -> None:
 @pytest.mark.parametrize("state", [RepairState.DONE, RepairState.FAILED])
 def test_loss_whose_repair_has_ended_is_quarantined_not_repaired_again(state: RepairState) -> None:
     world = World()
-    lost = world.lose(1)
-    world.clock.advance(60)
-    process = world.process()
-    process.verify_one(world.subscriptions[0], lost)
+    process, lost = world.proved_loss()
     row = world.repair(lost)
     assert row is not None
     identity = ("test", TOPIC, "*", lost)

@@ -290,6 +290,14 @@ class World:
 
     # ---- the reconciler
 
+    def proved_loss(self) -> tuple[ReconcileRound, str]:
+        """A lost message that a process has verified once: its verdict is written down, its repair has not begun."""
+        lost = self.lose(1)
+        self.clock.advance(60)
+        process = self.process()
+        process.verify_one(self.subscriptions[0], lost)
+        return process, lost
+
     def process(self, mortal: Mortal | None = None, *, owner: str = "reconciler-1") -> ReconcileRound:
         """A new process of the reconciler."""
         m = mortal or Mortal()
