@@ -281,7 +281,7 @@ def _tables(url: str, tree: str, name: str) -> Finding:
 
 
 def _counted(queues: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} queues on {broker}" for broker, count in sorted(queues.items())) or "no queue"
+    return "queues: " + (", ".join(f"{count} on {broker}" for broker, count in sorted(queues.items())) or "none")
 
 
 def _fail(check: str, found: str, remedy: str) -> Finding:

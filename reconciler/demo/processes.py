@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from reconciler.clock import Clock
 from reconciler.demo.truth import DemoFiles
-from reconciler.errors import DependencyAway, ReconcilerError
+from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 
 #: How long a child may take to stop after SIGTERM before it is killed.
 STOP_SECONDS = 20.0
@@ -134,6 +135,11 @@ def start_redis(children: Children) -> tuple[Child, str, bool]:
     port = free_port()
     server = shutil.which("redis-server")
     if server is None:
+        if find_spec("fakeredis") is None:
+            raise MissingDependency(
+                "redis-server is not on PATH and fakeredis is missing: install redis-server, name one with "
+                "--redis-url, or pip install 'checkback-reconciler[demo]'"
+            )
         child = children.start_module("redis", "reconciler.demo.fake_redis", str(port))
     else:
         options = {"port": port, "bind": "127.0.0.1", "save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}

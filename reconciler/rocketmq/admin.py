@@ -118,10 +118,13 @@ class Admin:
         return sorted(str(name) for name in table) if isinstance(table, dict) else []
 
     def groups_of_topic(self, address: str, topic: str) -> list[str]:
-        """Consumer groups with an offset in the topic at this broker (AdminBrokerProcessor.queryTopicConsumeByWho)."""
+        """Consumer groups with an offset in the topic at this broker (AdminBrokerProcessor.queryTopicConsumeByWho).
+
+        5.3.3 names the topic itself among them.
+        """
         body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
         found = parse_object(body).get("groupList")
-        return sorted(str(name) for name in found) if isinstance(found, list) else []
+        return sorted(str(name) for name in found if name != topic) if isinstance(found, list) else []
 
     def topics(self, address: str) -> dict[str, int]:
         """Every topic of this broker with the number of its read queues."""
