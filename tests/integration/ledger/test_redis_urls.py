@@ -75,8 +75,7 @@ def test_a_unix_socket(new_redis_server: Start) -> None:
 
 
 def test_tls(new_redis_server: Start, tmp_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is missing: apt-get install openssl")
+    require(None if shutil.which("openssl") else "openssl is missing: apt-get install openssl (Debian, Ubuntu)")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
          "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
