@@ -14,7 +14,7 @@ from consumers.announcement_step import AnnouncementStep
 from consumers.announcements import AnnouncementConsumer, consumer_token
 from consumers.handler import TransactionalHandler, transactional_handler
 from consumers.recorder import CommitRecorder
-from consumers.redis_sets import RedisHalfSets
+from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from consumers.replay import ReplayWorker
 from reconciler.bootstrap.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.bootstrap.connections import Connections
@@ -70,12 +70,24 @@ def run_announcements(settings: Settings, stop: threading.Event) -> None:
     """Announcement consumers until the stop. Raises DependencyAway at the start only; later they wait."""
     with Connections(settings) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_brokers(connections))
+        _require_stored_shards(connections)
         consumer = build_announcement_consumer(connections)
         consumer.start()
         try:
             stop.wait()
         finally:
             consumer.stop()
+
+
+def _require_stored_shards(connections: Connections) -> None:
+    """Raises InvalidValue if `reconciler run` wrote down another number of shards for a subscription."""
+    settings, sets = connections.settings, RedisCommitSets(connections.redis)
+    for configured in settings.subscriptions:
+        subscription = subscription_of(settings, configured)
+        stored = sets.stored_shards(subscription)
+        if stored not in (None, settings.unique_key_topic.queues):
+            expected = f"{subscription} runs with {stored} shards: put that number back, or drain as the docs say"
+            raise InvalidValue("unique_key_topic.queues", settings.unique_key_topic.queues, expected)
 
 
 def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic: str, group: str) -> None:
@@ -96,6 +108,7 @@ def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic
                 settings.redis.url.get_secret_value(),
                 environment=settings.environment,
                 group=group,
+                topics=[topic],
                 shards=settings.unique_key_topic.queues,
             )
             connections.close_at_end(recorder.close)
