@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
@@ -250,11 +251,7 @@ def contradictions(settings: Settings) -> list[str]:
                 f"{where}.late_after_seconds = {s.late_after_seconds:g} is shorter than grace_period_seconds = "
                 f"{s.grace_period_seconds:g}: raise it"
             )
-    for number, producer in enumerate(settings.producers):
-        if producer.answer_checks and producer.outbox_url is None:
-            problems.append(
-                f"producers[{number}].answer_checks = true needs outbox_url: an answer without evidence is a guess"
-            )
+    problems += _check_answerers(settings.producers)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:
         problems.append(
@@ -269,4 +266,22 @@ def contradictions(settings: Settings) -> list[str]:
             f"grace_period_seconds = {longest:g} is more than a quarter of rounds.retention_hours = "
             f"{settings.rounds.retention_hours:g}: the half could be gone before it is looked for"
         )
+    return problems
+
+
+def _check_answerers(producers: Sequence[ProducerSettings]) -> list[str]:
+    problems: list[str] = []
+    answering: dict[str, int] = {}
+    for number, producer in enumerate(producers):
+        if not producer.answer_checks:
+            continue
+        where = f"producers[{number}].answer_checks = true"
+        if producer.outbox_url is None:
+            problems.append(f"{where} needs outbox_url: an answer without evidence is a guess")
+        first = answering.setdefault(producer.group, number)
+        if first != number:
+            problems.append(
+                f"{where}: group {producer.group!r} is answered for by producers[{first}] already, and a broker asks "
+                "only one of them; remove one"
+            )
     return problems

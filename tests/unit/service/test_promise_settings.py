@@ -1,0 +1,29 @@
+"""Two sections that cannot both answer for one producer group are named before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.errors import ConfigurationError
+from reconciler.settings_file import load_settings
+
+EXAMPLE = Path("config/reconciler.toml")
+
+
+def test_one_group_answers_check_back_from_one_outbox(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    second = """
+[[producers]]
+group = "order-service"
+topics = ["REFUNDS"]
+outbox_url = "postgresql://reconciler@127.0.0.1:5432/refunds"
+answer_checks = {}
+"""
+    text = EXAMPLE.read_text().replace("answer_checks = false", "answer_checks = true")
+    path.write_text(text + second.format("true"))
+    with pytest.raises(ConfigurationError, match=r"producers\[1\]\.answer_checks = true: .*'order-service'"):
+        load_settings(path, {})
+    path.write_text(text + second.format("false"))
+    assert len(load_settings(path, {}).producers) == 2
