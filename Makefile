@@ -51,4 +51,4 @@ docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py
 
 clean: ## removes the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
