@@ -36,7 +36,7 @@ class Connections:
         """One engine a URL and mode; read-only ones cannot write, whatever they are asked."""
         key = (url, read_only)
         if key not in self._engines:
-            engine = open_engine(url, read_only=read_only)
+            engine = open_engine(url, read_only=read_only, must_exist=True)
             self._stack.callback(engine.dispose)
             self._engines[key] = engine
         return self._engines[key]

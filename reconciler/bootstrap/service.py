@@ -11,11 +11,12 @@ from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
 from reconciler.daemon import Daemon, Tick
-from reconciler.errors import RedisAway, TransientError
+from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.ledger.redis_checks import check_redis, require_safe
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.shard_count import require_shard_count
 from reconciler.plan import TopicPlan
+from reconciler.reconcile_round import ReconcileRound
 from reconciler.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 #: How often an open outage is looked for and worked on.
 OUTAGE_SECONDS = 1.0
 #: How often Redis' settings are looked at again: somebody may change the eviction policy of a running server.
-SAFETY_SECONDS = 60.0
+SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
 #: Wait between two tries to start while a dependency is away.
 START_AGAIN_SECONDS = 2.0
@@ -33,7 +34,7 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     """Announcement consumers, rounds, outage recovery and retention until the stop.
 
     A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
-    can mend: an unsafe Redis, missing tables, another number of shards.
+    can mend: a Redis that is unsafe at the start, missing tables, another number of shards.
     """
     clock = SystemClock()
     while not stop.is_set():
@@ -49,12 +50,21 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
     with Connections(settings, clock=clock) as connections:
         policy = Policy(connections)
-        ticks = [_round_tick(policy, topic) for topic in policy.plans]
+        rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
+        ticks = [_round_tick(policy, topic, topic_rounds) for topic, topic_rounds in rounds]
         recovery = policy.recovery()
+
+        def recover() -> None:
+            if policy.ledger.outages.current(settings.environment) is None:
+                return
+            with suppress(RedisAway):  # told by the rounds and by the safety tick; the outage lasts until it is over
+                still_safe_redis(policy)
+                recovery.run(settings.environment)
+
         retention = SqlRetention(connections.ledger.database, keep_days=settings.ledger.keep_days)
         ticks += [
-            Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=lambda: recovery.run(settings.environment)),
-            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: require_safe_redis(policy)),
+            Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
+            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(policy)),
             Tick(
                 name="retention",
                 interval_seconds=RETENTION_SECONDS,
@@ -69,11 +79,12 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
             Daemon(ticks, stop=stop, clock=clock).run()
         finally:
             consumer.stop()
+            with suppress(TransientError):  # they run out by themselves
+                for _, topic_rounds in rounds:
+                    topic_rounds.release()
 
 
-def _round_tick(policy: Policy, topic: TopicPlan) -> Tick:
-    rounds = policy.rounds_of(topic)
-
+def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
     def turn() -> None:
         for plan in topic.subscriptions:
             with suppress(RedisAway):  # the round finds out by itself, and opens the outage
@@ -93,3 +104,15 @@ def require_safe_redis(policy: Policy) -> None:
             accept_unverified=settings.redis.accept_unverified,
         )
     )
+
+
+def still_safe_redis(policy: Policy) -> None:
+    """The same for a service that runs: it pauses, as if Redis were away, until somebody has mended the settings.
+
+    Raises RedisAway.
+    """
+    try:
+        require_safe_redis(policy)
+    except ConfigurationError as error:
+        policy.ledger.outages.open(policy.settings.environment, reason="UNSAFE", noticed_by=policy.owner)
+        raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

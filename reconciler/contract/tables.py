@@ -227,7 +227,7 @@ OUTAGE = Table(
     columns=(
         _c("environment", "name", "Environment."),
         _c("started_at_ms", "bigint", "Start, or the last stored round before it."),
-        _c("reason", "short", "AWAY, MEMORY_LOST or MANUAL."),
+        _c("reason", "short", "AWAY, MEMORY_LOST or UNSAFE."),
         _c("noticed_by", "name", "Process that opened the row."),
         _c("scan_position", "json", "Progress of the inbox scan.", nullable=True),
         _c("scanned", "bigint", "Inbox rows put back into commit sets."),

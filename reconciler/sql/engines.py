@@ -34,12 +34,14 @@ def open_engine(
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT,
     pool_size: int = 5,
     read_only: bool = False,
+    must_exist: bool = False,
 ) -> sa.Engine:
     """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
     Raises InvalidValue for a malformed URL and MissingDependency for a driver that is not installed. Connects on
     first use only. Isolation is READ COMMITTED where the database has it. `read_only` engines cannot write, and
-    neither create a SQLite file nor change its journal mode.
+    neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
+    not replaced by an empty one.
     """
     try:
         parsed = make_url(url)
@@ -51,6 +53,7 @@ def open_engine(
     parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
     try:
         if parsed.get_backend_name() == "sqlite":
+            parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
         return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
     except NoSuchModuleError as error:
@@ -62,12 +65,16 @@ def open_engine(
         ) from error
 
 
+def _existing(url: sa.URL) -> sa.URL:
+    """With mode=rw: it creates no missing file; mode=ro could not open a WAL database that nobody else has open."""
+    if not url.database or url.database.startswith("file:") or ":memory:" in url.database:
+        return url
+    return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
+
+
 def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
     if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
         raise InvalidValue("database url", str(url), "name a file: a database in memory cannot be shared")
-    if read_only and not url.database.startswith("file:"):
-        # mode=rw does not create a missing file; mode=ro could not open a WAL database that nobody else has open.
-        url = url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
     engine = sa.create_engine(
         url,
         connect_args={"timeout": lock_timeout_seconds},

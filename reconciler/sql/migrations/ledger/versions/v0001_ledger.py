@@ -154,7 +154,7 @@ def _create_outage() -> None:
             autoincrement=False,
             comment="Start, or the last stored round before it.",
         ),
-        sa.Column("reason", SHORT, nullable=False, comment="AWAY, MEMORY_LOST or MANUAL."),
+        sa.Column("reason", SHORT, nullable=False, comment="AWAY, MEMORY_LOST or UNSAFE."),
         sa.Column("noticed_by", NAME, nullable=False, comment="Process that opened the row."),
         sa.Column("scan_position", TEXT, nullable=True, comment="Progress of the inbox scan."),
         sa.Column("scanned", sa.BigInteger(), nullable=False, comment="Inbox rows put back into commit sets."),

@@ -1,0 +1,399 @@
+"""Redis, databases and brokers at their worst: the daemon recovers without a restart, and nothing is lost.
+
+Each test keeps one daemon through all its faults. While a fault lasts messages are committed, some with their
+END_TRANSACTION lost; in the end each of them has exactly one effect, and only the lost ones were repaired.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+import sqlalchemy as sa
+
+from consumers.push import TransactionalConsumer
+from producers.errors import HalfNotSafe
+from producers.producer import TransactionalProducer
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import shard_of
+from reconciler.errors import BrokerRefused, BrokerUnavailable, InvalidValue
+from reconciler.rocketmq.message import MAXIMUM_BODY_BYTES, Message
+from reconciler.rocketmq.transaction_producer import TransactionsRejected
+from tests.acceptance.conftest import DeploymentFactory
+from tests.acceptance.deployment import SHARDS, Deployment, Service
+from tests.polling import eventually
+from tests.services import postgres
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.ports import free_port
+from tests.services.postgres import PostgresServer
+from tests.services.redis_server import RedisServer
+from tests.services.requirements import require
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+class Work:
+    """A daemon, a consumer and a producer of a deployment, and what was committed so far."""
+
+    def __init__(self, deployed: Deployment) -> None:
+        self.deployed = deployed
+        self.service: Service = deployed.run("run")
+        self.consumer: TransactionalConsumer = deployed.consume()
+        self.producer: TransactionalProducer = deployed.producer()
+        self.committed: list[str] = []
+        self.lost: list[str] = []
+
+    def commit(self, *, good: int = 4, lost: int = 2) -> None:
+        """Messages that arrive, and messages whose END_TRANSACTION does not."""
+        self.committed += self.deployed.commit(good, producer=self.producer)
+        keys = self.deployed.commit(lost, lose=True, producer=self.producer)
+        self.committed += keys
+        self.lost += keys
+
+    def broker_takes_one(self) -> bool:
+        """Commits one message, unless the producer still waits before it calls the broker again."""
+        try:
+            self.commit(good=1, lost=0)
+        except BrokerUnavailable:
+            return False
+        return True
+
+    def is_running(self) -> None:
+        """Fails if the daemon has ended."""
+        assert self.service.process.poll() is None, self.service.output[-3000:]
+
+    def mark(self) -> int:
+        """Where the daemon's log ends now."""
+        return len(self.service.output)
+
+    def tells(self, mark: int, *words: str, within_seconds: float = 20) -> None:
+        """Waits until a log line after the mark has all the words."""
+
+        def told() -> bool:
+            self.is_running()
+            return any(all(word in line for word in words) for line in self.service.output[mark:].splitlines())
+
+        eventually(told, within_seconds=within_seconds, message=f"the log tells {words}")
+
+    def is_whole(self, *, within_seconds: float = 60) -> None:
+        """Each committed key has one effect, exactly the lost ones were repaired, and the daemon never ended."""
+
+        def whole() -> bool:
+            self.is_running()
+            return self.deployed.effects() == sorted(self.committed)
+
+        eventually(whole, within_seconds=within_seconds, message="every committed key has its one effect")
+        eventually(lambda: repairs(self.deployed) == dict.fromkeys(self.lost, "DONE"), within_seconds=within_seconds)
+        # A broker that is killed may forget that a half was ended, ask again and store a copy of its own accord.
+        copies = self.deployed.copies()
+        assert set(copies) == set(self.committed)
+        assert Counter({key: copies[key] for key in self.lost}) == Counter(self.lost), "a repair that was not needed"
+
+
+def repairs(deployed: Deployment) -> dict[str, str]:
+    """Key -> state of its repair, from whatever database the ledger is in."""
+    engine = sa.create_engine(deployed.ledger_url)
+    try:
+        with engine.connect() as connection:
+            rows = connection.execute(sa.text("SELECT unique_key, state FROM reconciler_repair WHERE scope = '*'"))
+            return {row[0]: row[1] for row in rows}
+    finally:
+        engine.dispose()
+
+
+def rounds_run(deployed: Deployment) -> int:
+    """How many rounds the ledger knows."""
+    (count,) = deployed.rows(deployed.ledger, "SELECT count(*) FROM reconciler_round")
+    return int(count)
+
+
+def rounds_go_on(work: Work, number: int) -> None:
+    """Waits for so many more rounds of every shard."""
+    wanted = rounds_run(work.deployed) + number * SHARDS
+    eventually(lambda: rounds_run(work.deployed) >= wanted, within_seconds=30)
+    work.is_running()
+
+
+@contextmanager
+def admin_of(url: str, password: str | None = None) -> Iterator[redis.Redis]:
+    """A connection of the operator's own."""
+    with redis.Redis.from_url(url, password=password) as client:
+        yield client
+
+
+# ----------------------------------------------------------------------------------- Redis
+
+
+@contextmanager
+def read_only(url: str) -> Iterator[None]:
+    """A replica of a primary that is not there."""
+    with admin_of(url) as client:
+        client.config_set("replica-serve-stale-data", "yes")
+        client.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))  # type: ignore[no-untyped-call]
+        yield
+        client.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def out_of_memory(url: str) -> Iterator[None]:
+    """Every write that needs memory is refused."""
+    with admin_of(url) as client:
+        client.config_set("maxmemory", "1mb")
+        yield
+        client.config_set("maxmemory", "0")
+
+
+@contextmanager
+def wrong_password(url: str) -> Iterator[None]:
+    """Somebody changed the password; everybody has to log in again."""
+    with admin_of(url) as client:
+        client.config_set("requirepass", "changed")
+    with admin_of(url, password="changed") as client:
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+        yield
+        client.config_set("requirepass", "")
+
+
+def test_redis_that_refuses_pauses_the_daemon_until_it_takes_part_again(
+    new_deployment: DeploymentFactory, redis_server: RedisServer
+) -> None:
+    work = Work(new_deployment())
+    eventually(lambda: rounds_run(work.deployed) >= SHARDS, within_seconds=30)
+    faults: list[tuple[str, Callable[[str], object]]] = [
+        ("ReadOnly", read_only),
+        ("OutOfMemory", out_of_memory),
+        ("Authentication", wrong_password),
+    ]
+    for word, fault in faults:
+        mark = work.mark()
+        with fault(redis_server.url):  # type: ignore[attr-defined]
+            work.tells(mark, "outage_opened", word)
+            work.commit()
+        work.tells(mark, "outage_closed", within_seconds=30)
+    work.is_whole()
+    assert work.service.end() == 0
+
+
+def shard_keys(deployed: Deployment, number: int) -> ShardKeys:
+    """The Redis keys of a shard of the deployment."""
+    subscription = Subscription(environment=deployed.environment, topic=deployed.topic, group=deployed.group)
+    return ShardKeys(Shard(subscription=subscription, number=number))
+
+
+def test_flushed_redis_and_a_key_of_a_wrong_type_cost_time_only(
+    new_deployment: DeploymentFactory, redis_server: RedisServer
+) -> None:
+    work = Work(new_deployment())
+    deployed = work.deployed
+    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=30)
+
+    # FLUSHALL right after a commit: the announcements are read again.
+    mark = work.mark()
+    work.commit()
+    with admin_of(redis_server.url) as client:
+        client.flushall()
+        work.commit()
+        work.tells(mark, "MEMORY_LOST")
+        work.tells(mark, "outage_closed", within_seconds=30)
+        work.is_whole()
+        assert client.exists(shard_keys(deployed, 0).epoch)
+
+        # A shard whose pending set is damaged stops and tells; the other shards go on.
+        keys = shard_keys(deployed, 0)
+        assert client.exists(keys.pending) == 0
+        mark = work.mark()
+        client.set(keys.pending, "somebody wrote here")
+        work.tells(mark, "shard_stopped", keys.pending)
+        work.commit(good=12, lost=12)
+        stopped = [key for key in work.lost if shard_of(key, SHARDS) == 0 and key not in repairs(deployed)]
+        others = [key for key in work.lost if shard_of(key, SHARDS) != 0]
+        assert stopped
+        eventually(lambda: set(others) <= set(deployed.effects()), within_seconds=40, message="other shards go on")
+        assert not set(stopped) & set(deployed.effects())
+        client.delete(keys.pending)
+    work.is_whole()
+    assert work.service.end() == 0
+
+
+def test_redis_that_is_away_at_the_start_is_waited_for_and_one_that_may_evict_is_refused_or_pauses(
+    new_deployment: DeploymentFactory, redis_server: RedisServer
+) -> None:
+    deployed = new_deployment()
+    with admin_of(redis_server.url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        for command in ("run", "once"):
+            refused = deployed.command(command)
+            assert refused.exit_code == 2
+            assert "maxmemory-policy is allkeys-lru" in refused.stderr
+            assert "CONFIG SET maxmemory-policy noeviction" in refused.stderr
+
+    # Away at the start: services wait, commands tell.
+    redis_server.stop()
+    for command in ("once", "status"):
+        assert deployed.command(command).exit_code == 3, command
+    work = Work(deployed)
+    work.commit()
+    work.tells(0, "start_waits", "Redis")
+    redis_server.start()
+    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=30)
+
+    # Somebody lets the running Redis evict, and takes it back.
+    mark = work.mark()
+    with admin_of(redis_server.url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        work.tells(mark, "not safe any more", "allkeys-lru", "noeviction")
+        before = rounds_run(deployed)
+        work.commit(good=20)
+        arrived = set(work.committed) - set(work.lost)
+        eventually(lambda: arrived <= set(deployed.effects()), within_seconds=20, message="the business goes on")
+        assert rounds_run(deployed) <= before + SHARDS, "rounds went on"
+        client.config_set("maxmemory-policy", "noeviction")
+        work.tells(mark, "outage_closed", within_seconds=30)
+    work.is_whole()
+    assert work.service.end() == 0
+
+
+# ----------------------------------------------------------------------------------- databases
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Somebody's transaction that does not end."""
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=30)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        yield
+        db.execute("ROLLBACK")
+
+
+@contextmanager
+def moved_away(database: Path) -> Iterator[None]:
+    """The database's files are not where they were."""
+    files = [path for end in ("", "-wal", "-shm") if (path := Path(f"{database}{end}")).exists()]
+    for path in files:
+        path.rename(f"{path}.away")
+    yield
+    assert not database.exists(), "an empty database was made in its place"
+    for path in files:
+        Path(f"{path}.away").rename(path)
+
+
+def test_locked_and_missing_databases_are_waited_for(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment()
+    work = Work(deployed)
+    sweeper = deployed.run("sweep")
+    work.commit()
+    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=30)
+
+    mark, sweeper_mark = work.mark(), len(sweeper.output)
+    with locked(deployed.ledger), locked(deployed.outbox):
+        work.tells(mark, "turn_skipped", "locked")
+        eventually(lambda: "locked" in sweeper.output[sweeper_mark:], within_seconds=20, message="the sweeper tells")
+    work.commit()
+    with locked(deployed.inbox):
+        # The consumer waits with its messages in hand.
+        held = deployed.commit(3, producer=work.producer)
+        work.committed += held
+        eventually(lambda: set(held) <= set(deployed.copies()), within_seconds=20)
+        assert not set(held) & set(deployed.effects())
+    work.is_whole()
+
+    work.commit()
+    for database in (deployed.ledger, deployed.inbox):
+        with moved_away(database):
+            away = deployed.command("once")
+            assert away.exit_code == 3, away.stderr
+            assert "unable to open database file" in away.stderr
+    work.commit()
+    work.is_whole()
+    assert [work.service.end(), sweeper.end()] == [0, 0]
+
+
+@pytest.mark.sql
+def test_ledger_server_that_stops_and_comes_back_is_waited_for(new_deployment: DeploymentFactory) -> None:
+    require(postgres.missing())
+    with PostgresServer() as server:
+        deployed = new_deployment(ledger_url=server.create_database())
+        work = Work(deployed)
+        work.commit()
+        eventually(lambda: repairs(deployed), within_seconds=30)
+        mark = work.mark()
+        server.stop()
+        work.tells(mark, "turn_skipped", "postgresql")
+        assert deployed.command("status").exit_code == 3
+        work.commit()
+        server.start()
+        work.is_whole()
+        assert work.service.end() == 0
+
+
+# ----------------------------------------------------------------------------------- brokers
+
+
+def test_broker_gone_in_the_middle_of_rounds_comes_back_with_its_data(
+    new_deployment: DeploymentFactory, tmp_path: Path
+) -> None:
+    with EmbeddedBroker(arguments=["--data", str(tmp_path / "store")]) as broker:
+        deployed = new_deployment(name_servers=broker.name_servers)
+        work = Work(deployed)
+        for stop in (broker.stop, broker.kill):
+            # Repairs have just begun, verdicts of the second batch are still to come.
+            work.commit(lost=4)
+            eventually(lambda: set(work.lost) <= set(repairs(deployed)), within_seconds=30)
+            work.commit(lost=4)
+            stop()
+            rounds_go_on(work, 8)
+            assert deployed.command("once").exit_code == 3
+            broker.start()
+            eventually(work.broker_takes_one, within_seconds=20)
+            work.is_whole()
+        assert work.service.end() == 0
+
+
+def test_refused_halves_lose_nothing_and_their_reason_is_named(
+    new_deployment: DeploymentFactory, embedded_broker: EmbeddedBroker
+) -> None:
+    deployed = new_deployment()
+    work = Work(deployed)
+    work.commit(lost=0)
+
+    def not_entered(message: Message) -> None:
+        with work.producer.transaction(message):
+            pytest.fail("the block was entered")
+
+    for status in ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"):
+        embedded_broker.configure({"fault.answer_flush": status})
+        with pytest.raises(HalfNotSafe, match=status) as unsafe:
+            not_entered(Message(topic=deployed.topic, body=b"not safe"))
+        assert unsafe.value.end_answer is not None
+        embedded_broker.configure({"fault.clear": ""})
+
+    embedded_broker.configure({"rejectTransactionMessage": "true"})
+    with pytest.raises(TransactionsRejected, match="rejectTransactionMessage=true"):
+        not_entered(Message(topic=deployed.topic, body=b"no permission"))
+    doctor = deployed.command("doctor")
+    assert doctor.exit_code == 1
+    assert "rejectTransactionMessage=true" in doctor.stdout
+    embedded_broker.configure({"rejectTransactionMessage": "false"})
+
+    with pytest.raises(InvalidValue, match="delay"):
+        not_entered(Message(topic=deployed.topic, body=b"delayed", delay_level=3))
+    with pytest.raises(InvalidValue, match="body"):
+        Message(topic=deployed.topic, body=b"x" * (MAXIMUM_BODY_BYTES + 1))
+    embedded_broker.configure({"maxMessageSize": "65536"})
+    with pytest.raises(BrokerRefused):
+        not_entered(Message(topic=deployed.topic, body=os.urandom(100_000)))
+    embedded_broker.configure({"maxMessageSize": str(MAXIMUM_BODY_BYTES)})
+
+    work.commit(lost=0)
+    work.is_whole()
+    # None of the refused ones left a row, a copy or an effect; the halves that were stored were rolled back.
+    assert deployed.rows(deployed.outbox, "SELECT count(*) FROM reconciler_outbox") == [len(work.committed)]
+    assert sorted(deployed.rows(deployed.outbox, "SELECT unique_key FROM reconciler_outbox")) == deployed.effects()
+    assert work.service.end() == 0
