@@ -12,6 +12,8 @@ from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
 from reconciler.daemon import Daemon, Tick
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
+from reconciler.events import OutageOpened
+from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.redis_checks import check_redis, require_safe
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.shard_count import require_shard_count
@@ -114,5 +116,8 @@ def still_safe_redis(policy: Policy) -> None:
     try:
         require_safe_redis(policy)
     except ConfigurationError as error:
-        policy.ledger.outages.open(policy.settings.environment, reason="UNSAFE", noticed_by=policy.owner)
+        environment, outages = policy.settings.environment, policy.ledger.outages
+        if outages.current(environment) is None:
+            outages.open(environment, reason="UNSAFE", noticed_by=policy.owner)
+            EventLog().emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
         raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

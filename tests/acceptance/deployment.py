@@ -248,7 +248,7 @@ class Deployment:
         self, before: Callable[[Any], None] | None = None, *, on_missed: OnMissed | None = None
     ) -> TransactionalConsumer:
         """Starts a member of the group; `before` sees each message before its effect, `on_missed` each failed SADD."""
-        engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30)
+        engine = open_engine(f"sqlite:///{self.inbox}", lock_timeout_seconds=30, must_exist=True)
         self._stack.callback(engine.dispose)
         recorder = CommitRecorder.open(
             self.redis_url,
