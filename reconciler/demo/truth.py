@@ -63,14 +63,22 @@ class DemoFiles:
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection that waits for locks; the caller closes it."""
-    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    return sqlite3.connect(path, timeout=30, isolation_level=None)
+
+
+def create(path: Path) -> sqlite3.Connection:
+    """A connection to a new database in WAL mode, which the file keeps.
+
+    Not asked for again by connect: changing the mode does not wait for locks, and processes are being killed.
+    """
+    connection = connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
     return connection
 
 
 def create_truth(path: Path) -> None:
     """attempts, marks and copies."""
-    with closing(connect(path)) as db:
+    with closing(create(path)) as db:
         db.execute("CREATE TABLE attempts (number INTEGER NOT NULL, key TEXT NOT NULL, intent TEXT NOT NULL)")
         db.execute("CREATE INDEX attempts_key ON attempts (key)")
         db.execute("CREATE TABLE marks (name TEXT NOT NULL, at_ms INTEGER NOT NULL)")
@@ -79,7 +87,7 @@ def create_truth(path: Path) -> None:
 
 def create_effects(path: Path) -> None:
     """The consumer's business table."""
-    with closing(connect(path)) as db:
+    with closing(create(path)) as db:
         db.execute(
             "CREATE TABLE effects (consumer_group TEXT NOT NULL, key TEXT NOT NULL, number INTEGER NOT NULL,"
             " applied_at_ms INTEGER NOT NULL)"
@@ -88,7 +96,7 @@ def create_effects(path: Path) -> None:
 
 def create_orders(path: Path) -> None:
     """The producer's business table."""
-    with closing(connect(path)) as db:
+    with closing(create(path)) as db:
         db.execute("CREATE TABLE orders (number INTEGER NOT NULL, tag TEXT NOT NULL)")
 
 
