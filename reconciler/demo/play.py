@@ -171,7 +171,8 @@ class Play:
 
     def _stop(self) -> None:
         for child in list(self._consumers.values()):
-            self._children.stop(child)
+            # One that was killed and started again a moment ago may not have its handler for SIGTERM yet.
+            self._children.stop(child, expected=(0, -signal.SIGTERM))
         self._consumers.clear()
 
     # ----------------------------------------------------------------- tending processes
