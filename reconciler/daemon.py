@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: How long SIGTERM waits for the turns in hand.
 DRAIN_SECONDS_DEFAULT = 30.0
+#: Wait between two tries to start while a dependency is away.
+START_AGAIN_SECONDS = 2.0
 #: Exit code of SIGINT, of a second SIGTERM, and of a stop that could not wait for a turn that hangs.
 INTERRUPTED = 130
 
@@ -208,6 +210,18 @@ class Daemon:
                     return sorted(name for name, count in self._running.items() if count)
                 self._lock.wait(left)
         return []
+
+
+def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clock: Clock) -> None:
+    """Runs `serve`; while a dependency is away at its start, waits and starts it again, until the stop."""
+    while not stop.is_set():
+        try:
+            serve()
+        except TransientError as error:
+            logger.warning("start_waits", extra={"error": str(error)})
+            clock.wait(stop, START_AGAIN_SECONDS)
+        else:
+            return
 
 
 def notify_systemd(state: str) -> None:

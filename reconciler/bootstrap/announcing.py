@@ -13,6 +13,7 @@ from consumers.announcement_source import RemotingAnnouncementSource
 from consumers.announcement_step import AnnouncementStep
 from consumers.announcements import AnnouncementConsumer, consumer_token
 from consumers.handler import TransactionalHandler, transactional_handler
+from consumers.inbox_reader import SqlInboxEvidence
 from consumers.recorder import CommitRecorder
 from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from consumers.replay import ReplayWorker
@@ -26,6 +27,18 @@ from reconciler.settings import Settings, SubscriptionSettings
 def subscription_of(settings: Settings, configured: SubscriptionSettings) -> Subscription:
     """The unit of reconciliation behind a [[subscriptions]] section."""
     return Subscription(environment=settings.environment, topic=configured.topic, group=configured.group)
+
+
+def inbox_evidence(connections: Connections) -> SqlInboxEvidence:
+    """The inboxes of all subscriptions that have one, by connections that cannot write."""
+    settings = connections.settings
+    return SqlInboxEvidence(
+        {
+            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
+            for s in settings.subscriptions
+            if s.inbox_url is not None
+        }
+    )
 
 
 def find_subscription(settings: Settings, topic: str, group: str) -> SubscriptionSettings:

@@ -7,10 +7,9 @@ import secrets
 import socket
 from dataclasses import dataclass
 
-from consumers.inbox_reader import SqlInboxEvidence
 from consumers.redis_sets import RedisCommitSets
 from producers.outbox_reader import ReadOutbox, SqlOutboxReader
-from reconciler.bootstrap.announcing import subscription_of
+from reconciler.bootstrap.announcing import inbox_evidence, subscription_of
 from reconciler.bootstrap.connections import Connections
 from reconciler.brakes import BreakerRules, CircuitBreaker
 from reconciler.candidates import CandidateSelector, SelectionRules
@@ -79,13 +78,7 @@ def build_witnesses(connections: Connections) -> Witnesses:
         for p in settings.producers
     )
     connections.close_at_end(outbox.close)
-    inbox = SqlInboxEvidence(
-        {
-            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
-            for s in settings.subscriptions
-            if s.inbox_url is not None
-        }
-    )
+    inbox = inbox_evidence(connections)
     brokers = RemotingBrokerEvidence(
         connections.rocketmq,
         skew_margin_seconds=settings.rounds.skew_margin_seconds,

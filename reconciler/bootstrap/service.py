@@ -10,7 +10,7 @@ from reconciler.bootstrap.announcing import build_announcement_consumer
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
-from reconciler.daemon import Daemon, Tick
+from reconciler.daemon import Daemon, Tick, serve_when_possible
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.events import OutageOpened
 from reconciler.instrumentation.event_log import EventLog
@@ -28,8 +28,6 @@ OUTAGE_SECONDS = 1.0
 #: How often Redis' settings are looked at again: somebody may change the eviction policy of a running server.
 SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
-#: Wait between two tries to start while a dependency is away.
-START_AGAIN_SECONDS = 2.0
 
 
 def run_service(settings: Settings, stop: threading.Event) -> None:
@@ -39,14 +37,7 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     can mend: a Redis that is unsafe at the start, missing tables, another number of shards.
     """
     clock = SystemClock()
-    while not stop.is_set():
-        try:
-            _serve(settings, stop, clock)
-        except TransientError as error:
-            logger.warning("start_waits", extra={"error": str(error)})
-            clock.wait(stop, START_AGAIN_SECONDS)
-        else:
-            return
+    serve_when_possible(lambda: _serve(settings, stop, clock), stop=stop, clock=clock)
 
 
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 
-from consumers.inbox_reader import SqlInboxEvidence
 from producers.announcer import AnnouncementRoute, Announcer
 from producers.check_answer import CheckAnswerer
 from producers.outbox import SqlOutbox
 from producers.remoting import RemotingAnnouncements, RemotingHalves
 from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
-from reconciler.bootstrap.announcing import subscription_of
+from reconciler.bootstrap.announcing import inbox_evidence, subscription_of
 from reconciler.bootstrap.connections import Connections
 from reconciler.clock import Clock, SystemClock
-from reconciler.daemon import Daemon, Tick
-from reconciler.errors import ConfigurationError, TransientError
+from reconciler.daemon import Daemon, Tick, serve_when_possible
+from reconciler.errors import ConfigurationError
 from reconciler.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 #: Producer group under which announcements are sent; nobody asks it anything.
 SWEEPER_GROUP = "reconciler-sweeper"
-START_AGAIN_SECONDS = 2.0
 
 
 def run_sweeper(settings: Settings, stop: threading.Event) -> None:
@@ -30,14 +28,7 @@ def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     if not any(producer.outbox_url for producer in settings.producers):
         raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
     clock = SystemClock()
-    while not stop.is_set():
-        try:
-            _sweep(settings, stop, clock)
-        except TransientError as error:
-            logger.warning("start_waits", extra={"error": str(error)})
-            clock.wait(stop, START_AGAIN_SECONDS)
-        else:
-            return
+    serve_when_possible(lambda: _sweep(settings, stop, clock), stop=stop, clock=clock)
 
 
 def announcement_route(settings: Settings) -> AnnouncementRoute:
@@ -100,13 +91,6 @@ def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
 def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threading.Event) -> Sweeper:
     settings = connections.settings
     sweep = settings.sweep
-    inboxes = SqlInboxEvidence(
-        {
-            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
-            for s in settings.subscriptions
-            if s.inbox_url is not None
-        }
-    )
     return Sweeper(
         [
             OutboxSource(producer_group=p.group, outbox=outboxes[p.outbox_url.get_secret_value()])
@@ -117,7 +101,7 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
         subscriptions=[
             SweptSubscription(subscription=subscription_of(settings, s), tags=s.tag_set) for s in settings.subscriptions
         ],
-        inboxes=inboxes,
+        inboxes=inbox_evidence(connections),
         policy=SweepPolicy(
             sweep_after_seconds=sweep.sweep_after_seconds,
             settle_after_seconds=sweep.settle_after_seconds,
