@@ -19,7 +19,7 @@ $(VENV)/.stamp: pyproject.toml
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "The venv module is missing: install the package python3-venv (Debian, Ubuntu) and run make again."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,postgres,mysql]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,audit,postgres,mysql]' --group dev
 	@touch $@
 
 demo: setup ## lost messages found and repaired, everything embedded

@@ -1,0 +1,80 @@
+"""The manifest of a history as plain data: the chain that makes a missing, doubled or altered file visible.
+
+``<history>/manifest/environment=<env>/<sequence, 12 digits>.json``, one entry a write, from 1 without a hole, made by
+an exclusive link so that two writers never take one number. An entry is canonical JSON (sorted keys, no spaces,
+UTF-8, one newline at the end) and names the SHA-256 of the entry before it ("" for the first). The files of a history
+are those added and not removed by later entries; anything else in the folders is no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from reconciler.contract.history_row import HISTORY_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFile:
+    """One Parquet file."""
+
+    #: Relative to the history's folder, with "/".
+    path: str
+    stream: str
+    #: YYYY-MM-DD, UTC.
+    date: str
+    #: None for streams without a key.
+    prefix: int | None
+    rows: int
+    size_bytes: int
+    sha256: str
+    #: Smallest and largest at_ms of its rows.
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """One write: files that came and files that went."""
+
+    environment: str
+    sequence: int
+    #: SHA-256 of the entry before, hex; "" for the first.
+    previous: str
+    #: "seal" (new rows), "compact" (the same rows in fewer files) or "retire" (older than the history is kept).
+    action: str
+    #: Name of the writing process, for people.
+    writer: str
+    written_at_ms: int
+    added: tuple[HistoryFile, ...] = ()
+    #: Paths.
+    removed: tuple[str, ...] = ()
+    #: "retire": rows before this UTC day (YYYY-MM-DD) are gone on purpose.
+    kept_from: str | None = None
+    version: int = HISTORY_VERSION
+    #: Unknown fields of newer writers are kept, so that the digest can be computed again.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """The bytes of the entry's file; their SHA-256 is what the next entry names."""
+        fields = asdict(self)
+        fields.update(fields.pop("extra"))
+        return (json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+
+
+def digest_of(entry: bytes) -> str:
+    """What the next entry's `previous` holds."""
+    return hashlib.sha256(entry).hexdigest()
+
+
+def manifest_folder(environment: str) -> str:
+    """Relative to the history's folder."""
+    return f"manifest/environment={environment}"
+
+
+def entry_name(sequence: int) -> str:
+    """File name of an entry."""
+    return f"{sequence:012d}.json"

@@ -1,0 +1,1 @@
+"""History: what the service did, as Parquet that nobody can change unnoticed."""
