@@ -173,7 +173,9 @@ class _Doctor:
 
     def _topic(self, topic: str, queues: int | None) -> Finding:
         check = f"topic {topic}"
-        create = "run reconciler topics create" if queues is not None else "create it, or correct the settings"
+        create = "run reconciler topics create"
+        if queues is None:
+            create = f"correct the name in the settings, or {create} --business"
         try:
             route = self._connections.rocketmq.routes.refresh(topic)
         except TopicNotFound:

@@ -39,11 +39,12 @@ class CreatedTopic:
     queues: int
 
 
-def create_topics(settings: Settings) -> list[CreatedTopic]:
+def create_topics(settings: Settings, *, business_queues: int | None = None) -> list[CreatedTopic]:
     """The unique-key topics with exactly the configured queues, the probe topic and our groups, on every master.
 
-    Raises BrokerUnavailable if a name server or a master is away: a topic that is missing on one broker would cost
-    announcements when the others are away.
+    With business_queues, also the configured business topics and consumer groups that a master does not have yet;
+    those that exist are left as they are. Raises BrokerUnavailable if a name server or a master is away: a topic that
+    is missing on one broker would cost announcements when the others are away.
     """
     names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
     wanted = [(name, settings.unique_key_topic.queues) for name in names] + [(settings.rocketmq.probe_topic, 1)]
@@ -61,4 +62,23 @@ def create_topics(settings: Settings) -> list[CreatedTopic]:
             for topic, queues in wanted:
                 admin.create_topic(addresses.master, topic, queues=queues)
                 created.append(CreatedTopic(topic=topic, broker=broker, queues=queues))
+            if business_queues is not None:
+                missing = _create_business(admin, addresses.master, settings, queues=business_queues)
+                created += [CreatedTopic(topic=topic, broker=broker, queues=business_queues) for topic in missing]
     return created
+
+
+def _create_business(admin: Admin, address: str, settings: Settings, *, queues: int) -> list[str]:
+    """Topics and groups of the settings that the master lacks; returns the topics."""
+    topics = dict.fromkeys(
+        [s.topic for s in settings.subscriptions] + [t for p in settings.producers for t in p.topics]
+    )
+    known = admin.topics(address)
+    missing = [topic for topic in topics if topic not in known]
+    for topic in missing:
+        admin.create_topic(address, topic, queues=queues)
+    groups = set(admin.groups(address))
+    for group in dict.fromkeys(s.group for s in settings.subscriptions):
+        if group not in groups:
+            admin.create_group(address, group)
+    return missing

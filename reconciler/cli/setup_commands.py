@@ -127,9 +127,18 @@ def db_sql(
 
 
 @topics_app.command("create")
-def topics_create(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+def topics_create(
+    config: ConfigOption = None,
+    business: Annotated[
+        bool, typer.Option("--business", help="Also the configured business topics and groups that do not exist yet.")
+    ] = False,
+    business_queues: Annotated[
+        int, typer.Option(help="Queues a master of a business topic that is made.", min=1, max=1024)
+    ] = 8,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Create the unique-key topic and the probe topic on every master, with exactly the configured queues."""
-    created = bootstrap.create_topics(read_settings(config))
+    created = bootstrap.create_topics(read_settings(config), business_queues=business_queues if business else None)
     rows = [(c.topic, c.broker, c.queues) for c in created]
     if output is Output.JSON:
         print_json({"topics": [{"topic": t, "broker": b, "queues": q} for t, b, q in rows]})

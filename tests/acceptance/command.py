@@ -43,3 +43,11 @@ def reconciler(
         check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def one_object(ended: Ended, *, code: int = 0) -> dict[str, Any]:
+    """The one JSON object that the command printed, and nothing else, when it ended as expected."""
+    assert ended.exit_code == code, ended.stderr
+    assert ended.stdout.count("\n") == 1
+    assert ended.document["schema_version"] == 1
+    return ended.document

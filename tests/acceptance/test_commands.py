@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from reconciler.rocketmq.message import Message
-from tests.acceptance.command import RECONCILER, Ended, reconciler
+from tests.acceptance.command import RECONCILER, Ended, one_object, reconciler
 from tests.acceptance.deployment import Deployment
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -89,13 +89,6 @@ def lived(tmp_path_factory: pytest.TempPathFactory, services: tuple[str, str]) -
         once = deployment.command("once", "--output", "json")
         stack.callback(consumer.shutdown)
         yield Lived(deployed=deployment, delivered=delivered, repaired=lost, rolled_back=rolled_back[0], once=once)
-
-
-def one_object(ended: Ended, *, code: int = 0) -> dict[str, Any]:
-    assert ended.exit_code == code, ended.stderr
-    assert ended.stdout.count("\n") == 1
-    assert ended.document["schema_version"] == 1
-    return ended.document
 
 
 # ----------------------------------------------------------------- looking
@@ -401,14 +394,6 @@ def test_tables_are_printed_and_made_twice_without_harm(tmp_path: Path) -> None:
     assert "CREATE TABLE reconciler_repair" in printed.stdout
     document = one_object(reconciler("db", "sql", "ledger", "--dialect", "postgresql", "-o", "json"))
     assert document["sql"] == printed.stdout
-
-
-def test_topics_can_be_created_again(deployed: Deployment) -> None:
-    document = one_object(deployed.command("topics", "create", "--output", "json"))
-    assert {(t["topic"], t["queues"]) for t in document["topics"]} == {
-        (deployed.unique_key_topic, 4),
-        (f"PROBE_{deployed.run_name}", 1),
-    }
 
 
 def test_broker_tells_where_it_listens_and_ends_with_0() -> None:
