@@ -1,0 +1,178 @@
+"""The ordered list of classes: every key of a subscription is in exactly one, the first whose rule matches.
+
+Docs, findings, the kernel and the SQL reference take names, order and words from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class KeyClass(StrEnum):
+    """What became of a key in one subscription, in the order in which the rules are tried."""
+
+    EFFECT_WITHOUT_COMMIT = "EFFECT_WITHOUT_COMMIT"
+    DOUBLE_EFFECT = "DOUBLE_EFFECT"
+    REPAIR_DIFFERS = "REPAIR_DIFFERS"
+    UNNECESSARY_REPAIR = "UNNECESSARY_REPAIR"
+    NOT_ANNOUNCED_NOT_FOUND = "NOT_ANNOUNCED_NOT_FOUND"
+    UNACCOUNTED = "UNACCOUNTED"
+    LOST = "LOST"
+    QUARANTINED = "QUARANTINED"
+    REPAIRED = "REPAIRED"
+    EFFECT_LATE = "EFFECT_LATE"
+    EFFECT_IN_TIME = "EFFECT_IN_TIME"
+    FILTERED = "FILTERED"
+    REJECTED = "REJECTED"
+    ROLLED_BACK = "ROLLED_BACK"
+    PENDING = "PENDING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line of the list."""
+
+    name: KeyClass
+    #: When it matches, after all rules before it did not.
+    rule: str
+    #: What it means to people who run the system.
+    meaning: str
+    #: One key's story that ends here.
+    example: str
+    #: Something went wrong that the system promises not to do (exit 1).
+    violation: bool = False
+    #: Keys are listed one by one.
+    listed: bool = False
+
+    @property
+    def number(self) -> int:
+        """Its place in the list, from 1."""
+        return NUMBERS[self.name]
+
+    @property
+    def text(self) -> str:
+        """The rule as findings name it."""
+        return f"{self.number}. {self.rule}"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        name=KeyClass.EFFECT_WITHOUT_COMMIT,
+        rule="effect, and no outbox row or only a tombstone",
+        meaning="A consumer acted on a message whose local transaction was never committed.",
+        example="The inbox of `billing` holds the key, applied 10:00:07; the outbox of every producer group was given "
+        "and none has a row of the key.",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.DOUBLE_EFFECT,
+        rule="more than one effect in the business tables",
+        meaning="The message took effect twice.",
+        example="The business table of `billing` counts 2 payments for the key; the inbox, which holds one row a key "
+        "by its primary key, could not show it.",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.REPAIR_DIFFERS,
+        rule="a repair was sent that reaches the group, effect, and the digests of outbox and inbox are unequal",
+        meaning="What was consumed after a repair is not what was committed.",
+        example="Republished at 10:02:00; the outbox row's content digest is 5A.., the inbox row's is 91..",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.UNNECESSARY_REPAIR,
+        rule="the first send of a repair is later, by more than the skew bound, than the effect in a group it reaches",
+        meaning="A message was sent again though it had taken effect already.",
+        example="Applied in `billing` at 10:00:07, END sent again at 10:01:40, skew bound 10 s.",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.NOT_ANNOUNCED_NOT_FOUND,
+        rule="committed, tag accepted, no effect, older than the grace period, neither announced in history nor in the "
+        "ledger",
+        meaning="A commit that nobody watched over: it was never announced, and no effect came of it.",
+        example="Outbox row of 10:00:00, state NEW; no inbox row, no row in `announced`, no candidate.",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.UNACCOUNTED,
+        rule="announced, then neither consumed, nor left, nor in the next snapshot of pending, nor in the ledger",
+        meaning="The reconciler took the key and forgot it.",
+        example="Taken by the round of 10:00:05; no row in `left` or `consumed`; the snapshot of 00:00:00 lacks it; "
+        "no candidate.",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.LOST,
+        rule="committed, tag accepted, no effect, not quarantined, older than the grace period",
+        meaning="A committed message took no effect, and nobody gave it up knowingly.",
+        example="Outbox row of 10:00:00, announced 10:00:05, candidate OPEN with LOST_CONFIRM; at 12:00:00 no "
+        "inbox row.",
+        violation=True,
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.QUARANTINED,
+        rule="the ledger holds it as QUARANTINED",
+        meaning="Given up with a verdict, dead-lettered ones too: a person must look.",
+        example="Candidate QUARANTINED with verdict DEAD_LETTERED.",
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.REPAIRED,
+        rule="effect, and a repair was sent that reaches the group",
+        meaning="The message was lost, found, sent again, and took effect.",
+        example="END sent again at 10:01:40, applied at 10:01:41.",
+    ),
+    Rule(
+        name=KeyClass.EFFECT_LATE,
+        rule="effect more than late_after_seconds after the commit",
+        meaning="Took effect once, without a repair, later than promised.",
+        example="Committed 10:00:00, applied 10:07:00, late_after_seconds 300.",
+        listed=True,
+    ),
+    Rule(
+        name=KeyClass.EFFECT_IN_TIME,
+        rule="any other effect",
+        meaning="As it should be.",
+        example="Committed 10:00:00, applied 10:00:01.",
+    ),
+    Rule(
+        name=KeyClass.FILTERED,
+        rule="committed, no effect, tag not accepted",
+        meaning="The group does not subscribe to the message's tag.",
+        example="Tag `audit`; the group takes `payment` only.",
+    ),
+    Rule(
+        name=KeyClass.REJECTED,
+        rule="no outbox row, no effect",
+        meaning="Announced or judged, but never committed.",
+        example="In `announced` with a key that no outbox holds.",
+    ),
+    Rule(
+        name=KeyClass.ROLLED_BACK,
+        rule="tombstone, no effect",
+        meaning="The local transaction ended without a commit, and nothing happened.",
+        example="Outbox row with state ROLLED_BACK, no inbox row.",
+    ),
+    Rule(
+        name=KeyClass.PENDING,
+        rule="committed, tag accepted, no effect, younger than the grace period",
+        meaning="Too early to say.",
+        example="Committed 20 s before the watermark, grace period 60 s.",
+    ),
+)
+
+#: From 1.
+NUMBERS: dict[str, int] = {name: index for index, name in enumerate(KeyClass, start=1)}
+NAMES: tuple[str, ...] = tuple(str(rule.name) for rule in RULES)
+VIOLATIONS = frozenset(str(rule.name) for rule in RULES if rule.violation)
+LISTED = frozenset(str(rule.name) for rule in RULES if rule.listed)
+BY_NAME: dict[str, Rule] = {str(rule.name): rule for rule in RULES}
