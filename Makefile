@@ -14,15 +14,23 @@ help: ## this list
 
 setup: $(VENV)/.stamp ## virtual environment with everything the tests need
 
-$(VENV)/.stamp: pyproject.toml
+$(VENV)/.stamp: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,audit,postgres,mysql]' --group dev
+	@touch $@ $(VENV)/.demo
+
+# PySpark is half a gigabyte: who only wants to look does not wait for it.
+$(VENV)/.demo: pyproject.toml $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "The venv module is missing: install the package python3-venv (Debian, Ubuntu) and run make again."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,audit,postgres,mysql]' --group dev
 	@touch $@
 
-demo: setup ## lost messages found and repaired, everything embedded
+demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
 test: setup ## everything; a missing service is skipped on a laptop and fails with CI=true
