@@ -130,6 +130,9 @@ class SubscriptionSettings(Section):
 class RoundSettings(Section):
     """How often and how carefully it looks."""
 
+    mode: Literal["full", "classic"] = Field(
+        default="full", description="full, or classic: the original algorithm as it was written, for comparison."
+    )
     interval_seconds: Seconds = Field(default=5.0, description="Time between two rounds of a subscription.")
     commit_generations: Annotated[int, Field(ge=1, le=16)] = Field(
         default=COMMIT_GENERATIONS_DEFAULT, description="Rounds for which consumed keys are kept."
@@ -251,6 +254,11 @@ def contradictions(settings: Settings) -> list[str]:
                 f"{where}.late_after_seconds = {s.late_after_seconds:g} is shorter than grace_period_seconds = "
                 f"{s.grace_period_seconds:g}: raise it"
             )
+    if settings.rounds.mode == "classic" and settings.unique_key_topic.queues != 1:
+        problems.append(
+            f'rounds.mode = "classic" knows one pair of sets: unique_key_topic.queues = '
+            f"{settings.unique_key_topic.queues} must be 1, like the recorders' shards"
+        )
     problems += _check_answerers(settings.producers)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:

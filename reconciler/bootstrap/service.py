@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 
 from reconciler.bootstrap.announcing import build_announcement_consumer
+from reconciler.bootstrap.classic import serve_classic
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
@@ -37,7 +38,8 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
     can mend: a Redis that is unsafe at the start, missing tables, another number of shards.
     """
     clock = SystemClock()
-    serve_when_possible(lambda: _serve(settings, stop, clock), stop=stop, clock=clock)
+    serve = serve_classic if settings.rounds.mode == "classic" else _serve
+    serve_when_possible(lambda: serve(settings, stop, clock), stop=stop, clock=clock)
 
 
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:

@@ -15,6 +15,7 @@ from reconciler.bootstrap.service import require_safe_redis
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
+from reconciler.errors import InvalidValue
 from reconciler.ledger.shard_count import require_shard_count
 from reconciler.plan import TopicPlan
 from reconciler.reconcile_round import ReconcileRound, RoundReport
@@ -98,6 +99,8 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
 
     Raises TransientError for a dependency that is away: nothing is waited for.
     """
+    if settings.rounds.mode != "full":
+        raise InvalidValue("rounds.mode", settings.rounds.mode, "`once` verifies what it does: it needs mode = full")
     clock = SystemClock()
     deadline = clock.monotonic_seconds() + wait_seconds
     report = OnceReport()

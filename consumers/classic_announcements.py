@@ -1,0 +1,68 @@
+"""The unique-key topic as the original's business consumer reads it: adapter of ports.classic.ClassicAnnouncements.
+
+The group's offset lies at the broker, so it does not fall back when Redis loses what it acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from consumers.announcement_rules import AnnouncementRules
+from consumers.announcement_source import RemotingAnnouncementSource
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import BrokerUnavailable
+from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.ports.classic import ClassicBatch
+from reconciler.rocketmq.offsets import Offsets
+from reconciler.rocketmq.routes import MessageQueue, Routes
+
+PULL_MESSAGES_MAX = 32
+
+
+class GroupOffsetAnnouncements:
+    """Pulls with the group's own stored offsets. Thread-safe as source, routes and offsets are."""
+
+    def __init__(
+        self,
+        source: RemotingAnnouncementSource,
+        *,
+        routes: Routes,
+        offsets: Offsets,
+        unique_key_topics: Mapping[Subscription, str],
+        rules: Mapping[Subscription, AnnouncementRules],
+    ) -> None:
+        self._source = source
+        self._routes = routes
+        self._offsets = offsets
+        self._topics = unique_key_topics
+        self._rules = rules
+
+    def pull(self, subscription: Subscription) -> Sequence[ClassicBatch]:
+        """One pull a queue, from the stored offset on; a group without one begins at the oldest announcement."""
+        batches = []
+        for queue in self._source.queues(self._topics[subscription]):
+            stored = self._offsets.of_group(self._master(queue), _message_queue(queue), subscription.group)
+            start = max(self._source.earliest(queue), stored or 0)
+            pulled = self._source.pull(queue, tag=subscription.topic, offset=start, max_messages=PULL_MESSAGES_MAX)
+            following = pulled.min_offset if pulled.is_offset_illegal else pulled.next_offset
+            if following == start:
+                continue
+            judged = [self._rules[subscription].judge(queue, message) for message in pulled.messages]
+            keys = [key for one in judged if not isinstance(one, RefusedAnnouncement) for key in one]
+            batches.append(ClassicBatch(queue=queue, unique_keys=tuple(keys), next_offset=following))
+        return batches
+
+    def acknowledge(self, subscription: Subscription, batch: ClassicBatch) -> None:
+        """UPDATE_CONSUMER_OFFSET."""
+        queue = batch.queue
+        self._offsets.store(self._master(queue), _message_queue(queue), subscription.group, batch.next_offset)
+
+    def _master(self, queue: AnnouncementQueue) -> str:
+        address = self._routes.master_of(queue.unique_key_topic, queue.broker)
+        if address is None:
+            raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
+        return address
+
+
+def _message_queue(queue: AnnouncementQueue) -> MessageQueue:
+    return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
