@@ -16,6 +16,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX
 from reconciler.contract.verdicts import Verdict
 from reconciler.dossier import PAGE_KEYS, Dossier
+from reconciler.events import LeftKey
 from reconciler.evidence import Watermark, WatermarkState
 from reconciler.plan import SubscriptionPlan
 from reconciler.ports import Candidate, Candidates, PendingKey, ShardMemory
@@ -48,6 +49,8 @@ class Gate:
     due_until_ms: int
     #: Keys first seen at or before this are older than the grace period: the trickle takes from them.
     old_until_ms: int
+    #: The group's watermark; None: not asked, or unknown.
+    watermark_ms: int | None = None
 
     def lets_through(self, first_seen_ms: int) -> bool:
         """True if a key may be judged."""
@@ -61,10 +64,14 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
     if watermark.state is WatermarkState.UNKNOWN:
         return Gate(state="unknown", detail=watermark.detail, due_until_ms=expiring_until, old_until_ms=old_until)
     consumed_until = watermark.at_ms - round(rules.skew_margin_seconds * 1000) - 1
-    if consumed_until >= old_until:
-        return Gate(state="open", detail=watermark.detail, due_until_ms=old_until, old_until_ms=old_until)
-    due_until = max(consumed_until, expiring_until)
-    return Gate(state="shut", detail=watermark.detail, due_until_ms=due_until, old_until_ms=old_until)
+    is_open = consumed_until >= old_until
+    return Gate(
+        state="open" if is_open else "shut",
+        detail=watermark.detail,
+        due_until_ms=old_until if is_open else max(consumed_until, expiring_until),
+        old_until_ms=old_until,
+        watermark_ms=watermark.at_ms,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +83,7 @@ class Selection:
     #: Keys behind the shut gate: as many as the trickle allows.
     trickle: tuple[Dossier, ...]
     #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
-    closed: Mapping[Shard, Sequence[str]]
+    closed: Mapping[Shard, Sequence[LeftKey]]
     #: Keys that became due since the last round of this process and that the ledger did not know.
     became_due: int
 
@@ -182,7 +189,7 @@ class CandidateSelector:
             for pending in page:
                 row = rows.get(pending.unique_key)
                 if row is not None and is_closed(row):
-                    walk.close(shard, pending.unique_key)
+                    walk.close(shard, row)
                 elif row is None or row.state is not CandidateState.OPEN:
                     fresh.append(_suspect(shard, pending, row))
             if not fresh and len(page) == PAGE_KEYS:
@@ -200,7 +207,7 @@ class _Walk:
 
     def __init__(self, *, room: int, scan: int, count_until: float) -> None:
         self.found: list[Dossier] = []
-        self.closed: dict[Shard, list[str]] = {}
+        self.closed: dict[Shard, list[LeftKey]] = {}
         self.became_due = 0
         self._room_left = room
         self._scan_left = scan
@@ -232,7 +239,7 @@ class _Walk:
         self._scan_share -= 1
         self._scan_left -= 1
         if row is not None and is_closed(row):
-            self.close(shard, pending.unique_key)
+            self.close(shard, row)
         elif row is None or row.state is not CandidateState.OPEN:
             self.became_due += is_new
             if self._room_share <= 0:
@@ -244,6 +251,7 @@ class _Walk:
         if not self._left_out:
             self._last = pending
 
-    def close(self, shard: Shard, unique_key: str) -> None:
+    def close(self, shard: Shard, row: Candidate) -> None:
         """Notes a key that the ledger has closed."""
-        self.closed.setdefault(shard, []).append(unique_key)
+        left = LeftKey(unique_key=row.unique_key, state=row.state, verdict=row.verdict)
+        self.closed.setdefault(shard, []).append(left)

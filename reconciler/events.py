@@ -1,17 +1,20 @@
 """What policy tells about itself: frozen values for one sink, which fans out to log, metrics and traces.
 
-A round tells exactly one RoundFinished; everything else is told once, when it happens. Events carry no message
-bodies and no secrets.
+A round tells exactly one RoundFinished; everything else is told once, when it happens. ShardRoundRan, VerdictsWritten
+and KeysLeft are there for the history and may name thousands of keys. A crash right after what an event tells of loses
+the event. Events carry no message bodies and no secrets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.ports import RoundDone, Verification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +35,13 @@ class RoundFinished:
     #: "open", "shut", or "not asked" (nothing is old enough).
     gate: str
     gate_detail: str
+    #: The group's watermark, milliseconds of broker store time; None: not asked, or nobody could tell.
+    watermark_ms: int | None
     #: Keys that became due in this round, and keys verified.
     became_due: int
     verified: int
+    #: Keys that left pending with a verdict.
+    settled: int
     broker_look_ups: int
     #: Verdict -> keys.
     verdicts: Mapping[str, int]
@@ -49,11 +56,46 @@ class RoundFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRoundRan:
+    """A shard's round ran and its row is in the ledger. A round whose reply was lost is not told."""
+
+    done: RoundDone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictsWritten:
+    """Verdicts that are committed in the ledger."""
+
+    shard: Shard
+    verifications: Sequence[Verification]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftKey:
+    """One key that was taken out of pending, and the ledger's row that allowed it."""
+
+    unique_key: str
+    #: SETTLED or QUARANTINED.
+    state: CandidateState
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysLeft:
+    """Keys that are out of pending because of their verdicts; some may have left by a match just before."""
+
+    shard: Shard
+    keys: Sequence[LeftKey]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStepped:
     """A repair changed its state."""
 
     environment: str
     topic: str
+    #: EVERY_GROUP, or the group of a hand-over.
+    scope: str
     unique_key: str
     rung: Rung
     before: RepairState
@@ -129,6 +171,9 @@ class OutageClosed:
 
 Event = (
     RoundFinished
+    | ShardRoundRan
+    | VerdictsWritten
+    | KeysLeft
     | RepairStepped
     | BreakerOpened
     | BreakerClosed

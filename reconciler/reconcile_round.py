@@ -16,7 +16,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.dossier import PAGE_KEYS, Dossier
 from reconciler.errors import InvalidValue, RedisAway
-from reconciler.events import EventSink, OutageClosed, OutageOpened, RoundFinished
+from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, OutageOpened, RoundFinished, VerdictsWritten
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
 from reconciler.repair import Repairer, RepairOutcome, RepairReport
@@ -41,6 +41,15 @@ class RoundReport:
     #: Verified keys of this round, bounded by SelectionRules.candidates_max.
     judged: tuple[Judged, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What the verification of one round has done so far."""
+
+    judged: list[Judged] = field(default_factory=list)
+    #: Keys that were taken out of pending.
+    settled: int = 0
 
 
 class ReconcileRound:
@@ -111,25 +120,23 @@ class ReconcileRound:
         self._breaker.open_if(
             plan.subscription, self._breaker.rules.too_many(selection.became_due, announced=announced)
         )
-        for shard, keys in selection.closed.items():
-            self._memory.forget(shard, keys)
-
+        looked = _Looked(settled=sum(self._forget(shard, keys) for shard, keys in selection.closed.items()))
         soundings = self._verifier.soundings(plan)
-        judged = self._verify(topic, plan, selection.due, soundings)
-        judged += self._verify_trickle(topic, plan, selection.trickle, soundings)
+        self._verify(topic, plan, selection.due, soundings, looked)
+        self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         load = RoundLoad(
             announced=announced,
             became_due=selection.became_due,
-            ladders=sum(j.reached_half for j in judged),
-            ladders_absent=sum(j.found_nowhere for j in judged),
+            ladders=sum(j.reached_half for j in looked.judged),
+            ladders_absent=sum(j.found_nowhere for j in looked.judged),
         )
         self._breaker.open_if(plan.subscription, self._breaker.rules.too_absent(load.ladders, load.ladders_absent))
 
         repairs = self._repairer.run(topic)
         self._breaker.round_ended(plan.subscription, load, siblings=[p.subscription for p in topic.subscriptions])
-        event = self._event(topic, plan, rounds, gate, selection, judged, repairs, soundings)
+        event = self._event(topic, plan, rounds, gate, selection, looked, repairs, soundings)
         self._events.emit(event)
-        return RoundReport(subscription=plan.subscription, event=event, judged=tuple(judged), repairs=repairs)
+        return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)
 
     def release(self) -> None:
         """Gives up every lease, at shutdown. Raises RedisAway: they run out by themselves."""
@@ -176,23 +183,30 @@ class ReconcileRound:
         )
 
     def _verify(
-        self, topic: TopicPlan, plan: SubscriptionPlan, dossiers: Sequence[Dossier], soundings: Soundings
-    ) -> list[Judged]:
-        judged: list[Judged] = []
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        dossiers: Sequence[Dossier],
+        soundings: Soundings,
+        looked: _Looked,
+    ) -> None:
         for start in range(0, len(dossiers), PAGE_KEYS):
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
             done = self._verifier.verify(topic, plan, page, soundings)
-            self._write_down(topic, plan, done)
-            judged += done
-        return judged
+            looked.settled += self._write_down(topic, plan, done)
+            looked.judged += done
 
     def _verify_trickle(
-        self, topic: TopicPlan, plan: SubscriptionPlan, dossiers: Sequence[Dossier], soundings: Soundings
-    ) -> list[Judged]:
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        dossiers: Sequence[Dossier],
+        soundings: Soundings,
+        looked: _Looked,
+    ) -> None:
         before = soundings.look_ups
-        judged = self._verify(topic, plan, dossiers, soundings)
+        self._verify(topic, plan, dossiers, soundings, looked)
         self._trickles[plan.subscription].charge(soundings.look_ups - before)
-        return judged
 
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Dossier]) -> list[Dossier]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
@@ -202,8 +216,8 @@ class ReconcileRound:
         }
         return [d for d in page if kept[d.shard]]
 
-    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judged]) -> None:
-        """Verdicts into SQL first; only then repairs are opened and keys leave pending."""
+    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judged]) -> int:
+        """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
             known = one.dossier.known
@@ -211,15 +225,28 @@ class ReconcileRound:
             if was_closed and one.verification.state is CandidateState.OPEN:
                 self._candidates.reopen(plan.subscription, one.dossier.unique_key)
             by_shard.setdefault(one.dossier.shard, []).append(one.verification)
+        left = 0
         for number, verifications in sorted(by_shard.items()):
             shard = Shard(subscription=plan.subscription, number=number)
             self._candidates.record(shard, verifications)
+            self._events.emit(VerdictsWritten(shard=shard, verifications=tuple(verifications)))
             for verification in verifications:
                 if verification.verdict in LOSSES:
                     self._repairer.open(topic, verification.unique_key, verification.verdict)
-            closed = [v.unique_key for v in verifications if v.state is not CandidateState.OPEN]
+            closed = [
+                LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
+                for v in verifications
+                if v.state is not CandidateState.OPEN
+            ]
             if closed:
-                self._memory.forget(shard, closed)
+                left += self._forget(shard, closed)
+        return left
+
+    def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:
+        """Takes keys out of pending whose ledger rows are committed."""
+        left = self._memory.forget(shard, [key.unique_key for key in keys])
+        self._events.emit(KeysLeft(shard=shard, keys=tuple(keys)))
+        return left
 
     def _event(
         self,
@@ -228,7 +255,7 @@ class ReconcileRound:
         rounds: Sequence[ShardRound],
         gate: Gate,
         selection: Selection,
-        judged: Sequence[Judged],
+        looked: _Looked,
         repairs: RepairReport,
         soundings: Soundings,
     ) -> RoundFinished:
@@ -246,10 +273,12 @@ class ReconcileRound:
             oldest_pending_seconds=max(0.0, (now_ms - oldest_ms) / 1000),
             gate=gate.state,
             gate_detail=gate.detail,
+            watermark_ms=gate.watermark_ms,
             became_due=selection.became_due,
-            verified=len(judged),
+            verified=len(looked.judged),
+            settled=looked.settled,
             broker_look_ups=soundings.look_ups,
-            verdicts=dict(sorted(Counter(str(j.verification.verdict) for j in judged).items())),
+            verdicts=dict(sorted(Counter(str(j.verification.verdict) for j in looked.judged).items())),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
             weaker=self._verifier.bench(topic, plan).is_weaker,

@@ -292,6 +292,7 @@ class Repairer:
                 RepairStepped(
                     environment=repair.environment,
                     topic=repair.topic,
+                    scope=repair.scope,
                     unique_key=repair.unique_key,
                     rung=changed.rung,
                     before=repair.state,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
-from reconciler.events import EventSink, RoundsVoided, ShardStopped
+from reconciler.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
 from reconciler.ports import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
 
 
@@ -75,6 +75,7 @@ class ShardRounds:
         done = self._memory.take_round(shard, epoch=epoch, not_before_ms=last.at_ms + 1 if last is not None else 0)
         if done is not None:
             self._rounds.store(done)
+            self._events.emit(ShardRoundRan(done=done))
         pending, oldest_ms = self._memory.pending_size(shard)
         if done is not None:
             self._raise_floor(shard, done, oldest_ms)

@@ -10,9 +10,11 @@ import pytest
 
 from reconciler import events
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
 from reconciler.events import Event
 from reconciler.instrumentation.event_log import EventLog
+from reconciler.ports import RoundCounts, RoundDone, Verification
 
 SUBSCRIPTION = Subscription(environment="prod", topic="ORDERS", group="billing")
 SHARD = Shard(subscription=SUBSCRIPTION, number=3)
@@ -31,8 +33,10 @@ def round_finished(*problems: str) -> events.RoundFinished:
         oldest_pending_seconds=2.5,
         gate="open",
         gate_detail="",
+        watermark_ms=7,
         became_due=1,
         verified=1,
+        settled=0,
         broker_look_ups=2,
         verdicts={"LOST_CONFIRM": 1},
         repairs={},
@@ -46,6 +50,7 @@ def repair_stepped(after: RepairState) -> events.RepairStepped:
     return events.RepairStepped(
         environment="prod",
         topic="ORDERS",
+        scope="*",
         unique_key=KEY,
         rung=Rung.END,
         before=RepairState.SENT,
@@ -77,17 +82,38 @@ LOUD: list[Event] = [
     events.RoundsVoided(shard=SHARD, rounds=2),
     events.OutageOpened(environment="prod", reason="AWAY", detail="refused"),
 ]
+COUNTS = RoundCounts(announced=9, matched=8, pending_before=4, pending_added=1, pending_matched=2, pending_after=3)
+WRITTEN = [
+    Verification(
+        unique_key=KEY, verdict=verdict, evidence={}, first_seen_ms=1, state=CandidateState.OPEN, wait_seconds=1.0
+    )
+    for verdict in (Verdict.LAGGING, Verdict.RETRYING, Verdict.LAGGING)
+]
+LEFT = [events.LeftKey(unique_key=KEY, state=CandidateState.SETTLED, verdict=Verdict.CONSUMED)] * 5
+QUIET: list[tuple[Event, dict[str, object]]] = [
+    (
+        events.ShardRoundRan(
+            done=RoundDone(shard=SHARD, epoch="prod:a", generation=6, at_ms=5, offsets={}, counts=COUNTS)
+        ),
+        {"generation": 6, "at_ms": 5, "announced": 9, "pending_after": 3},
+    ),
+    (
+        events.VerdictsWritten(shard=SHARD, verifications=WRITTEN),
+        {"keys": 3, "verdicts": {"LAGGING": 2, "RETRYING": 1}},
+    ),
+    (events.KeysLeft(shard=SHARD, keys=LEFT), {"keys": 5, "verdicts": {"CONSUMED": 5}}),
+]
 
 
 def told(caplog: pytest.LogCaptureFixture, event: object) -> logging.LogRecord:
-    with caplog.at_level(logging.INFO, "reconciler.events"):
+    with caplog.at_level(logging.DEBUG, "reconciler.events"):
         EventLog().emit(event)
     (record,) = caplog.records
     return record
 
 
 def test_no_event_is_missing_here() -> None:
-    assert {type(event) for event in [*CALM, *LOUD]} == set(get_args(Event))
+    assert {type(event) for event in [*CALM, *LOUD, *(event for event, _ in QUIET)]} == set(get_args(Event))
 
 
 @pytest.mark.parametrize("event", [*CALM, *LOUD], ids=lambda event: type(event).__name__)
@@ -100,6 +126,22 @@ def test_every_event_is_told_with_its_fields(caplog: pytest.LogCaptureFixture, e
             assert record.get("shard") == (3 if isinstance(value, Shard) else None)
         else:
             assert record[field.name] == value
+
+
+@pytest.mark.parametrize(("event", "expected"), QUIET, ids=lambda value: type(value).__name__)
+def test_thousands_of_keys_are_a_line_of_counts_that_nobody_sees_by_default(
+    caplog: pytest.LogCaptureFixture, event: Event, expected: dict[str, object]
+) -> None:
+    record = told(caplog, event)
+    values = vars(record)
+    assert record.levelno == logging.DEBUG
+    assert {name: values[name] for name in expected} == expected
+    assert (values["topic"], values["consumer_group"], values["shard"]) == ("ORDERS", "billing", 3)
+    assert KEY not in repr(values)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "reconciler.events"):
+        EventLog().emit(event)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("event", CALM, ids=lambda event: type(event).__name__)
