@@ -116,3 +116,19 @@ REPAIR_EVIDENCE = EvidenceTable(
 )
 
 EVIDENCE_TABLES = (OUTBOX_EVIDENCE, INBOX_EVIDENCE, EFFECTS_EVIDENCE, CANDIDATE_EVIDENCE, REPAIR_EVIDENCE)
+
+#: Not partitioned: DIR/ledger_round/*.parquet. Rounds that the ledger stored and did not void, from the window's start
+#: to its close: history has to hold every one of them. Without the ledger it is not there.
+LEDGER_ROUND_EVIDENCE = EvidenceTable(
+    name="ledger_round",
+    doc="Stored rounds of the ledger.",
+    columns=(
+        _c("topic", "name", "Business topic."),
+        _c("consumer_group", "name", "The group."),
+        _c("shard", "i32", "Shard."),
+        _c("epoch", "name", "Redis memory the round ran in."),
+        _c("generation", "i64", "The fence after the round."),
+        _c("at_ms", "i64", "Redis TIME of the round."),
+        _c("announced", "i64", "Keys in the half set."),
+    ),
+)

@@ -1,0 +1,178 @@
+"""The manifest of a history, read with distrust: every entry is there once, unaltered, and follows the one before.
+
+Before: a folder written by the service (contract/manifest.py). After: history_check.py, which reads the rounds.
+Nothing here raises for a bad history: what is wrong is a list of lines, so that one run tells everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pyarrow import fs as arrow_fs
+
+from reconciler.contract.history_row import HISTORY_STREAMS, HISTORY_VERSION, PREFIXES
+from reconciler.contract.manifest import HistoryFile, digest_of, entry_name, manifest_folder
+
+_ENTRY_NAME = re.compile(r"\d{12}\.json")
+_STREAMS = {stream.name: stream for stream in HISTORY_STREAMS}
+_FILE_FIELDS = frozenset(field.name for field in fields(HistoryFile))
+#: A broken chain of a million entries must not make a million lines.
+PROBLEMS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryChain:
+    """What the manifest says now."""
+
+    environment: str
+    #: Number and SHA-256 of the newest entry; 0 and "" for an empty history.
+    sequence: int
+    digest: str
+    #: YYYY-MM-DD: rows before this UTC day were retired on purpose.
+    kept_from: str | None
+    #: Path -> file, for all files added and not removed.
+    files: Mapping[str, HistoryFile]
+    problems: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The chain while it is read."""
+
+    environment: str
+    sequence: int = 0
+    digest: str = ""
+    kept_from: str | None = None
+    files: dict[str, HistoryFile] = field(default_factory=dict)
+    #: Paths that were there and have gone, so that a removal that comes twice is noticed.
+    gone: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    def tell(self, line: str) -> None:
+        """Keeps a problem, up to a bound."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(line)
+
+
+def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
+    """The file system and the path in it, of a local path or a URL that Arrow knows (file, hdfs, s3, gs)."""
+    if "://" in path:
+        found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
+        return found
+    return arrow_fs.LocalFileSystem(), path
+
+
+def read_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> HistoryChain:
+    """Every entry of the manifest in order. Raises OSError where the folder cannot be read at all."""
+    folder = f"{base}/{manifest_folder(environment)}"
+    reading = _Reading(environment)
+    names = _entry_names(filesystem, folder, reading)
+    for name in names:
+        expected = entry_name(reading.sequence + 1)
+        if name != expected:
+            reading.tell(f"manifest: entry {expected} is missing, {name} follows")
+        _take(reading, name, _bytes_of(filesystem, f"{folder}/{name}"))
+    return HistoryChain(
+        environment=environment,
+        sequence=reading.sequence,
+        digest=reading.digest,
+        kept_from=reading.kept_from,
+        files=reading.files,
+        problems=tuple(reading.problems),
+    )
+
+
+def _entry_names(filesystem: arrow_fs.FileSystem, folder: str, reading: _Reading) -> list[str]:
+    if filesystem.get_file_info(folder).type != arrow_fs.FileType.Directory:
+        reading.tell(f"history: there is no {manifest_folder(reading.environment)} in it; name the history's folder")
+        return []
+    found = filesystem.get_file_info(arrow_fs.FileSelector(folder))
+    names = sorted(info.base_name for info in found if _ENTRY_NAME.fullmatch(info.base_name))
+    if not names:
+        reading.tell(f"history: {manifest_folder(reading.environment)} has no entry; nothing was ever written")
+    return names
+
+
+def _bytes_of(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
+    with filesystem.open_input_stream(path) as stream:
+        data: bytes = stream.read()
+    return data
+
+
+def _take(reading: _Reading, name: str, data: bytes) -> None:
+    """One entry: its form, its place in the chain, its files."""
+    previous, before = reading.digest, reading.sequence
+    reading.digest, reading.sequence = digest_of(data), int(name[:12])
+    document = _document(reading, name, data)
+    if document is None:
+        return
+    if document.get("sequence") != reading.sequence:
+        reading.tell(f"manifest {name}: says it is entry {document.get('sequence')!r}: doubled or renamed")
+    elif before + 1 == reading.sequence and document.get("previous") != previous:
+        reading.tell(f"manifest {name}: does not follow {entry_name(before)}: one of them was altered")
+    if document.get("environment") != reading.environment:
+        reading.tell(f"manifest {name}: is of environment {document.get('environment')!r}")
+    for path in document.get("removed", ()):
+        _remove(reading, name, path)
+    for item in document.get("added", ()):
+        _add(reading, name, item)
+    kept_from = document.get("kept_from")
+    if kept_from is not None:
+        reading.kept_from = max(str(kept_from), reading.kept_from or "")
+
+
+def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:
+    """The entry's fields, or None where they cannot be trusted."""
+    try:
+        document = json.loads(data)
+        canonical = (json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+    except ValueError as error:
+        reading.tell(f"manifest {name}: no JSON: {error}")
+        return None
+    if not isinstance(document, dict) or canonical != data:
+        reading.tell(f"manifest {name}: not in canonical form: altered")
+        return None
+    version = document.get("version")
+    if not isinstance(version, int) or not 1 <= version <= HISTORY_VERSION:
+        reading.tell(
+            f"manifest {name}: version {version!r}, this audit knows up to {HISTORY_VERSION}; use the newer audit"
+        )
+        return None
+    return document
+
+
+def _remove(reading: _Reading, name: str, path: object) -> None:
+    if reading.files.pop(str(path), None) is None:
+        doubled = " a second time" if path in reading.gone else ", which was never added"
+        reading.tell(f"manifest {name}: removes {path}{doubled}")
+    reading.gone.add(str(path))
+
+
+def _add(reading: _Reading, name: str, item: Any) -> None:
+    try:
+        file = HistoryFile(**{key: value for key, value in item.items() if key in _FILE_FIELDS})
+    except (TypeError, AttributeError) as error:
+        reading.tell(f"manifest {name}: a file without all its fields: {error}")
+        return
+    stream = _STREAMS.get(file.stream)
+    if stream is None:
+        reading.tell(f"manifest {name}: {file.path} is of the unknown stream {file.stream!r}; use the newer audit")
+        return
+    has_prefix = isinstance(file.prefix, int) and 0 <= file.prefix < PREFIXES
+    if stream.has_key != has_prefix or (not stream.has_key and file.prefix is not None):
+        reading.tell(f"manifest {name}: {file.path} has prefix {file.prefix!r}, which does not fit {file.stream}")
+    if not _lies_where_it_belongs(file, reading.environment):
+        reading.tell(f"manifest {name}: {file.path} lies in a folder of other rows")
+    if file.path in reading.files:
+        reading.tell(f"manifest {name}: adds {file.path} a second time")
+    reading.files[file.path] = file
+
+
+def _lies_where_it_belongs(file: HistoryFile, environment: str) -> bool:
+    prefix = "" if file.prefix is None else f"prefix={file.prefix:02d}/"
+    folder = f"{file.stream}/environment={environment}/date={file.date}/{prefix}"
+    return file.path.startswith(folder) and "/" not in file.path.removeprefix(folder)

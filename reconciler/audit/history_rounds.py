@@ -1,0 +1,248 @@
+"""Captured rounds of the shards in question: which generations are there, where there is a hole, how far it goes.
+
+Two records of one generation are allowed (two daemons; Redis that fell back): generations are taken as a set. Rows
+are 16 bytes a round in memory; of rounds before the window only the newest of each epoch is kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reconciler.audit.result import HistoryGap
+
+Longs = npt.NDArray[np.int64]
+#: topic, group, shard
+ShardKey = tuple[str, str, int]
+#: ... and epoch
+EpochKey = tuple[str, str, int, str]
+
+_KEYS = ["topic", "consumer_group", "shard", "epoch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One captured round."""
+
+    epoch: str
+    generation: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Generations that are missing between two that are there; from_ms and to_ms are those two's times."""
+
+    epoch: str
+    first_generation: int
+    last_generation: int
+    from_ms: int
+    to_ms: int
+
+
+class Rounds:
+    """Collects tables of rounds; `finish` gives what they say together."""
+
+    def __init__(self, *, subscriptions: frozenset[tuple[str, str]], start_ms: int, horizon_ms: int) -> None:
+        self._subscriptions = subscriptions
+        self._start_ms = start_ms
+        self._horizon_ms = horizon_ms
+        self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
+        #: The newest generation before the window, and the newest time before it.
+        self._before: dict[EpochKey, tuple[int, int]] = {}
+
+    def add(self, table: pa.Table) -> None:
+        """Rows of the stream `round`."""
+        table = table.select([*_KEYS, "generation", "at_ms"])
+        table = table.filter(pc.less_equal(table["at_ms"], self._horizon_ms))
+        grouped = table.group_by(_KEYS).aggregate([("generation", "list"), ("at_ms", "list")])
+        keys = zip(*(grouped[name].to_pylist() for name in _KEYS), strict=True)
+        for number, (topic, group, shard, epoch) in enumerate(keys):
+            if (topic, group) in self._subscriptions:
+                generations = grouped["generation_list"][number].values.to_numpy(zero_copy_only=False)
+                at_ms = grouped["at_ms_list"][number].values.to_numpy(zero_copy_only=False)
+                self._take((topic, group, shard, epoch), generations, at_ms)
+
+    def _take(self, key: EpochKey, generations: Longs, at_ms: Longs) -> None:
+        early = at_ms < self._start_ms
+        if early.any():
+            generation, newest_ms = int(generations[early].max()), int(at_ms[early].max())
+            known = self._before.get(key, (generation, newest_ms))
+            self._before[key] = (max(generation, known[0]), max(newest_ms, known[1]))
+        if not early.all():
+            self._inside[key].append((generations[~early], at_ms[~early]))
+
+    def need_nothing_before(self, last_ms: int, shards: int) -> bool:
+        """Whether older rows, none of them younger than `last_ms`, can change nothing any more."""
+        newest: dict[ShardKey, int] = {}
+        for (topic, group, shard, _), (_, at_ms) in self._before.items():
+            key = (topic, group, shard)
+            newest[key] = max(at_ms, newest.get(key, at_ms))
+        keys = [(topic, group, shard) for topic, group in self._subscriptions for shard in range(shards)]
+        return all(key in newest and newest[key] > last_ms for key in keys)
+
+    def finish(self) -> ShardRounds:
+        """What was collected, by shard."""
+        lives: dict[ShardKey, list[_Life]] = defaultdict(list)
+        for key in sorted(self._inside.keys() | self._before.keys()):
+            topic, group, shard, epoch = key
+            pairs = self._inside.get(key, [])
+            generations = np.concatenate([[], *(g for g, _ in pairs)]).astype(np.int64)
+            at_ms = np.concatenate([[], *(a for _, a in pairs)]).astype(np.int64)
+            rows = np.unique(np.stack([generations, at_ms], axis=1), axis=0)
+            life = _Life(epoch=epoch, before=self._before.get(key), generations=rows[:, 0], at_ms=rows[:, 1])
+            lives[topic, group, shard].append(life)
+        for of in lives.values():
+            of.sort(key=lambda life: (life.first.at_ms, life.epoch))
+        return ShardRounds(lives)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Life:
+    """One epoch of a shard: the newest generation and time before the window, and all rounds since."""
+
+    epoch: str
+    before: tuple[int, int] | None
+    generations: Longs
+    at_ms: Longs
+
+    @property
+    def first(self) -> Record:
+        """The first round that is there."""
+        if self.before is not None:
+            return Record(epoch=self.epoch, generation=self.before[0], at_ms=self.before[1])
+        generation = int(self.generations[0])
+        at_ms = int(self.at_ms[self.generations == generation].min())
+        return Record(epoch=self.epoch, generation=generation, at_ms=at_ms)
+
+    @property
+    def highest(self) -> int:
+        """The highest generation."""
+        before = 0 if self.before is None else self.before[0]
+        return max(before, int(self.generations.max(initial=0)))
+
+    @property
+    def times(self) -> Longs:
+        """All times."""
+        return self.at_ms if self.before is None else np.append(self.at_ms, self.before[1])
+
+    def holes(self) -> Iterator[Hole]:
+        """Between neighbours. A generation up to the newest one before the window has been there: Redis fell back."""
+        generations, at_ms = self.generations, self.at_ms
+        if self.before is not None:
+            later = generations > self.before[0]
+            generations = np.insert(generations[later], 0, self.before[0])
+            at_ms = np.insert(at_ms[later], 0, self.before[1])
+        for place in np.flatnonzero(np.diff(generations) > 1):
+            times = sorted((int(at_ms[place]), int(at_ms[place + 1])))
+            yield Hole(
+                epoch=self.epoch,
+                first_generation=int(generations[place]) + 1,
+                last_generation=int(generations[place + 1]) - 1,
+                from_ms=times[0],
+                to_ms=times[1],
+            )
+
+
+class ShardRounds:
+    """Rounds by shard: epochs in the order of their first round."""
+
+    def __init__(self, lives: Mapping[ShardKey, list[_Life]]) -> None:
+        self._lives = lives
+
+    @property
+    def count(self) -> int:
+        """Distinct rounds of the window and after it."""
+        return sum(len(life.generations) for of in self._lives.values() for life in of)
+
+    def head(self, key: ShardKey) -> Record | None:
+        """The first round that is there."""
+        of = self._lives.get(key)
+        return of[0].first if of else None
+
+    def holes(self, key: ShardKey) -> list[Hole]:
+        """Between generations of one epoch, and before the first one of an epoch that is not the shard's first."""
+        found: list[Hole] = []
+        highest, newest_ms = 0, 0
+        for number, life in enumerate(self._lives.get(key, ())):
+            first = life.first
+            # A new marker does not always mean a new counter: it goes on where only the marker was lost.
+            if number and first.generation > highest + 1:
+                found.append(
+                    Hole(
+                        epoch=life.epoch,
+                        first_generation=1,
+                        last_generation=first.generation - 1,
+                        from_ms=min(newest_ms, first.at_ms),
+                        to_ms=first.at_ms,
+                    )
+                )
+            found += life.holes()
+            highest = max(life.highest, highest)
+            newest_ms = max(int(life.times.max()), newest_ms)
+        return found
+
+    def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
+        """Up to where every shard is there without a hole that ends in or after the window; None: a shard has none."""
+        lowest: int | None = None
+        for shard in range(shards):
+            key: ShardKey = (*subscription, shard)
+            if not self._lives.get(key):
+                return None
+            at_ms = np.concatenate([life.times for life in self._lives[key]])
+            limit = min((hole.from_ms for hole in self.holes(key) if hole.to_ms >= start_ms), default=None)
+            newest = int((at_ms if limit is None else at_ms[at_ms <= limit]).max())
+            lowest = newest if lowest is None else min(newest, lowest)
+        return lowest
+
+    def missing(self, stored: pa.Table) -> tuple[list[HistoryGap], int]:
+        """Rounds that the ledger stored and history lacks, as runs; and how many were compared.
+
+        Those younger than a shard's newest captured one are no gap: history may lag, the watermark says so.
+        """
+        have: dict[EpochKey, set[int]] = {}
+        newest: dict[ShardKey, int] = {}
+        for shard_key, of in self._lives.items():
+            newest[shard_key] = max(int(life.times.max()) for life in of)
+            for life in of:
+                have[(*shard_key, life.epoch)] = set(life.generations.tolist())
+        gaps: list[HistoryGap] = []
+        run: list[dict[str, Any]] = []
+        compared = 0
+        order = [(name, "ascending") for name in (*_KEYS, "generation")]
+        for row in stored.sort_by(order).to_pylist():
+            key = (row["topic"], row["consumer_group"], row["shard"])
+            if row["at_ms"] > newest.get(key, 0):
+                continue
+            compared += 1
+            is_missing = row["generation"] not in have.get((*key, row["epoch"]), ())
+            if run and not (is_missing and all(row[name] == run[-1][name] for name in _KEYS)):
+                gaps.append(_stored_only(run))
+                run = []
+            if is_missing:
+                run.append(row)
+        if run:
+            gaps.append(_stored_only(run))
+        return gaps, compared
+
+
+def _stored_only(run: Sequence[Mapping[str, Any]]) -> HistoryGap:
+    first, last = run[0], run[-1]
+    return HistoryGap(
+        topic=first["topic"],
+        group=first["consumer_group"],
+        shard=first["shard"],
+        from_ms=min(row["at_ms"] for row in run),
+        to_ms=max(row["at_ms"] for row in run),
+        stream="round",
+        rows=len(run),
+        why=f"the ledger stored generations {first['generation']} to {last['generation']} of epoch {first['epoch']}, "
+        "history lacks them",
+    )

@@ -1,0 +1,57 @@
+"""One file of a history as an Arrow table: the bytes that the manifest names, the columns of the contract."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs as arrow_fs
+
+from reconciler.contract.history_row import HistoryColumn, HistoryStream
+from reconciler.contract.manifest import HistoryFile
+
+_TYPES = {
+    "key": pa.binary(),
+    "name": pa.string(),
+    "text": pa.string(),
+    "bool": pa.bool_(),
+    "i32": pa.int32(),
+    "i64": pa.int64(),
+}
+
+
+def read_stream_file(
+    filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: HistoryStream, problems: list[str]
+) -> pa.Table | None:
+    """All columns of the stream; None with a line in `problems` where the file cannot be trusted."""
+    where = f"history file {file.path}"
+    try:
+        with filesystem.open_input_stream(f"{base}/{file.path}") as source:
+            data = source.read()
+    except OSError as error:
+        problems.append(f"{where}: cannot be read: {error}")
+        return None
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        problems.append(f"{where}: is not the file that the manifest names (SHA-256): truncated, swapped or altered")
+        return None
+    try:
+        table = pq.read_table(io.BytesIO(data), partitioning=None)
+        columns = [_column(table, column) for column in stream.columns]
+    except (pa.ArrowException, KeyError, OSError, ValueError) as error:
+        problems.append(f"{where}: has not the columns of {stream.name} that this audit knows: {error}")
+        return None
+    if table.num_rows != file.rows:
+        problems.append(f"{where}: has {table.num_rows} rows, the manifest says {file.rows}")
+        return None
+    return pa.table(columns, names=[column.name for column in stream.columns])
+
+
+def _column(table: pa.Table, column: HistoryColumn) -> pa.ChunkedArray:
+    if column.name not in table.column_names:
+        raise KeyError(f"column {column.name} is missing")
+    values: pa.ChunkedArray = table.column(column.name).cast(_TYPES[column.kind])
+    if values.null_count and not column.nullable:
+        raise ValueError(f"column {column.name} has {values.null_count} NULLs")
+    return values
