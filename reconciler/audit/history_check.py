@@ -179,9 +179,9 @@ def _holes(
         for shard in range(shards):
             key: ShardKey = (topic, group, shard)
             head = found.head(key)
-            if head is not None and head.generation > 1 and kept_from_ms is None:
+            if head is not None and head.generation > 1 and head.at_ms >= start_ms and kept_from_ms is None:
                 why = f"history begins with generation {head.generation} of epoch {head.epoch}"
-                yield _gap(key, min(start_ms, head.at_ms), head.at_ms, None, why)
+                yield _gap(key, start_ms, head.at_ms, None, why)
             for hole in found.holes(key):
                 why = f"generations {hole.first_generation} to {hole.last_generation} of epoch {hole.epoch} are missing"
                 yield _gap(key, hole.from_ms, hole.to_ms, None, why)

@@ -1,0 +1,288 @@
+"""A history is believed only where nothing of it is missing, doubled, altered or unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from reconciler.audit.history_check import HistoryState, check_history
+from tests.audit.written_history import WrittenHistory, round_row
+
+HOUR_MS = 3_600_000
+#: 2026-03-01T00:00Z
+START_MS = 1_772_323_200_000
+END_MS = START_MS + HOUR_MS
+SHARDS = 2
+KEY = ("ORDERS", "billing")
+
+
+@dataclass(frozen=True)
+class Asked:
+    topic: str = "ORDERS"
+    group: str = "billing"
+    late_after_seconds: float = 300.0
+
+
+def check(history: WrittenHistory, **options: Any) -> HistoryState:
+    return check_history(history.folder, "test", [Asked()], SHARDS, (START_MS, END_MS), **options)
+
+
+def minutes(
+    first: int, last: int, *, shards: tuple[int, ...] = (0, 1), skip: tuple[int, ...] = ()
+) -> list[dict[str, Any]]:
+    """One round a minute of the hour, generation = minute + 100."""
+    return [
+        round_row(shard, minute + 100, START_MS + minute * 60_000)
+        for shard in shards
+        for minute in range(first, last)
+        if minute not in skip
+    ]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> WrittenHistory:
+    return WrittenHistory(tmp_path / "history")
+
+
+def test_a_whole_history_has_a_watermark_and_nothing_to_complain_about(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-30, 20)})
+    history.seal({"round": [*minutes(20, 90, shards=(0,)), *minutes(20, 80, shards=(1,))]})
+    state = check(history)
+    assert (state.problems, state.gaps, state.other_gaps) == ((), (), ())
+    assert state.watermarks == {KEY: START_MS + 79 * 60_000}
+    assert state.rounds == 170
+    assert (state.sequence, state.digest) == (history.sequence, history.digest)
+    assert [file.path for file in state.of("round")] == sorted(history.files)
+
+
+def test_a_lost_last_entry_lowers_the_watermark(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-30, 20)})
+    history.seal({"round": minutes(20, 80)})
+    history.entry_path(2).unlink()
+    assert check(history).watermarks == {KEY: START_MS + 19 * 60_000}
+
+
+def test_a_missing_entry_is_named(history: WrittenHistory) -> None:
+    for first in (-10, 20, 50):
+        history.seal({"round": minutes(first, first + 30)})
+    history.entry_path(2).unlink()
+    state = check(history)
+    assert any("entry 000000000002.json is missing" in problem for problem in state.problems)
+    assert [gap.why for gap in state.gaps] == ["generations 120 to 149 of epoch test:1 are missing"] * 2
+
+
+def test_an_altered_entry_breaks_the_chain(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 20)})
+    history.seal({"round": minutes(20, 80)})
+    path = history.entry_path(1)
+    path.write_bytes(path.read_bytes().replace(b'"writer":"test"', b'"writer":"fake"'))
+    assert check(history).problems == (
+        "manifest 000000000002.json: does not follow 000000000001.json: one of them was altered",
+    )
+
+
+def test_a_reformatted_entry_is_altered(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 80)})
+    path = history.entry_path(1)
+    path.write_bytes(path.read_bytes().replace(b'":"', b'": "'))
+    assert any("not in canonical form" in problem for problem in check(history).problems)
+
+
+def test_a_doubled_entry_is_named(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 80)})
+    history.entry_path(2).write_bytes(history.entry_path(1).read_bytes())
+    problems = check(history).problems
+    assert any("doubled or renamed" in problem for problem in problems)
+    assert any("a second time" in problem for problem in problems)
+
+
+def test_a_newer_version_is_not_guessed_at(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 80)})
+    history.append(version=2)
+    assert any("version 2, this audit knows up to 1" in problem for problem in check(history).problems)
+
+
+def test_an_unknown_stream_is_not_guessed_at(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 80)})
+    file = next(iter(history.files.values()))
+    history.append(added=(replace(file, path=file.path.replace("round", "teleport"), stream="teleport"),))
+    assert any("unknown stream 'teleport'" in problem for problem in check(history).problems)
+
+
+@pytest.mark.parametrize("damage", ["absent", "truncated", "swapped", "rows"])
+def test_a_damaged_file_is_named(history: WrittenHistory, damage: str) -> None:
+    history.seal({"round": minutes(-10, 40)})
+    history.seal({"round": minutes(40, 80)})
+    paths = sorted(history.files)
+    file = history.folder / paths[1]
+    if damage == "absent":
+        file.unlink()
+    elif damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-20])
+    elif damage == "swapped":
+        file.write_bytes((history.folder / paths[0]).read_bytes())
+    else:
+        history.append(removed=(paths[1],))
+        history.append(added=(replace(history.files.get(paths[1], next(iter(history.files.values()))), rows=7),))
+    problems = check(history).problems
+    assert problems
+    assert any(path in problem for problem in problems for path in paths)
+
+
+def test_a_file_of_an_older_schema_is_named(history: WrittenHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tests.audit.written_history.schema_of",
+        lambda stream: pa.schema([("topic", pa.string()), ("shard", pa.int32()), ("at_ms", pa.int64())]),
+    )
+    history.seal({"round": minutes(-10, 80)})
+    assert any("column consumer_group is missing" in problem for problem in check(history).problems)
+
+
+def test_a_file_of_another_day_in_the_wrong_folder_is_named(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 80)})
+    file = next(iter(history.files.values()))
+    history.append(added=(replace(file, path="round/environment=other/date=2026-03-01/x.parquet"),))
+    assert any("lies in a folder of other rows" in problem for problem in check(history).problems)
+
+
+def test_another_environment_has_no_history_here(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 80)})
+    state = check_history(history.folder, "production", [Asked()], SHARDS, (START_MS, END_MS))
+    assert state.problems == ("history: there is no manifest/environment=production in it; name the history's folder",)
+    assert state.watermarks == {KEY: None}
+
+
+def test_a_hole_between_generations_is_a_gap_and_stops_the_watermark(history: WrittenHistory) -> None:
+    history.seal({"round": [*minutes(-10, 90, shards=(0,)), *minutes(-10, 90, shards=(1,), skip=(30, 31))]})
+    state = check(history)
+    assert [(gap.shard, gap.from_ms, gap.to_ms) for gap in state.gaps] == [
+        (1, START_MS + 29 * 60_000, START_MS + 32 * 60_000)
+    ]
+    assert state.watermarks == {KEY: START_MS + 29 * 60_000}
+
+
+@pytest.mark.parametrize("hole", [-20, 75])
+def test_a_hole_outside_the_window_changes_no_answer(history: WrittenHistory, hole: int) -> None:
+    history.seal({"round": minutes(-40, 90, skip=(hole,))})
+    state = check(history)
+    assert state.gaps == ()
+    mark = state.watermarks[KEY]
+    assert mark is not None
+    assert mark >= END_MS + 300_000
+    assert len(state.other_gaps) == (2 if hole > 0 else 0)
+
+
+def test_rounds_written_twice_and_by_two_daemons_are_one(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 50)})
+    history.seal({"round": [*minutes(0, 90), round_row(0, 100, START_MS, announced=None or 0, matched=3)]})
+    state = check(history)
+    assert (state.gaps, state.problems) == ((), ())
+    assert state.rounds == 180
+
+
+def test_a_redis_that_fell_back_makes_no_hole(history: WrittenHistory) -> None:
+    rows = minutes(-10, 50)
+    again = [round_row(s, 120 + n, START_MS + (50 + n) * 60_000 + 1) for s in (0, 1) for n in range(40)]
+    history.seal({"round": [*rows, *again]})
+    assert check(history).gaps == ()
+
+
+def test_a_redis_that_fell_back_just_before_the_window_makes_no_hole(history: WrittenHistory) -> None:
+    again = [round_row(s, 80 + n, START_MS + n * 60_000) for s in (0, 1) for n in range(10)]
+    history.seal({"round": [*minutes(-60, 0), *again]})
+    assert check(history).gaps == ()
+
+
+@pytest.mark.parametrize(("first", "gaps"), [(1, 0), (150, 0), (151, 2)])
+def test_a_new_epoch_begins_anew_or_goes_on_but_never_jumps(history: WrittenHistory, first: int, gaps: int) -> None:
+    later = [round_row(s, first + n, START_MS + (50 + n) * 60_000, epoch="test:2") for s in (0, 1) for n in range(30)]
+    history.seal({"round": [*minutes(-10, 50), *later]})
+    assert len(check(history).gaps) == gaps
+
+
+def test_a_history_that_begins_inside_the_window_has_a_gap(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(10, 90)})
+    assert [gap.why for gap in check(history).gaps] == ["history begins with generation 110 of epoch test:1"] * 2
+
+
+def test_a_service_that_began_inside_the_window_has_none(history: WrittenHistory) -> None:
+    rows = [round_row(s, n, START_MS + (n + 5) * 60_000) for s in (0, 1) for n in range(1, 80)]
+    history.seal({"round": rows})
+    assert check(history).gaps == ()
+
+
+def test_a_service_that_rested_for_days_before_the_window_has_none(history: WrittenHistory) -> None:
+    early = [{**row, "at_ms": row["at_ms"] - 9 * 24 * HOUR_MS} for row in minutes(-10, 3)]
+    history.seal({"round": early})
+    history.seal({"round": minutes(3, 90)})
+    assert check(history).gaps == ()
+
+
+def test_retired_days_are_a_gap_only_where_the_window_begins_before(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(1, 90)})
+    history.append(action="retire", kept_from="2026-03-01")
+    assert check(history).gaps == ()
+    state = check_history(history.folder, "test", [Asked()], SHARDS, (START_MS - HOUR_MS, END_MS))
+    assert [gap.why for gap in state.gaps] == ["rows before 2026-03-01 are older than the history is kept"]
+
+
+def gap_row(from_ms: int, at_ms: int, **fields: Any) -> dict[str, Any]:
+    known = {"topic": "ORDERS", "consumer_group": "billing", "shard": -1, "from_ms": from_ms, "at_ms": at_ms}
+    return {**known, "stream": "left", "rows": 4, "reason": "disk full", **fields}
+
+
+@pytest.mark.parametrize(
+    ("row", "counts"),
+    [
+        (gap_row(START_MS - 10, START_MS), True),
+        (gap_row(START_MS - 10, START_MS - 1), False),
+        (gap_row(END_MS + 300_000, END_MS + 400_000), True),
+        (gap_row(END_MS + 300_001, END_MS + 400_000), False),
+        (gap_row(START_MS, END_MS, consumer_group="*"), True),
+        (gap_row(START_MS, END_MS, consumer_group="shipping"), False),
+    ],
+)
+def test_a_declared_gap_counts_where_it_touches_the_window(
+    history: WrittenHistory, row: dict[str, Any], *, counts: bool
+) -> None:
+    history.seal({"round": minutes(-10, 90), "gap": [row]})
+    assert [gap.why for gap in check(history).gaps] == (["disk full"] if counts else [])
+
+
+def stored(*rows: dict[str, Any]) -> pa.Table:
+    names = ("topic", "consumer_group", "shard", "epoch", "generation", "at_ms", "announced")
+    return pa.Table.from_pylist([{name: row[name] for name in names} for row in rows])
+
+
+def test_a_round_that_only_the_ledger_knows_is_a_gap(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 90)})
+    unknown = [round_row(1, n, START_MS + n, epoch="test:0") for n in (7, 8)]
+    late = round_row(1, 400, START_MS + 95 * 60_000)
+    state = check(history, ledger_rounds=stored(*minutes(0, 60), *unknown, late))
+    assert [gap.why for gap in state.gaps] == [
+        "the ledger stored generations 7 to 8 of epoch test:0, history lacks them"
+    ]
+    assert state.ledger_rounds == 122
+
+
+def test_a_growing_history_changes_no_old_answer(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 2000)})
+    before = check(history)
+    history.seal({"round": minutes(2000, 3000)})
+    after = check(history)
+    assert (before.watermarks, before.rounds) == (after.watermarks, after.rounds)
+    assert before.watermarks[KEY] == END_MS + 300_000 + 24 * HOUR_MS
+
+
+def test_a_shard_without_rounds_has_no_watermark(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 90, shards=(0,))})
+    assert check(history).watermarks == {KEY: None}
+
+
+def test_a_folder_that_is_not_there_is_a_problem_and_no_traceback(tmp_path: Path) -> None:
+    state = check_history(tmp_path / "nowhere", "test", [Asked()], SHARDS, (START_MS, END_MS))
+    assert "name the history's folder" in state.problems[0]
