@@ -1,0 +1,37 @@
+"""`make chaos MINUTES=10 SEED=1`: the last line is one JSON object; exit 1 if anything came out wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.run import chaos
+
+
+def main() -> int:
+    """0 if no accident happened and everything came to rest."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=300.0, help="messages a second over all producers")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and data; else a temporary one")
+    given = parser.parse_args()
+    started = time.monotonic()
+
+    def tell(what: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - started:7.1f} s  {what}\n")
+
+    with tempfile.TemporaryDirectory(prefix="reconciler-chaos-") as temporary:
+        folder = given.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = chaos(folder, seconds=given.minutes * 60, seed=given.seed, rate_per_second=given.rate, tell=tell)
+    sys.stdout.write(json.dumps(result) + "\n")
+    return 0 if result["accidents"] == 0 and not result["rest"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""What goes wrong, one function a kind. Each returns when the fault is over or has been made; healing is the run's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import redis
+
+from tests.chaos.job import LEASE_SECONDS
+from tests.chaos.world import World
+
+Fault = Callable[[World, random.Random], None]
+
+
+def kill_an_actor(world: World, dice: random.Random) -> None:
+    """kill -9 of any process of ours, wherever it is."""
+    world.kill(dice.choice(world.living()))
+
+
+def lose_ends(world: World, dice: random.Random) -> None:
+    """END_TRANSACTION gets lost on its way to both brokers."""
+    _for_a_while(world, "lose_end", dice.choice((0.3, 1.0)), dice.uniform(0.3, 1.0))
+
+
+def delay_requests(world: World, dice: random.Random) -> None:
+    """Every request to the brokers is late."""
+    _for_a_while(world, "delay_seconds", dice.uniform(0.05, 0.3), dice.uniform(0.5, 2.0))
+
+
+def reset_connections(world: World, dice: random.Random) -> None:
+    """RST on all connections of a broker."""
+    dice.choice(list(world.proxies.values())).reset()
+
+
+def half_close_connections(world: World, dice: random.Random) -> None:
+    """The brokers' side of all connections ends; requests still arrive, answers do not."""
+    dice.choice(list(world.proxies.values())).half_close()
+
+
+def freeze_a_reconciler(world: World, dice: random.Random) -> None:
+    """SIGSTOP for longer than every lease: it wakes up as a zombie."""
+    living = world.living("run")
+    if living:
+        world.freeze(dice.choice(living))
+        world.pause(2 * LEASE_SECONDS + dice.uniform(0.5, 2.0))
+        world.thaw()
+
+
+def freeze_a_consumer(world: World, dice: random.Random) -> None:
+    """SIGSTOP of a member of a consumer group."""
+    living = world.living("consumer")
+    if living:
+        world.freeze(dice.choice(living))
+        world.pause(dice.uniform(1.0, 4.0))
+        world.thaw()
+
+
+def flush_redis(world: World, dice: random.Random) -> None:
+    """FLUSHALL."""
+    with redis.Redis.from_url(world.redis.url) as client:
+        client.flushall()
+
+
+def kill_redis(world: World, dice: random.Random) -> None:
+    """kill -9 of Redis, which comes back with what it had written."""
+    world.redis.kill()
+    world.pause(dice.uniform(0.0, 2.0))
+    world.redis.start()
+
+
+def freeze_redis(world: World, dice: random.Random) -> None:
+    """Redis keeps its connections and answers nothing."""
+    world.redis.freeze()
+    world.pause(dice.uniform(0.5, 3.0))
+    world.redis.thaw()
+
+
+def old_redis_data(world: World, dice: random.Random) -> None:
+    """Redis comes back as it was some time ago; the first time the copy is made."""
+    if dice.random() < 0.3 or not world.restore_redis_data():
+        world.keep_redis_data()
+
+
+def kill_a_broker(world: World, dice: random.Random) -> None:
+    """kill -9 of a master; the other one goes on alone for a while."""
+    broker = dice.choice(list(world.brokers.values()))
+    broker.kill()
+    world.pause(dice.uniform(0.0, 2.0))
+    broker.start()
+
+
+def step_the_clock(world: World, dice: random.Random) -> None:
+    """The wall clock of the reconcilers jumps, within the skew margin's sense of proportion and far beyond it."""
+    world.job.clock_offset.write_text(str(dice.choice((-3_600_000, -5_000, -500, 500, 5_000, 3_600_000))))
+    world.pause(dice.uniform(1.0, 3.0))
+    world.job.clock_offset.unlink()
+
+
+#: Kind -> how often, in parts.
+FAULTS: dict[Fault, int] = {
+    kill_an_actor: 30,
+    lose_ends: 25,
+    delay_requests: 8,
+    reset_connections: 8,
+    half_close_connections: 4,
+    freeze_a_reconciler: 3,
+    freeze_a_consumer: 5,
+    flush_redis: 3,
+    kill_redis: 3,
+    freeze_redis: 3,
+    old_redis_data: 3,
+    kill_a_broker: 2,
+    step_the_clock: 4,
+}
+
+
+def next_fault(dice: random.Random) -> Fault:
+    """By the parts."""
+    return dice.choices(list(FAULTS), weights=list(FAULTS.values()))[0]
+
+
+def _for_a_while(world: World, name: str, value: float, seconds: float) -> None:
+    for proxy in world.proxies.values():
+        setattr(proxy, name, value)
+    world.pause(seconds)
+    for proxy in world.proxies.values():
+        setattr(proxy, name, 0.0)

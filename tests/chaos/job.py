@@ -1,0 +1,112 @@
+"""What every process of one chaos run must know; travels as a JSON file in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+#: Consumer groups that all get every message.
+GROUPS = ("billing", "stock")
+#: Producer groups; the last one has one process only, so that a kill leaves a dead group.
+PRODUCER_GROUPS = ("orders", "orders", "solo")
+#: Longer than any fault but a frozen process, which is frozen for longer than this on purpose.
+LEASE_SECONDS = 4.0
+ROUND_SECONDS = 1.0
+GRACE_SECONDS = 3.0
+SKEW_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosJob:
+    """One run. All tables lie in one PostgreSQL database."""
+
+    folder: str
+    seed: int
+    #: As the processes see it: through the proxy.
+    name_servers: str
+    redis_url: str
+    database_url: str
+    rate_per_second: float
+    topic: str = "CHAOS"
+    unique_key_topic: str = "CHAOS_UNIQUE_KEY"
+    probe_topic: str = "CHAOS_PROBE"
+    environment: str = "chaos"
+    shards: int = 4
+
+    @property
+    def path(self) -> Path:
+        """Where the job is kept."""
+        return Path(self.folder) / "job.json"
+
+    @property
+    def config(self) -> Path:
+        """The reconciler's settings."""
+        return Path(self.folder) / "reconciler.toml"
+
+    @property
+    def stop_sending(self) -> Path:
+        """Exists once producers must come to an end."""
+        return Path(self.folder) / "stop-sending"
+
+    @property
+    def clock_offset(self) -> Path:
+        """Milliseconds that the wall clock of the reconcilers is wrong by; missing: right."""
+        return Path(self.folder) / "clock-offset"
+
+    def write(self) -> None:
+        """Keeps the job and the settings for the processes."""
+        self.path.write_text(json.dumps(asdict(self)))
+        self.config.write_text(settings_toml(self))
+
+    @staticmethod
+    def read(path: Path) -> ChaosJob:
+        """The job that was kept."""
+        return ChaosJob(**json.loads(path.read_text()))
+
+
+def settings_toml(job: ChaosJob) -> str:
+    """Short intervals; the breaker stays shut, since every fault makes many losses at once."""
+    producers = "".join(
+        f'\n[[producers]]\ngroup = "{group}"\ntopics = ["{job.topic}"]\noutbox_url = "{job.database_url}"\n'
+        for group in dict.fromkeys(PRODUCER_GROUPS)
+    )
+    subscriptions = "".join(
+        f'\n[[subscriptions]]\ntopic = "{job.topic}"\ngroup = "{group}"\ninbox_url = "{job.database_url}"\n'
+        f'grace_period_seconds = {GRACE_SECONDS}\nrepair_order = ["end", "republish"]\n'
+        for group in GROUPS
+    )
+    return f"""environment = "{job.environment}"
+
+[rocketmq]
+name_servers = "{job.name_servers}"
+probe_topic = "{job.probe_topic}"
+
+[unique_key_topic]
+name = "{job.unique_key_topic}"
+queues = {job.shards}
+
+[redis]
+url = "{job.redis_url}"
+
+[ledger]
+url = "{job.database_url}"
+{producers}{subscriptions}
+[rounds]
+interval_seconds = {ROUND_SECONDS}
+skew_margin_seconds = {SKEW_SECONDS}
+lease_seconds = {LEASE_SECONDS}
+
+[repairs]
+breaker_candidates_min = 1000000
+claim_lease_seconds = {2 * LEASE_SECONDS}
+
+[sweep]
+interval_seconds = 2.0
+sweep_after_seconds = 4.0
+settle_after_seconds = 20.0
+announce_again_after_seconds = 60.0
+
+[logging]
+format = "json"
+"""

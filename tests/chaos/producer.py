@@ -1,0 +1,94 @@
+"""A producing service under chaos: `python -m tests.chaos.producer JOB.json NUMBER`. Sends until it is told to stop."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from producers.announcer import AnnouncementRoute
+from producers.producer import TransactionalProducer
+from producers.remoting import open_producer
+from reconciler.clock import SystemClock
+from reconciler.errors import ReconcilerError
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from tests.chaos import failpoints
+from tests.chaos.job import PRODUCER_GROUPS, ChaosJob
+from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of
+
+THREADS = 4
+ROLL_BACKS = 0.02
+BODY_BYTES = 200
+
+
+class OnPurpose(Exception):
+    """The business changes its mind."""
+
+
+class Business:
+    """Sends messages at a rate, in one thread. A failure of any kind costs that message only, as in a service."""
+
+    def __init__(self, job: ChaosJob, producer: TransactionalProducer, database: sa.Engine, seed: str) -> None:
+        self._job = job
+        self._producer = producer
+        self._database = database
+        self._dice = random.Random(seed)
+        self._clock = SystemClock()
+        self._keys = UniqueKeyGenerator(self._clock)
+
+    def run(self, messages_per_second: float) -> None:
+        """Until the job says stop; it is behind its rate after a fault and does not catch up by a storm."""
+        due = self._clock.monotonic_seconds()
+        while not self._job.stop_sending.exists():
+            with suppress(ReconcilerError, sa.exc.SQLAlchemyError, OnPurpose):
+                self._send()
+            now = self._clock.monotonic_seconds()
+            due = max(due + 1 / messages_per_second, now - 1.0)
+            self._clock.sleep(due - now)
+
+    def _send(self) -> None:
+        key = self._keys.next_key()
+        body = self._dice.randbytes(BODY_BYTES)
+        intent = Intent.ROLL_BACK if self._dice.random() < ROLL_BACKS else Intent.COMMIT
+        with self._database.begin() as connection:
+            connection.execute(WRITE_ATTEMPT, {"key": key, "intent": intent.value, "digest": digest_of(body)})
+        message = Message(topic=self._job.topic, body=body, tags="t", keys=(f"order-{key[-8:]}",), unique_key=key)
+        with self._producer.transaction(message) as tx, self._database.begin() as connection:
+            tx.record(connection)
+            connection.execute(WRITE_ORDER, {"key": key})
+            if intent is Intent.ROLL_BACK:
+                raise OnPurpose
+
+
+def main(job_path: str, number: int) -> int:
+    """0 when it was told to stop."""
+    failpoints.install("producer")
+    job = ChaosJob.read(Path(job_path))
+    database = sa.create_engine(job.database_url, pool_size=THREADS + 1, pool_pre_ping=True)
+    route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
+    producer = open_producer(
+        group=PRODUCER_GROUPS[number],
+        environment=job.environment,
+        name_servers=job.name_servers,
+        outbox_url=job.database_url,
+        announcements=route,
+        local_transaction_timeout_seconds=5.0,
+    )
+    share = job.rate_per_second / len(PRODUCER_GROUPS) / THREADS
+    with producer:
+        businesses = [Business(job, producer, database, f"{job.seed}-{number}-{n}") for n in range(THREADS)]
+        threads = [threading.Thread(target=one.run, args=(share,), daemon=True) for one in businesses]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,259 @@
+"""Everything that runs: services, proxies and actors. Actors that die are started again with the next sentence."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.sql import schema
+from tests.chaos import failpoints
+from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
+from tests.chaos.proxy import Proxy
+from tests.chaos.truth import make_tables
+from tests.polling import eventually
+from tests.services.postgres import PostgresServer
+from tests.services.processes import Child
+from tests.services.redis_server import RedisServer
+from tests.services.rocketmq import QUICK, NameServer, RealBroker
+
+ROOT = Path(__file__).parents[2]
+#: Name -> RocketMQ version; the name server is the first one's.
+BROKERS = {"broker-1": "5.3.3", "broker-2": "4.9.7"}
+#: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
+TIMES_MAX = 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Actor:
+    """One process of ours and what becomes of it."""
+
+    role: str
+    name: str
+    command: list[str]
+    child: Child
+    sentence: str
+    frozen: bool = False
+
+
+class World:
+    """Confined to the thread that runs the chaos."""
+
+    def __init__(self, folder: Path, *, seed: int, rate_per_second: float, deadly: bool = True) -> None:
+        self.folder = folder
+        self.counts: Counter[str] = Counter()
+        self.steps_died_at: Counter[str] = Counter()
+        self._dice = random.Random(f"world-{seed}")
+        self._stack = ExitStack()
+        self._seed, self._rate = seed, rate_per_second
+        self._sentences = {role: self._order(role) for role in failpoints.CLASSES}
+        #: False: actors get no sentences (a quiet phase, the end).
+        self.deadly = deadly
+        self.actors: list[Actor] = []
+        #: Names of actors that are not revived for now.
+        self.stays_dead: set[str] = set()
+
+    def _order(self, role: str) -> itertools.cycle[str]:
+        steps = failpoints.steps_of(role)
+        self._dice.shuffle(steps)
+        return itertools.cycle(steps)
+
+    # ----------------------------------------------------------------- start and end
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for actor in self.actors:
+            actor.child.kill()
+        self._stack.close()
+
+    def _start(self) -> None:
+        self.postgres = self._stack.enter_context(PostgresServer(options={"max_connections": "300"}))
+        url = self.postgres.create_database("chaos")
+        self.database = sa.create_engine(url, pool_pre_ping=True)
+        self._stack.callback(self.database.dispose)
+        for tree in ("outbox", "inbox", "ledger"):
+            schema.upgrade(url, tree)
+        make_tables(self.database)
+        self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
+        self._start_brokers()
+        self.job = ChaosJob(
+            folder=str(self.folder),
+            seed=self._seed,
+            name_servers=f"127.0.0.1:{self.name_proxy.port}",
+            redis_url=self.redis.url,
+            database_url=url,
+            rate_per_second=self._rate,
+        )
+        self.job.write()
+        self._make_topics()
+        for number in range(len(PRODUCER_GROUPS)):
+            self._spawn("producer", f"producer-{number}", ["tests.chaos.producer", str(self.job.path), str(number)])
+        for group in GROUPS:
+            for number in range(2):
+                self._spawn("consumer", f"{group}-{number}", ["tests.chaos.consumer", str(self.job.path), group])
+        for number in range(2):
+            self._spawn("run", f"run-{number}", ["tests.chaos.service", str(self.job.path), "run"])
+            self._spawn("sweep", f"sweep-{number}", ["tests.chaos.service", str(self.job.path), "sweep"])
+
+    def _start_brokers(self) -> None:
+        first = next(iter(BROKERS.values()))
+        name_server = NameServer(version=first, folder=self.folder / "name-server")
+        self._stack.callback(name_server.kill)
+        name_server.start()
+        self.name_servers = name_server.address
+        self.brokers = {
+            name: RealBroker(
+                version=version,
+                folder=self.folder / name,
+                name=name,
+                name_servers=name_server.address,
+                properties=QUICK,
+            )
+            for name, version in BROKERS.items()
+        }
+        for broker in self.brokers.values():
+            self._stack.callback(broker.kill)
+            broker.start()
+        self.proxies = {
+            name: Proxy(broker.port, seed=self._seed + number)
+            for number, (name, broker) in enumerate(self.brokers.items())
+        }
+        addresses = {broker.port: self.proxies[name].port for name, broker in self.brokers.items()}
+        self.name_proxy = Proxy(name_server.port, addresses=addresses)
+        for proxy in (self.name_proxy, *self.proxies.values()):
+            self._stack.callback(proxy.close)
+
+    def _make_topics(self) -> None:
+        job = self.job
+        topics = {job.topic: 4, job.unique_key_topic: job.shards, job.probe_topic: 1}
+        with ClientInstance(self.name_servers) as instance:
+            for address in instance.cluster_addresses():
+                for topic, queues in topics.items():
+                    Admin(instance.client).create_topic(address, topic, queues=queues)
+            eventually(
+                lambda: all(len(instance.routes.refresh(topic).masters) == len(BROKERS) for topic in topics),
+                within_seconds=30,
+                message="the topics on both brokers",
+            )
+
+    # ----------------------------------------------------------------- actors
+
+    def _spawn(self, role: str, name: str, command: list[str]) -> Actor:
+        sentence = f"{next(self._sentences[role])}:{self._dice.randint(1, TIMES_MAX)}" if self.deadly else ""
+        child = Child(
+            [sys.executable, "-m", *command],
+            log=self.folder / f"{name}.log",
+            cwd=ROOT,
+            environment={failpoints.SENTENCE: sentence, "PYTHONPATH": str(ROOT)},
+        )
+        actor = Actor(role=role, name=name, command=command, child=child, sentence=sentence)
+        self.actors = [a for a in self.actors if a.name != name] + [actor]
+        return actor
+
+    def revive(self) -> None:
+        """Starts dead actors again; a producer that has ended because it was told to stays away."""
+        for actor in list(self.actors):
+            code = actor.child.exit_code
+            if code is None or (code == 0 and actor.role == "producer") or actor.name in self.stays_dead:
+                continue
+            if code == -signal.SIGKILL:
+                self.counts[f"killed {actor.role}"] += 1
+                if actor.sentence:
+                    self.steps_died_at[actor.sentence.rpartition(":")[0]] += 1
+            else:
+                self.counts[f"ended by itself: {actor.role} {code}"] += 1
+            self._spawn(actor.role, actor.name, actor.command)
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass; the dead are revived meanwhile."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.revive()
+            time.sleep(min(0.2, left))
+
+    def kill(self, actor: Actor) -> None:
+        """kill -9 of a process wherever it is; not a named step."""
+        actor.sentence = ""
+        actor.child.kill()
+
+    def freeze(self, actor: Actor) -> None:
+        """SIGSTOP; a frozen process counts as alive."""
+        actor.child.send_signal(signal.SIGSTOP)
+        actor.frozen = True
+
+    def thaw(self) -> None:
+        """SIGCONT for everybody."""
+        for actor in self.actors:
+            if actor.frozen:
+                actor.child.send_signal(signal.SIGCONT)
+                actor.frozen = False
+
+    def living(self, role: str | None = None) -> list[Actor]:
+        """Actors that run and are not frozen."""
+        return [
+            a for a in self.actors if a.child.exit_code is None and not a.frozen and (role is None or a.role == role)
+        ]
+
+    # ----------------------------------------------------------------- Redis' data
+
+    def keep_redis_data(self) -> Path:
+        """A copy of Redis' files as they are now, made while it is stopped."""
+        copy = self.folder / "redis-old"
+        self.redis.stop()
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.redis.folder, copy, ignore=shutil.ignore_patterns("*.sock", "*.log"))
+        self.redis.start()
+        return copy
+
+    def restore_redis_data(self) -> bool:
+        """Redis comes back with the old copy; False if there is none yet."""
+        copy = self.folder / "redis-old"
+        if not copy.exists():
+            return False
+        self.redis.kill()
+        for path in self.redis.folder.iterdir():
+            if path.name in {p.name for p in copy.iterdir()}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(copy, self.redis.folder, dirs_exist_ok=True)
+        self.redis.start()
+        return True
+
+    def end_load(self, *, within_seconds: float) -> None:
+        """Producers are told to stop, and nobody is sentenced any more."""
+        self.deadly = False
+        self.job.stop_sending.touch()
+        self.thaw()
+        with suppress(FileNotFoundError):
+            os.unlink(self.job.clock_offset)
+        deadline = time.monotonic() + within_seconds
+        while self.living("producer") and time.monotonic() < deadline:
+            self.revive()
+            time.sleep(0.2)
+        for actor in self.living("producer"):
+            self.kill(actor)
+        self.actors = [a for a in self.actors if a.role != "producer"]
+        for actor in self.living():  # without sentences from now on
+            actor.sentence = ""
