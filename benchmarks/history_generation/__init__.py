@@ -1,0 +1,1 @@
+"""Makes histories with known accidents, for tests and benchmarks of the audit; knows the contract, not the audit."""
