@@ -1,0 +1,193 @@
+"""The manifest as its writer sees it: reads what is new, appends by an exclusive link. Raises OSError.
+
+Several writers share one chain. Who loses the race for a number reads the winner's entry, looks whether his own still
+makes sense, and takes the next number; so an entry never removes what is gone already.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ulid import ULID
+
+from reconciler.clock import Clock
+from reconciler.contract.manifest import HistoryFile, ManifestEntry, digest_of, entry_name, manifest_folder
+from reconciler.errors import TransientError
+from reconciler.history.spool import sync_folder
+from reconciler.history.store import TEMPORARY, make_folder
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"(\d{12})\.json")
+_FILE_FIELDS = frozenset(f.name for f in fields(HistoryFile))
+_ENTRY_FIELDS = frozenset(f.name for f in fields(ManifestEntry)) - {"extra"}
+APPEND_TRIES_MAX = 200
+#: Extra field of a "seal" entry: the spool's segment, so that one is never sealed twice.
+SEGMENT = "segment"
+
+
+class ChainContended(TransientError):
+    """Other writers were quicker every time; the next pass tries again."""
+
+
+class ManifestChain:
+    """One environment's chain, shared by the threads of one process."""
+
+    def __init__(self, root: Path, environment: str, *, writer: str, clock: Clock) -> None:
+        self._root = root
+        self._environment = environment
+        self._writer = writer
+        self._clock = clock
+        self._folder = root / manifest_folder(environment)
+        self._lock = threading.RLock()
+        self._sequence = 0
+        self._digest = ""
+        self._files: dict[str, HistoryFile] = {}
+        self._removed: dict[str, int] = {}
+        self._segments: set[str] = set()
+        self.kept_from: str | None = None
+        #: What is wrong with the chain, one line each: told, and no reason to stop writing.
+        self.problems: list[str] = []
+
+    @property
+    def sequence(self) -> int:
+        """Number of the newest entry that was read; 0: none."""
+        return self._sequence
+
+    def files(self) -> Mapping[str, HistoryFile]:
+        """Files that are part of the history, by path."""
+        with self._lock:
+            return dict(self._files)
+
+    def removed(self) -> Mapping[str, int]:
+        """Path -> when an entry removed it, milliseconds."""
+        with self._lock:
+            return dict(self._removed)
+
+    def forget_removed(self, path: str) -> None:
+        """The file is deleted; it need not be looked for again."""
+        with self._lock:
+            self._removed.pop(path, None)
+
+    def has_segment(self, segment: str) -> bool:
+        """True: an entry has sealed the segment."""
+        with self._lock:
+            return segment in self._segments
+
+    def refresh(self) -> None:
+        """Reads entries that came since the last call."""
+        with self._lock:
+            newest = self._newest()
+            while self._sequence < newest or (self._folder / entry_name(self._sequence + 1)).exists():
+                self._read(self._sequence + 1)
+
+    def _newest(self) -> int:
+        """Only asked at the start: the folder may be long. A hole must not be taken for the end."""
+        if self._sequence or not self._folder.is_dir():
+            return 0
+        return max((int(m[1]) for name in os.listdir(self._folder) if (m := _NAME.fullmatch(name))), default=0)
+
+    def _read(self, sequence: int) -> None:
+        name = entry_name(sequence)
+        before, self._sequence = self._digest, sequence
+        try:
+            data = (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return self._tell(f"{name} is missing")
+        self._digest = digest_of(data)
+        try:
+            document = json.loads(data)
+            entry = _entry_of(document)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return self._tell(f"{name} cannot be read: {error}")
+        canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+        if entry.previous != before or entry.sequence != sequence or canonical.encode() != data:
+            self._tell(f"{name} does not follow the entry before it, or was altered")
+        return self._take(entry)
+
+    def _tell(self, problem: str) -> None:
+        self.problems.append(problem)
+        logger.error("history_manifest_damaged", extra={"environment": self._environment, "problem": problem})
+
+    def _take(self, entry: ManifestEntry) -> None:
+        for path in entry.removed:
+            self._files.pop(path, None)
+            self._removed[path] = entry.written_at_ms
+        for file in entry.added:
+            self._files[file.path] = file
+        if entry.kept_from is not None:
+            self.kept_from = max(entry.kept_from, self.kept_from or "")
+        segment = entry.extra.get(SEGMENT)
+        if isinstance(segment, str):
+            self._segments.add(segment)
+
+    def append(
+        self,
+        action: str,
+        *,
+        added: Sequence[HistoryFile] = (),
+        removed: Sequence[str] = (),
+        kept_from: str | None = None,
+        segment: str | None = None,
+        still: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Writes one entry. False: after another writer's entry `still` says no; nothing was written then.
+
+        Durable when it returns. Raises ChainContended, OSError.
+        """
+        make_folder(self._folder, below=self._root)
+        with self._lock:
+            for _ in range(APPEND_TRIES_MAX):
+                self.refresh()
+                if not still():
+                    return False
+                entry = ManifestEntry(
+                    environment=self._environment,
+                    sequence=self._sequence + 1,
+                    previous=self._digest,
+                    action=action,
+                    writer=self._writer,
+                    written_at_ms=self._clock.now_ms(),
+                    added=tuple(added),
+                    removed=tuple(removed),
+                    kept_from=kept_from,
+                    extra={} if segment is None else {SEGMENT: segment},
+                )
+                if self.link(entry):
+                    self._read(entry.sequence)
+                    return True
+        raise ChainContended(f"history: no free number in {self._folder} after {APPEND_TRIES_MAX} tries")
+
+    def link(self, entry: ManifestEntry) -> bool:
+        """Gives the entry its number; False: another writer has it."""
+        temporary = self._folder / f"{TEMPORARY}{ULID()}.json"
+        try:
+            with temporary.open("xb") as file:
+                file.write(entry.encoded())
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, self._folder / entry_name(entry.sequence))
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(self._folder)
+        return True
+
+
+def _entry_of(document: dict[str, Any]) -> ManifestEntry:
+    known = {name: value for name, value in document.items() if name in _ENTRY_FIELDS}
+    known["added"] = tuple(
+        HistoryFile(**{name: value for name, value in item.items() if name in _FILE_FIELDS})
+        for item in known.get("added", ())
+    )
+    known["removed"] = tuple(known.get("removed", ()))
+    return ManifestEntry(**known, extra={k: v for k, v in document.items() if k not in _ENTRY_FIELDS})

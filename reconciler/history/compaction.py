@@ -1,0 +1,107 @@
+"""Fewer, larger files: which to merge (pure), and merging them. The rows stay the same; equal ones become one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from ulid import ULID
+
+from reconciler.contract.manifest import HistoryFile
+from reconciler.history.chain import ManifestChain
+from reconciler.history.store import HistoryStore
+from reconciler.history.tables import Partition, sorted_once
+
+logger = logging.getLogger(__name__)
+
+#: Files are merged up to this size: bounds the memory of a merge.
+MERGED_BYTES_MAX = 64 * 1024 * 1024
+#: Merges in one entry of the manifest.
+MERGES_AN_ENTRY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Files of one folder that become one."""
+
+    partition: Partition
+    files: tuple[HistoryFile, ...]
+
+
+def plan_merges(
+    files: Iterable[HistoryFile], *, over_before: str, files_max: int, bytes_max: int = MERGED_BYTES_MAX
+) -> Iterator[Merge]:
+    """Merges that are worth it, oldest day first.
+
+    Days before `over_before` (YYYY-MM-DD) get one file a folder; a day that goes on is merged when a folder has more
+    than `files_max`, and a file that is larger than all the others together stays as it is, so that a row is not
+    written again with every seal.
+    """
+    folders: dict[Partition, list[HistoryFile]] = {}
+    for file in files:
+        folders.setdefault(Partition(file.stream, file.date, file.prefix), []).append(file)
+    for partition in sorted(folders, key=lambda p: (p.date, p.stream, -1 if p.prefix is None else p.prefix)):
+        found = sorted(folders[partition], key=lambda f: (f.size_bytes, f.path))
+        found = [f for f in found if f.size_bytes < bytes_max]
+        if partition.date < over_before:
+            chosen = found
+        elif len(found) > files_max:
+            chosen = _of_like_size(found)
+        else:
+            continue
+        bounded = _bounded(chosen, bytes_max)
+        if len(bounded) > 1:
+            yield Merge(partition, bounded)
+
+
+def _of_like_size(found: Sequence[HistoryFile]) -> Sequence[HistoryFile]:
+    smaller = list(found)
+    while len(smaller) > 1 and smaller[-1].size_bytes > sum(f.size_bytes for f in smaller[:-1]):
+        smaller.pop()
+    return smaller if len(smaller) > 1 else found
+
+
+def _bounded(found: Sequence[HistoryFile], bytes_max: int) -> tuple[HistoryFile, ...]:
+    """The smallest ones, up to the bound together; the next call takes the rest."""
+    taken: list[HistoryFile] = []
+    total = 0
+    for file in found:
+        total += file.size_bytes
+        if total > bytes_max:
+            break
+        taken.append(file)
+    return tuple(taken)
+
+
+class Compactor:
+    """Merges files. Shared by no two threads; other processes may compact the same history."""
+
+    def __init__(self, store: HistoryStore, chain: ManifestChain) -> None:
+        self._store = store
+        self._chain = chain
+
+    def merge(self, merges: Sequence[Merge]) -> int:
+        """Carries out up to MERGES_AN_ENTRY merges in one entry; returns how many files went.
+
+        Zero if another writer touched the same files meanwhile: what was written is an orphan then, and deleted.
+        Raises OSError, MalformedInput for a file that was altered, ChainContended.
+        """
+        merges = merges[:MERGES_AN_ENTRY]
+        added: list[HistoryFile] = []
+        removed = [file.path for merge in merges for file in merge.files]
+        name = str(ULID())
+        for merge in merges:
+            table = pa.concat_tables([self._store.read(file) for file in merge.files])
+            added.append(self._store.write(merge.partition, name, sorted_once(table)))
+        is_done = self._chain.append("compact", added=added, removed=removed, still=lambda: self._are_there(removed))
+        if not is_done:
+            logger.info("history_compaction_lost_a_race", extra={"files": len(removed)})
+            for file in added:
+                self._store.delete(file.path)
+        return len(removed) if is_done else 0
+
+    def _are_there(self, paths: Sequence[str]) -> bool:
+        files = self._chain.files()
+        return all(path in files for path in paths)

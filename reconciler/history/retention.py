@@ -1,0 +1,69 @@
+"""What the history no longer keeps: days that are too old, and files that no entry lists any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.history.chain import ManifestChain
+from reconciler.history.store import TEMPORARY, HistoryStore
+from reconciler.history.tables import DAY_MS, date_of
+
+#: Removed files stay for readers that began before the entry.
+READERS_MS = 3_600_000
+#: A file that no entry ever named belongs to a writer that is at work, or to one that died before its entry.
+ORPHAN_MS = DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Files that were deleted."""
+
+    removed: int
+    orphans: int
+
+
+class Retention:
+    """Retires and deletes. Shared by no two threads; other processes may do the same to one history."""
+
+    def __init__(self, store: HistoryStore, chain: ManifestChain, *, keep_days: int | None) -> None:
+        self._store = store
+        self._chain = chain
+        self._keep_days = keep_days
+
+    def retire(self, *, now_ms: int) -> int:
+        """One entry that takes out all days that are too old; returns how many files went. Raises OSError."""
+        if self._keep_days is None:
+            return 0
+        kept_from = date_of(now_ms - self._keep_days * DAY_MS)
+        old = [file.path for file in self._chain.files().values() if file.date < kept_from]
+        if not old:
+            return 0
+
+        def still() -> bool:
+            files = self._chain.files()
+            return all(path in files for path in old)
+
+        return len(old) if self._chain.append("retire", removed=old, kept_from=kept_from, still=still) else 0
+
+    def clean(self, *, now_ms: int) -> Cleaned:
+        """Deletes removed files and orphans after their time. Raises OSError."""
+        found = list(self._store.walk())
+        self._chain.refresh()  # after the walk: a file that came in between counts as listed
+        files, removed = self._chain.files(), self._chain.removed()
+        gone = orphans = 0
+        for path, changed_seconds in found:
+            if path in files:
+                continue
+            age_ms = now_ms - changed_seconds * 1000
+            if path in removed:
+                is_over = now_ms - removed[path] >= READERS_MS
+                gone += is_over
+            else:
+                is_over = age_ms >= (READERS_MS if f"/{TEMPORARY}" in path else ORPHAN_MS)
+                orphans += is_over
+            if is_over:
+                self._store.delete(path)
+        there = {path for path, _ in found}
+        for path in removed.keys() - there:
+            self._chain.forget_removed(path)
+        return Cleaned(removed=gone, orphans=orphans)

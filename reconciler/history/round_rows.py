@@ -1,0 +1,121 @@
+"""Captured rounds, snapshots and gaps as rows of the history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reconciler.contract.history_row import (
+    ANNOUNCED,
+    CONSUMED,
+    GAP,
+    LEFT,
+    PENDING,
+    ROUND,
+    SNAPSHOT,
+    Leaving,
+    SnapshotKind,
+)
+from reconciler.contract.subscription import Shard
+from reconciler.history.batch import PackedKeys, RowBatch, Value
+from reconciler.history.event_rows import named
+from reconciler.ports import CapturedRound, RoundCounts
+
+#: Topic and group of a gap in rows of all subscriptions; shard of one in rows of many shards.
+EVERY_SUBSCRIPTION = "*"
+MANY_SHARDS = -1
+
+
+def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[RowBatch]:
+    """All rows of one round. `counts`: None where the reply of the round was lost, or another owner ran it."""
+    place = named(captured.shard.subscription) | {"shard": captured.shard.number}
+    shared = place | {"epoch": captured.epoch, "generation": captured.generation, "at_ms": captured.at_ms}
+    told: dict[str, Value] = {
+        "announced": len(captured.announced),
+        "consumed": len(captured.consumed),
+        "left_matched": len(captured.left_matched),
+        "matched": None if counts is None else counts.matched,
+        "pending_before": None if counts is None else counts.pending_before,
+        "pending_added": None if counts is None else counts.pending_added,
+        "pending_after": None if counts is None else counts.pending_after,
+    }
+    left: dict[str, Value] = {"at_ms": captured.at_ms, "reason": str(Leaving.MATCHED), "detail": None}
+    batches = [RowBatch(stream=ROUND.name, shared=shared | told)]
+    for stream, members, columns in (
+        (ANNOUNCED, captured.announced, shared),
+        (CONSUMED, captured.consumed, shared),
+        (LEFT, captured.left_matched, place | left),
+    ):
+        if members:
+            batches.append(RowBatch(stream=stream.name, shared=columns, keys=PackedKeys.of(members)))
+    return batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHead:
+    """What all rows of one snapshot share."""
+
+    shard: Shard
+    epoch: str
+    generation: int
+    at_ms: int
+    kind: SnapshotKind
+
+
+def pending_batch(head: SnapshotHead, page: Sequence[tuple[bytes, int]]) -> RowBatch:
+    """One page of a snapshot."""
+    return RowBatch(
+        stream=PENDING.name,
+        shared=named(head.shard.subscription) | {"shard": head.shard.number, "at_ms": head.at_ms},
+        keys=PackedKeys.of(member for member, _ in page),
+        columns={"first_seen_ms": [first_seen_ms for _, first_seen_ms in page]},
+    )
+
+
+def snapshot_batch(head: SnapshotHead, rows: int) -> RowBatch:
+    """The snapshot itself; written after its pages, so that a snapshot that is told is whole."""
+    about: dict[str, Value] = {
+        "shard": head.shard.number,
+        "epoch": head.epoch,
+        "generation": head.generation,
+        "at_ms": head.at_ms,
+        "kind": str(head.kind),
+        "rows": rows,
+    }
+    return RowBatch(stream=SNAPSHOT.name, shared=named(head.shard.subscription) | about)
+
+
+def gap_of_rounds(
+    shard: Shard, *, epoch: str | None, generations: tuple[int, int] | None, from_ms: int, at_ms: int, reason: str
+) -> RowBatch:
+    """Rounds of one shard that cannot be captured any more."""
+    first, last = generations if generations is not None else (None, None)
+    about: dict[str, Value] = {
+        "shard": shard.number,
+        "epoch": epoch,
+        "first_generation": first,
+        "last_generation": last,
+        "from_ms": min(from_ms, at_ms),
+        "at_ms": at_ms,
+        "stream": ROUND.name,
+        "rows": None,
+        "reason": reason,
+    }
+    return RowBatch(stream=GAP.name, shared=named(shard.subscription) | about)
+
+
+def gaps_of_rows(streams: Iterable[str], *, from_ms: int, at_ms: int, rows: int | None, reason: str) -> list[RowBatch]:
+    """Rows of many shards and subscriptions that were lost: one gap a stream."""
+    about: dict[str, Value] = {
+        "topic": EVERY_SUBSCRIPTION,
+        "consumer_group": EVERY_SUBSCRIPTION,
+        "shard": MANY_SHARDS,
+        "epoch": None,
+        "first_generation": None,
+        "last_generation": None,
+        "from_ms": min(from_ms, at_ms),
+        "at_ms": at_ms,
+        "rows": rows,
+        "reason": reason,
+    }
+    return [RowBatch(stream=GAP.name, shared=about | {"stream": stream}) for stream in sorted(set(streams))]

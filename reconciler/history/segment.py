@@ -1,0 +1,131 @@
+"""One append-only file of the spool: frames that are whole or recognised as broken.
+
+A frame is magic, length of the payload, CRC-32 of length and payload (both little-endian), payload. A crash in the
+middle of a write leaves a torn tail, which is cut off; a broken frame in front of whole ones is damage, which is
+counted, and reading goes on at the next magic whose CRC is right.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+MAGIC = b"\xc5HSp"
+_FRAME = Struct("<4sII")
+#: Larger payloads are refused when written, and taken for damage when read.
+PAYLOAD_BYTES_MAX = 512 * 1024 * 1024
+
+
+def frame_of(payload: bytes) -> bytes:
+    """One frame. Raises ValueError for a payload that is too long."""
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise ValueError(f"a history record of {len(payload)} bytes; at most {PAYLOAD_BYTES_MAX}")
+    return _FRAME.pack(MAGIC, len(payload), _check(payload)) + payload
+
+
+def _check(payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(len(payload).to_bytes(4, "little")))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A payload that is whole."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Bytes that are no whole frame, from `start` on. `is_tail`: an unfinished write, nothing follows."""
+
+    start: int
+    size_bytes: int
+    is_tail: bool
+
+
+def read_frames(data: bytes) -> Iterator[Frame | Broken]:
+    """All frames in order; whatever is not one is told, never guessed at."""
+    position = 0
+    while position < len(data):
+        payload = _frame_at(data, position)
+        if payload is not None:
+            yield Frame(payload)
+            position += _FRAME.size + len(payload)
+            continue
+        following = _next_frame(data, position + 1)
+        end = len(data) if following is None else following
+        yield Broken(position, end - position, is_tail=following is None and _is_unfinished(data, position))
+        position = end
+
+
+def _frame_at(data: bytes, position: int) -> bytes | None:
+    if len(data) - position < _FRAME.size:
+        return None
+    magic, length, check = _FRAME.unpack_from(data, position)
+    start = position + _FRAME.size
+    if magic != MAGIC or length > PAYLOAD_BYTES_MAX or start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    return payload if _check(payload) == check else None
+
+
+def _next_frame(data: bytes, position: int) -> int | None:
+    while (position := data.find(MAGIC, position)) >= 0:
+        if _frame_at(data, position) is not None:
+            return position
+        position += 1
+    return None
+
+
+def _is_unfinished(data: bytes, position: int) -> bool:
+    """What a write leaves that was stopped in the middle: the beginning of a frame that goes past the end."""
+    rest = data[position : position + _FRAME.size]
+    if len(rest) < _FRAME.size:
+        return _FRAME.pack(MAGIC, 0, 0)[: min(len(rest), len(MAGIC))] == rest[: len(MAGIC)]
+    magic, length, _ = _FRAME.unpack(rest)
+    return bool(magic == MAGIC and length <= PAYLOAD_BYTES_MAX and position + _FRAME.size + length > len(data))
+
+
+class SegmentWriter:
+    """Appends to one segment. Confined to one thread. Raises OSError; a failed append leaves no half frame behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self.size_bytes = 0
+        #: False after an error that leaves in doubt what lies in the file: close it and go on in a new one.
+        self.is_sound = True
+
+    def append(self, payload: bytes) -> None:
+        """Writes one frame into the file; durable after `sync`."""
+        frame = memoryview(frame_of(payload))
+        try:
+            written = 0
+            while written < len(frame):
+                written += os.write(self._descriptor, frame[written:])
+        except OSError:
+            self._cut_back()
+            raise
+        self.size_bytes += len(frame)
+
+    def _cut_back(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, self.size_bytes)
+        except OSError:
+            self.is_sound = False
+
+    def sync(self) -> None:
+        """Everything appended is on the disk. After an error nobody knows (fsyncgate): the segment is given up."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError:
+            self.is_sound = False
+            raise
+
+    def close(self) -> None:
+        """Closes the file; sync before."""
+        os.close(self._descriptor)

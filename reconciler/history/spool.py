@@ -1,0 +1,187 @@
+"""The durable local spool: rows are here from the moment they are captured until they are sealed into Parquet.
+
+``<spool>/<writer>/<segment>.open`` is being written, ``<segment>.closed`` waits to be sealed, ``lock`` is held by the
+living writer (flock: the kernel gives it back when the process dies, however it dies). Segments of a writer whose
+lock is free are adopted by whoever comes next. Raises OSError; SpoolFull beyond the bound.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ulid import ULID
+
+from reconciler.history.segment import SegmentWriter
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = "lock"
+_OPEN, _CLOSED = ".open", ".closed"
+#: A segment is closed, and so sealed, early once it is this long: bounds the memory of sealing.
+SEGMENT_BYTES_MAX = 32 * 1024 * 1024
+
+
+class SpoolFull(OSError):
+    """The spool has reached its bound, because nothing could be sealed for a long time."""
+
+    def __init__(self, size_bytes: int, size_bytes_max: int) -> None:
+        super().__init__(
+            errno.ENOSPC,
+            f"the history's spool holds {size_bytes} of {size_bytes_max} bytes: see why nothing can be written to "
+            "history.path, or raise history.spool_max_mebibytes",
+        )
+
+
+class WriterFolder:
+    """A folder of the spool whose lock this process holds."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder = folder
+        self._lock = lock
+
+    @staticmethod
+    def create(spool: Path, writer: str) -> WriterFolder:
+        """Makes the folder and takes its lock."""
+        folder = spool / writer
+        folder.mkdir(parents=True)
+        sync_folder(spool)
+        taken = WriterFolder.take(folder)
+        if taken is None:
+            raise OSError(errno.EBUSY, "somebody took the lock of a folder that was just made", str(folder))
+        return taken
+
+    @staticmethod
+    def take(folder: Path) -> WriterFolder | None:
+        """The folder, unless its writer lives or it is gone."""
+        try:
+            lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        # Its writer may have removed folder and lock between our two calls: then we hold a lock without a name.
+        if not (folder / LOCK_NAME).exists():
+            os.close(lock)
+            return None
+        return WriterFolder(folder, lock)
+
+    def segments(self) -> list[Path]:
+        """Closed segments, oldest first (a ULID's order)."""
+        return sorted(self.folder.glob(f"*{_CLOSED}"))
+
+    def close_open_ones(self) -> None:
+        """Segments that a dead writer left open."""
+        for path in sorted(self.folder.glob(f"*{_OPEN}")):
+            path.rename(path.with_suffix(_CLOSED))
+        sync_folder(self.folder)
+
+    def leave(self) -> None:
+        """Gives the lock up, and removes the folder if nothing is in it that must be sealed."""
+        if not any(path.suffix in {_OPEN, _CLOSED} for path in self.folder.iterdir()):
+            (self.folder / LOCK_NAME).unlink(missing_ok=True)
+            with suppress(OSError):
+                self.folder.rmdir()
+        os.close(self._lock)
+
+
+def adoptable(spool: Path) -> list[WriterFolder]:
+    """Folders of dead writers, now ours; their segments are all closed."""
+    found = []
+    for folder in sorted(path for path in spool.iterdir() if path.is_dir()) if spool.is_dir() else []:
+        taken = WriterFolder.take(folder)
+        if taken is not None:
+            taken.close_open_ones()
+            found.append(taken)
+    return found
+
+
+class Spool:
+    """What this writer appends to. `append`, `sync` and `rotate` belong to one thread; `closed` and `done` to any."""
+
+    def __init__(
+        self, folder: WriterFolder, *, size_bytes_max: int, segment_bytes_max: int = SEGMENT_BYTES_MAX
+    ) -> None:
+        self._folder = folder
+        self._size_bytes_max = size_bytes_max
+        self._segment_bytes_max = segment_bytes_max
+        self._writer: SegmentWriter | None = None
+        #: True: a closed segment has not got its name yet, because that failed.
+        self._has_strays = False
+        self._lock = threading.Lock()
+        self._waiting_bytes = sum(path.stat().st_size for path in folder.segments())
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that wait to be sealed."""
+        writer = self._writer
+        return self._waiting_bytes + (writer.size_bytes if writer is not None else 0)
+
+    def append(self, payload: bytes) -> None:
+        """One payload, durable after `sync`. Raises SpoolFull and OSError; then it is not in the spool."""
+        if self.size_bytes + len(payload) > self._size_bytes_max:
+            raise SpoolFull(self.size_bytes, self._size_bytes_max)
+        if self._writer is not None and not self._writer.is_sound:
+            self.rotate()
+        if self._writer is None:
+            self._writer = SegmentWriter(self._folder.folder / f"{ULID()}{_OPEN}")
+            sync_folder(self._folder.folder)
+        self._writer.append(payload)
+
+    def sync(self) -> None:
+        """All that was appended survives a loss of power. Raises OSError: then none of it counts as written."""
+        if self._writer is None:
+            return
+        self._writer.sync()
+        if self._writer.size_bytes >= self._segment_bytes_max:
+            self.rotate()
+
+    def rotate(self) -> None:
+        """Closes the open segment, so that it can be sealed; nothing if there is none or it is empty."""
+        writer = self._writer
+        if writer is not None and (writer.size_bytes or not writer.is_sound):
+            with suppress(OSError):
+                writer.sync()
+            self._writer = None
+            self._has_strays = True
+            writer.close()
+            with self._lock:
+                self._waiting_bytes += writer.size_bytes
+        if self._has_strays and self._writer is None:
+            self._folder.close_open_ones()
+            self._has_strays = False
+
+    def closed(self) -> Sequence[Path]:
+        """Segments that wait to be sealed, oldest first."""
+        return self._folder.segments()
+
+    def done(self, segment: Path) -> None:
+        """The segment is sealed: its rows are in the history."""
+        size_bytes = segment.stat().st_size
+        segment.unlink()
+        with self._lock:
+            self._waiting_bytes = max(0, self._waiting_bytes - size_bytes)
+
+    def close(self) -> None:
+        """At the end; what is not sealed is adopted by the next writer."""
+        with suppress(OSError):
+            self.rotate()
+        self._folder.leave()
+
+
+def sync_folder(folder: Path) -> None:
+    """Names that were made or moved in the folder survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

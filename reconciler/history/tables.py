@@ -1,0 +1,158 @@
+"""Batches as Arrow tables, and tables as Parquet: explicit schemas, made from the contract.
+
+Keys are random bytes, which no dictionary and no codec makes shorter: they are stored once, their lengths as deltas;
+rows are sorted so that everything else is runs. This is what makes 16-20 bytes of an id and its round.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reconciler.contract.history_row import HISTORY_VERSION, PREFIXES, HistoryStream
+from reconciler.history.batch import STREAMS, RowBatch
+
+DAY_MS = 86_400_000
+_TYPES: Mapping[str, pa.DataType] = {
+    "key": pa.binary(),
+    "name": pa.string(),
+    "text": pa.string(),
+    "bool": pa.bool_(),
+    "i32": pa.int32(),
+    "i64": pa.int64(),
+}
+#: Runs are shortest in this order; columns that a stream lacks are left out.
+_ORDER = ("topic", "consumer_group", "scope", "shard", "at_ms", "generation", "key")
+_SCHEMAS = {
+    name: pa.schema(
+        [pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in stream.columns],
+        metadata={"reconciler.history": f"{name}/{HISTORY_VERSION}"},
+    )
+    for name, stream in STREAMS.items()
+}
+
+
+def schema_of(stream: str) -> pa.Schema:
+    """Columns, types and what may be NULL."""
+    return _SCHEMAS[stream]
+
+
+def table_of(stream: str, batches: Sequence[RowBatch]) -> pa.Table:
+    """One table of batches of one stream, in their order."""
+    counts = [len(batch) for batch in batches]
+    # The batch of every row: what a batch shares is repeated by one take instead of one object a row.
+    of_row = pa.array(array("i", chain.from_iterable([n] * count for n, count in enumerate(counts))), pa.int32())
+    arrays = []
+    for field in schema_of(stream):
+        if field.name == "key":
+            arrays.append(_keys(batches))
+        elif all(field.name in batch.shared for batch in batches):
+            arrays.append(pa.array([batch.shared[field.name] for batch in batches], field.type).take(of_row))
+        else:
+            values = (
+                batch.columns[field.name] if field.name in batch.columns else [batch.shared[field.name]] * len(batch)
+                for batch in batches
+            )
+            arrays.append(pa.array(list(chain.from_iterable(values)), field.type))
+    return pa.Table.from_arrays(arrays, schema=schema_of(stream))
+
+
+def _keys(batches: Sequence[RowBatch]) -> pa.Array:
+    lengths = b"".join(batch.keys.lengths for batch in batches)
+    offsets = array("i", accumulate(lengths, initial=0))
+    data = b"".join(batch.keys.data for batch in batches)
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Where rows lie."""
+
+    stream: str
+    #: YYYY-MM-DD.
+    date: str
+    #: None for streams without a key.
+    prefix: int | None
+
+    def folder(self, environment: str) -> str:
+        """Relative to the history."""
+        prefix = "" if self.prefix is None else f"/prefix={self.prefix:02d}"
+        return f"{self.stream}/environment={environment}/date={self.date}{prefix}"
+
+
+def partitions(stream: HistoryStream, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+    """The table's rows by day and prefix, sorted."""
+    day = pc.divide(table["at_ms"], DAY_MS)
+    if stream.has_key:
+        # Every byte is below 64, so that the sum tells day and prefix apart.
+        prefixes = array("q", (zlib.crc32(key) % PREFIXES for key in _each_key(table["key"])))
+        part = pc.add(pc.multiply(day, PREFIXES), pa.array(prefixes, pa.int64()))
+    else:
+        part = pc.multiply(day, PREFIXES)
+    table = table.append_column("part", part)
+    by = [("part", "ascending"), *((name, "ascending") for name in _ORDER if name in table.column_names)]
+    table = table.sort_by(by)
+    parts = table["part"]
+    table = table.drop_columns(["part"])
+    start = 0
+    for run in pc.value_counts(parts).to_pylist():
+        number, count = run["values"], run["counts"]
+        prefix = number % PREFIXES if stream.has_key else None
+        yield Partition(stream.name, date_of(number // PREFIXES * DAY_MS), prefix), table.slice(start, count)
+        start += count
+
+
+def _each_key(column: pa.ChunkedArray) -> Iterator[bytes]:
+    for piece in column.chunks:
+        yield from piece.to_pylist()
+
+
+def date_of(at_ms: int) -> str:
+    """The UTC day, YYYY-MM-DD."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)).date().isoformat()
+
+
+def sorted_once(table: pa.Table) -> pa.Table:
+    """Sorted, and rows that are equal in every column once: the same batch written twice after a crash."""
+    distinct = table.group_by(table.column_names).aggregate([]).cast(table.schema)
+    return distinct.sort_by([(name, "ascending") for name in _ORDER if name in table.column_names])
+
+
+def parquet_of(table: pa.Table) -> bytes:
+    """A Parquet file. Readers that know Parquet 2.4 read it; no Arrow schema is stored, types are Parquet's own."""
+    encodings, dictionaries, statistics = {}, [], []
+    for field in table.schema:
+        if field.type == pa.binary():
+            encodings[field.name] = "DELTA_LENGTH_BYTE_ARRAY"
+            continue
+        statistics.append(field.name)
+        if field.type == pa.string():
+            dictionaries.append(field.name)
+        elif pa.types.is_integer(field.type):
+            encodings[field.name] = "DELTA_BINARY_PACKED"
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=dictionaries,
+        column_encoding=encodings,
+        write_statistics=statistics,
+        store_schema=False,
+        version="2.6",
+        data_page_version="1.0",
+    )
+    return bytes(sink.getvalue())
+
+
+def read_parquet(data: bytes, stream: str) -> pa.Table:
+    """The table in a file's bytes, in the stream's schema. Raises pa.ArrowException for a file of another form."""
+    return pq.read_table(pa.BufferReader(data)).select(schema_of(stream).names).cast(schema_of(stream))
