@@ -7,8 +7,12 @@ of a shard live in one slot and one MULTI may touch them.
 |---|---|---|---|---|
 | K:half | SET | announced keys that no round has taken yet | announcement consumer | round |
 | K:commit | SET | consumed keys since the last round | recorder of the consumer, outage scan | round |
-| K:commit:1..h | SET | consumed keys of the last h rounds | round | round |
+| K:commit:1..h | SET | consumed keys of the last h rounds | round | round, history |
 | K:new | SET | scratch inside the round's MULTI, never seen outside | round | round |
+| K:matched | ZSET | scratch inside the round's MULTI, never seen outside | round | round |
+| K:half:1..x | SET | announced keys that the last x rounds took; only where history is written | round | history |
+| K:matched:1..x | ZSET | keys that left pending by a match in the last x rounds -> first seen; likewise | round | history |
+| K:taken | HASH | generation -> ms of Redis TIME of the last 64 rounds; likewise | round | history |
 | K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
@@ -26,12 +30,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import InvalidValue
 
 PREFIX = "reconciler:v1:"
 INBOX_PREFIX = "reconciler:inbox:v1:"
 
 #: Consumed keys are kept for this many further rounds, so that a late announcement still finds its match.
 COMMIT_GENERATIONS_DEFAULT = 2
+
+#: Rounds whose sets may be kept for the history, at most.
+HISTORY_GENERATIONS_MAX = 4
+#: Rounds whose times are kept for the history.
+TIMES_KEPT = 64
 
 #: Queues of the unique-key topic on every master, and so shards of every subscription on it.
 SHARDS_DEFAULT = 16
@@ -55,6 +65,10 @@ class ShardKeys:
         """Announced keys."""
         return f"{self.root}:half"
 
+    def half_generation(self, number: int) -> str:
+        """Announced keys that an earlier round took; 1 is the youngest."""
+        return f"{self.root}:half:{number}"
+
     @property
     def commit(self) -> str:
         """Consumed keys."""
@@ -68,6 +82,20 @@ class ShardKeys:
     def new(self) -> str:
         """Scratch of the round."""
         return f"{self.root}:new"
+
+    @property
+    def matched(self) -> str:
+        """Scratch of the round."""
+        return f"{self.root}:matched"
+
+    def matched_generation(self, number: int) -> str:
+        """Keys that left pending by a match in an earlier round; 1 is the youngest."""
+        return f"{self.root}:matched:{number}"
+
+    @property
+    def taken(self) -> str:
+        """When the last rounds ran."""
+        return f"{self.root}:taken"
 
     @property
     def pending(self) -> str:
@@ -113,3 +141,13 @@ def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str
 def offsets_field(broker: str, queue_id: int) -> str:
     """Field of K:offsets for one queue of the unique-key topic."""
     return f"{broker}/{queue_id}"
+
+
+def require_history_generations(number: int, *, commit_generations: int) -> None:
+    """Raises InvalidValue: the consumed keys of a round are read back from the commit sets that rounds keep anyway."""
+    if not 0 <= number <= min(HISTORY_GENERATIONS_MAX, commit_generations):
+        raise InvalidValue(
+            "history_generations",
+            str(number),
+            f"0 to {HISTORY_GENERATIONS_MAX}, and no more than commit_generations ({commit_generations})",
+        )

@@ -166,7 +166,8 @@ class MemoryShards:
             for key in new:
                 memory.pending[key] = min(at_ms, memory.pending.get(key, at_ms))
             united = len(memory.pending)
-            for key in consumed & memory.pending.keys():
+            # Only the youngest commit set can hold a pending key (round_commands.py says why).
+            for key in memory.commit[0] & memory.pending.keys():
                 del memory.pending[key]
             memory.commit = [set(), *memory.commit[: self._commit_generations]]
             memory.half = set()

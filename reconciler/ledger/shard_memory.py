@@ -1,9 +1,9 @@
 """The Redis half of the round: the durable, fenced, accumulating difference of one shard (ports.ShardMemory).
 
-One MULTI under WATCH. The difference is stored, never only returned, so a lost reply or a dead process loses
-nothing; the generation is the fence, so no call moves it by more than one; writes come first and deletions last,
-because an error inside MULTI does not roll back. The same code runs on Redis Cluster: all keys of a shard share a
-hash tag, and commands that RedisCluster.pipeline hides behind an error go through execute_command (redis-py 8.1.0).
+One MULTI under WATCH (its body: round_commands.py). The difference is stored, never only returned, so a lost reply or
+a dead process loses nothing; the generation is the fence, so no call moves it by more than one; writes come first and
+deletions last. The same code runs on Redis Cluster: all keys of a shard share a hash tag, and commands that
+RedisCluster.pipeline hides behind an error go through execute_command (redis-py 8.1.0).
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ExecAbortError, RedisClusterException, WatchError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys
+from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, require_history_generations
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.redis_client import RedisClients
-from reconciler.ports import PendingKey, RoundCounts, RoundDone, ShardState
+from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done, text_of
+from reconciler.ports import PendingKey, RoundDone, ShardState
 from reconciler.redis_access import RedisClient, translate, translated_errors
 
 _log = logging.getLogger(__name__)
-
-#: Members a command: a longer ZREM would stall other clients.
-MEMBERS_A_COMMAND = 1_000
 
 
 class RedisShardMemory:
@@ -40,10 +38,14 @@ class RedisShardMemory:
         clients: RedisClients,
         *,
         commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
+        history_generations: int = 0,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
+        """`history_generations`: rounds whose sets are kept for round_capture.py; at most commit_generations."""
+        require_history_generations(history_generations, commit_generations=commit_generations)
         self._clients = clients
         self._commit_generations = commit_generations
+        self._history_generations = history_generations
         self._new_epoch = new_epoch
         #: Time of the last round that this process ran in a shard: ages never run backwards.
         self._last_ms: dict[Shard, int] = {}
@@ -75,18 +77,14 @@ class RedisShardMemory:
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
         """Runs the round once, or not at all; None also when nobody can tell."""
         client, keys = self._clients.rounds, ShardKeys(shard)
-        expected = self._expected_types(keys)
         try:
             with translated_errors(), client.pipeline(transaction=True) as pipe:
                 pipe.watch(keys.generation, keys.epoch, keys.pending, keys.new)
                 generation = _generation(shard, pipe.execute_command("GET", keys.generation))
                 if _epoch(shard, pipe.execute_command("GET", keys.epoch)) != epoch:
                     return None
-                types = [pipe.execute_command("TYPE", key) for key in expected]
-                _check_types(shard, expected, types)
                 at_ms = max(_time_ms(client, pipe, keys), not_before_ms, self._last_ms.get(shard, 0) + 1)
-                present = {key for key, kind in zip(expected, types, strict=True) if _text(kind) != "none"}
-                commands = self._commands(keys, at_ms, present)
+                commands = self._commands(keys, epoch=epoch, generation=generation, at_ms=at_ms)
                 pipe.multi()
                 for command in commands:
                     pipe.execute_command(*command)
@@ -98,29 +96,20 @@ class RedisShardMemory:
         if answers is None:
             _log.warning("reply to the round of %s was lost: whether it ran shows in the next one", shard)
             return None
-        self._last_ms[shard] = at_ms
-        return _round_done(shard, epoch, generation, at_ms, commands, answers)
+        done = round_done(shard, epoch=epoch, generation=generation, at_ms=at_ms, answers=answers)
+        if done is not None:
+            self._last_ms[shard] = at_ms
+        return done
 
-    def _commands(self, keys: ShardKeys, at_ms: int, present: set[str]) -> list[tuple[Any, ...]]:
-        """The body of the MULTI (reliability: F2). Difference before union: the same result in half the time."""
-        older = [keys.commit_generation(number) for number in range(1, self._commit_generations + 1)]
-        commits = [keys.commit, *older]
-        commands: list[tuple[Any, ...]] = [
-            ("HGETALL", keys.offsets),
-            ("ZCARD", keys.pending),
-            ("SCARD", keys.half),
-            ("SDIFFSTORE", keys.new, keys.half, *commits),
-            # Members of a plain set score 1, so the weight makes it the round's time; MIN keeps older ages.
-            ("ZUNIONSTORE", keys.pending, 2, keys.pending, keys.new, "WEIGHTS", 1, at_ms, "AGGREGATE", "MIN"),
-            ("ZDIFFSTORE", keys.pending, 1 + len(commits), keys.pending, *commits),
-            # The oldest first: RENAME onto a big key would free it in place.
-            ("UNLINK", older[-1], keys.new),
-        ]
-        for younger, elder in zip(reversed(commits[:-1]), reversed(commits[1:]), strict=True):
-            if younger in present:
-                commands.append(("RENAME", younger, elder))
-        commands += [("UNLINK", keys.half), ("INCRBY", keys.generation, 1)]
-        return commands
+    def _commands(self, keys: ShardKeys, *, epoch: str, generation: int, at_ms: int) -> list[tuple[Any, ...]]:
+        return round_commands(
+            keys,
+            epoch=epoch,
+            generation=generation,
+            at_ms=at_ms,
+            commit_generations=self._commit_generations,
+            history_generations=self._history_generations,
+        )
 
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
@@ -179,9 +168,18 @@ class RedisShardMemory:
         return int(size), int(first[0][1]) if first else None
 
     def _expected_types(self, keys: ShardKeys) -> Mapping[str, str]:
-        older = [keys.commit_generation(number) for number in range(1, self._commit_generations + 1)]
-        sets = [keys.half, keys.commit, *older, keys.new]
-        return dict.fromkeys(sets, "set") | {keys.pending: "zset", keys.offsets: "hash"}
+        kept = range(1, self._history_generations + 1)
+        sets = [
+            *(keys.half, *(keys.half_generation(number) for number in kept)),
+            *(keys.commit, *(keys.commit_generation(number) for number in range(1, self._commit_generations + 1))),
+            keys.new,
+        ]
+        sorted_sets = [keys.pending, keys.matched, *(keys.matched_generation(number) for number in kept)]
+        return (
+            dict.fromkeys(sets, "set")
+            | dict.fromkeys(sorted_sets, "zset")
+            | dict.fromkeys([keys.offsets, keys.taken], "hash")
+        )
 
 
 def _execute(pipe: Any) -> list[Any] | None:
@@ -194,46 +192,6 @@ def _execute(pipe: Any) -> list[Any] | None:
     except ExecAbortError as error:
         raise translate(error) from error
     return answers
-
-
-def _round_done(
-    shard: Shard, epoch: str, generation: int, at_ms: int, commands: Sequence[tuple[Any, ...]], answers: list[Any]
-) -> RoundDone:
-    failed = [
-        f"{command[0]}: {answer}"
-        for command, answer in zip(commands, answers, strict=True)
-        if isinstance(answer, Exception)
-    ]
-    if failed:
-        # The other commands ran all the same: the shard must not be touched before a person has looked.
-        raise InvariantViolation(
-            f"{shard}: the round of generation {generation + 1} failed in part: {'; '.join(failed)}"
-        )
-    offsets, before, announced, new, united, after = answers[:6]
-    if int(answers[-1]) != generation + 1:
-        raise InvariantViolation(f"{shard}: the fence is {answers[-1]} after generation {generation}")
-    return RoundDone(
-        shard=shard,
-        epoch=epoch,
-        generation=generation + 1,
-        at_ms=at_ms,
-        offsets={_text(field): int(offset) for field, offset in _pairs(offsets)},
-        counts=RoundCounts(
-            announced=int(announced),
-            matched=int(announced) - int(new),
-            pending_before=int(before),
-            pending_added=int(united) - int(before),
-            pending_matched=int(united) - int(after),
-            pending_after=int(after),
-        ),
-    )
-
-
-def _pairs(answer: Any) -> list[tuple[Any, Any]]:
-    # A mapping where redis-py knows the command's answer, else Redis' flat list.
-    if isinstance(answer, Mapping):
-        return list(answer.items())
-    return list(zip(answer[::2], answer[1::2], strict=True))
 
 
 def _time_ms(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
@@ -250,7 +208,7 @@ def _time_ms(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
 def _epoch(shard: Shard, answer: Any) -> str | None:
     if answer is None:
         return None
-    epoch, environment = _text(answer), shard.subscription.environment
+    epoch, environment = text_of(answer), shard.subscription.environment
     if epoch.rpartition(":")[0] != environment:
         raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
     return epoch
@@ -265,9 +223,5 @@ def _generation(shard: Shard, answer: Any) -> int:
 
 def _check_types(shard: Shard, expected: Mapping[str, str], types: Sequence[Any]) -> None:
     for (key, kind), found in zip(expected.items(), types, strict=True):
-        if _text(found) not in ("none", kind):
-            raise InvariantViolation(f"{shard}: {key} is a {_text(found)}, expected a {kind}; rounds stop")
-
-
-def _text(answer: Any) -> str:
-    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+        if text_of(found) not in ("none", kind):
+            raise InvariantViolation(f"{shard}: {key} is a {text_of(found)}, expected a {kind}; rounds stop")

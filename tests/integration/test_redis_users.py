@@ -21,7 +21,7 @@ from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_count import require_shard_count
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import AnnouncementQueue
-from reconciler.redis_access import open_client, translated_errors
+from reconciler.redis_access import RedisClient, open_client, translated_errors
 from tests.contract.ledger.rows import key
 from tests.services.redis_server import RedisServer
 from tests.services.redis_users import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser
@@ -84,13 +84,27 @@ def reconcile(url: str) -> None:
         assert done is not None
         assert (done.counts.matched, done.counts.pending_after) == (1, 2)
         assert memory.take_round(SHARD, epoch="users:another") is None
+        three_keys_come_and_go(clients.short, memory, epoch)
         page = memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=1)
         assert len(memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
         assert memory.pending_size(SHARD)[0] == 2
         assert memory.forget(SHARD, [key(3)]) == 1
-        assert memory.state(SHARD).generation == 1
+        assert memory.state(SHARD).generation == 3
         leases.release(SHARD, token="a")
         assert leases.take(SHARD, token="b", lease_seconds=9)
+
+
+def three_keys_come_and_go(client: RedisClient, memory: RedisShardMemory, epoch: str) -> None:
+    """Two rounds that change pending in the ways that the first round did not."""
+    keys = [key(5), key(6), key(7)]
+    sets = RedisHalfSets(client)
+    assert sets.admit(SHARD, QUEUE, expected=2, following=5, unique_keys=keys).admitted
+    came = memory.take_round(SHARD, epoch=epoch)
+    assert came is not None
+    RedisCommitSets(client).record(OF, keys, shards=1)
+    went = memory.take_round(SHARD, epoch=epoch)
+    assert went is not None
+    assert (came.counts.pending_added, went.counts.pending_matched, went.counts.pending_after) == (3, 3, 2)
 
 
 ROLES = [(BUSINESS, consume), (INBOX, keep_an_inbox), (ANNOUNCER, announce), (RECONCILER, reconcile)]

@@ -46,8 +46,9 @@ RECONCILER = RedisUser(
     keys=(SHARD + "*",),
     commands=(
         "watch", "unwatch", "multi", "exec", "discard", "get", "set", "incrby", "time", "type", "hgetall", "hget",
-        "hset", "hsetnx", "zcard", "scard", "sdiffstore", "zunionstore", "zdiffstore", "zrangebyscore", "zrange",
-        "sadd", "zrem", "rename", "unlink", "pexpire", "info", "role", "config|get", "script|load", "evalsha", "ping",
+        "hset", "hsetnx", "zcard", "scard", "sdiffstore", "zunionstore", "zadd", "zinterstore", "zdiffstore",
+        "zrangebyscore", "zrange", "sadd", "sscan", "zrem", "rename", "unlink", "pexpire", "info", "role",
+        "config|get", "script|load", "eval", "evalsha", "ping",
     ),
 )  # fmt: skip
 USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)

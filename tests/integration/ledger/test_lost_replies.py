@@ -147,7 +147,9 @@ def test_of_two_owners_at_once_each_generation_belongs_to_one(direct: InRedis, o
     assert sum(one.counts.matched + one.counts.pending_matched for one in rounds) == 200
 
 
-@pytest.mark.parametrize("damaged", ["half", "commit", "pending", "offsets", "new", "commit:1", "generation", "epoch"])
+@pytest.mark.parametrize(
+    "damaged", ["half", "commit", "pending", "offsets", "new", "commit:1", "matched", "generation", "epoch"]
+)
 def test_a_key_of_a_wrong_type_stops_the_shard_and_takes_no_key_away(direct: InRedis, of: Shard, damaged: str) -> None:
     memory, names = direct.memory, ShardKeys(of)
     epoch = memory.begin_epoch(of)
@@ -181,14 +183,15 @@ def test_a_missing_generation_of_consumed_keys_is_not_renamed(direct: InRedis, o
     assert not direct.client.exists(names.commit, names.commit_generation(1), names.commit_generation(2))
 
 
-def test_damage_between_check_and_exec_is_noticed_and_named(direct: InRedis, of: Shard) -> None:
+def test_damage_right_before_exec_is_named_and_takes_no_key_away(direct: InRedis, of: Shard) -> None:
     """WRONGTYPE inside MULTI does not roll back: the round must say so instead of reporting zero."""
     memory, names = RedisShardMemory(direct.clients), ShardKeys(of)
     epoch = memory.begin_epoch(of)
     direct.announce(of, [key(1)], following=1)
     damaging = _DamagesBeforeExec(direct.clients, lambda: direct.client.set(names.commit, "text"))
-    with pytest.raises(InvariantViolation, match="SDIFFSTORE"):
+    with pytest.raises(InvariantViolation, match="commit is a string"):
         damaging.take_round(of, epoch=epoch)
+    assert direct.half(of) == {key(1)}
 
 
 class _DamagesBeforeExec(RedisShardMemory):
@@ -198,9 +201,9 @@ class _DamagesBeforeExec(RedisShardMemory):
         super().__init__(clients)
         self._damage = damage
 
-    def _commands(self, keys, at_ms, present):  # type: ignore[no-untyped-def]  # the hook, not the interface
+    def _commands(self, keys, **values):  # type: ignore[no-untyped-def]  # the hook, not the interface
         self._damage()  # type: ignore[operator]
-        return super()._commands(keys, at_ms, present)
+        return super()._commands(keys, **values)
 
 
 def test_an_epoch_that_changes_under_the_round_stops_it(direct: InRedis, of: Shard) -> None:

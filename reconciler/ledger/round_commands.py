@@ -1,0 +1,175 @@
+"""The body of a round's MULTI, and what its answers mean (shard_memory.py sends it).
+
+The round is one script inside MULTI, its text in the command, so no Redis has to know it beforehand. A script rather
+than plain commands because (1) an error stops it before anything is deleted, where MULTI would go on; (2) it compares
+epoch and generation once more, so that a client which sends the MULTI again by itself moves nothing twice; (3) pending
+is changed key by key instead of being rewritten, so the cost grows with what was announced and consumed since the last
+round and not with what is pending.
+
+Only the youngest commit set can hold a pending key. After a round pending holds no member of the commit sets that were
+there: new keys are announced minus *all* of them, and what was pending before held none of the older ones (the same
+holds for the round before, and an empty shard) and now holds none of the youngest. Between rounds only the youngest
+grows, and only rounds add to pending. A Redis that falls back does so with all keys of the shard at once, to a moment
+between two rounds. Should an operator lower and raise commit_generations again, a stale set costs a look-up, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX, TIMES_KEPT, ShardKeys
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation
+from reconciler.ports import RoundCounts, RoundDone
+from reconciler.redis_access import translate
+
+#: Members a command: a longer one would need more of Lua's stack than there is (8 000 slots).
+MEMBERS_A_COMMAND = 1_000
+
+#: KEYS: epoch, generation, pending, new, taken, offsets; half, half:1..x; matched, matched:1..x; commit, commit:1..h.
+#: ARGV: epoch and generation that must stand, time in ms, h, x, generations kept for the history, times kept, chunk.
+#: Returns a word and then: "ran" announced, new, pending before, added, matched late, pending after, generation;
+#: "moved" (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type, the expected one.
+ROUND_SCRIPT = """
+local epoch, generation, pending, new, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local at, h, x, kept = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local times, chunk = tonumber(ARGV[7]), tonumber(ARGV[8])
+local half, matched, commit = 7, 8 + x, 9 + 2 * x
+
+if redis.call('GET', epoch) ~= ARGV[1] or (redis.call('GET', generation) or '0') ~= ARGV[2] then
+  return {'moved'}
+end
+
+local function wrong(first, last, kind)
+  for k = first, last do
+    local found = redis.call('TYPE', KEYS[k])
+    if type(found) == 'table' then found = found['ok'] end
+    if found ~= 'none' and found ~= kind then return {'wrong', KEYS[k], found, kind} end
+  end
+end
+local damaged = wrong(3, 3, 'zset') or wrong(4, 4, 'set') or wrong(5, 6, 'hash')
+  or wrong(half, half + x, 'set') or wrong(matched, matched + x, 'zset')
+  or wrong(commit, commit + h, 'set')
+if damaged then return damaged end
+
+local before = redis.call('ZCARD', pending)
+local announced = redis.call('SCARD', KEYS[half])
+local fresh = redis.call('SDIFFSTORE', new, KEYS[half], unpack(KEYS, commit, commit + h))
+local added = 0
+if before * 2 < fresh then
+  -- Members of a plain set score 1, so the weight makes it the round's time; MIN keeps older ages.
+  added = redis.call('ZUNIONSTORE', pending, 2, pending, new, 'WEIGHTS', 1, at, 'AGGREGATE', 'MIN') - before
+elseif fresh > 0 then
+  local cursor = '0'
+  repeat
+    local page = redis.call('SSCAN', new, cursor, 'COUNT', chunk)
+    cursor = page[1]
+    for first = 1, #page[2], chunk do
+      local scored = {}
+      for i = first, math.min(first + chunk - 1, #page[2]) do
+        scored[#scored + 1] = at
+        scored[#scored + 1] = page[2][i]
+      end
+      added = added + redis.call('ZADD', pending, 'NX', unpack(scored))
+    end
+  until cursor == '0'
+end
+
+local late = redis.call('ZINTERSTORE', KEYS[matched], 2, pending, KEYS[commit], 'WEIGHTS', 1, 0)
+if late * 2 > before + added then
+  redis.call('ZDIFFSTORE', pending, 2, pending, KEYS[matched])
+else
+  for first = 0, late - 1, chunk do
+    redis.call('ZREM', pending, unpack(redis.call('ZRANGE', KEYS[matched], first, first + chunk - 1)))
+  end
+end
+
+-- The oldest first: RENAME onto a big key would free it in place.
+local function rotate(first, keep, last, size)
+  for k = first + keep, last do redis.call('UNLINK', KEYS[k]) end
+  for k = first + keep - 1, first, -1 do
+    if redis.call(size, KEYS[k]) > 0 then redis.call('RENAME', KEYS[k], KEYS[k + 1]) end
+  end
+end
+rotate(commit, h, commit + h, 'SCARD')
+rotate(matched, kept, matched + x, 'ZCARD')
+rotate(half, kept, half + x, 'SCARD')
+redis.call('UNLINK', new)
+if kept > 0 then
+  redis.call('HSET', taken, ARGV[2] + 1, at)
+  redis.call('HDEL', taken, ARGV[2] + 1 - times)
+else
+  redis.call('UNLINK', taken)
+end
+local after = redis.call('ZCARD', pending)
+return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1)}
+"""
+
+
+def round_commands(
+    keys: ShardKeys, *, epoch: str, generation: int, at_ms: int, commit_generations: int, history_generations: int
+) -> list[tuple[Any, ...]]:
+    """What goes between MULTI and EXEC."""
+    kept = range(1, HISTORY_GENERATIONS_MAX + 1)
+    names = [
+        *(keys.epoch, keys.generation, keys.pending, keys.new, keys.taken, keys.offsets),
+        *(keys.half, *(keys.half_generation(number) for number in kept)),
+        *(keys.matched, *(keys.matched_generation(number) for number in kept)),
+        *(keys.commit, *(keys.commit_generation(number) for number in range(1, commit_generations + 1))),
+    ]
+    arguments = (epoch, generation, at_ms, commit_generations, HISTORY_GENERATIONS_MAX, history_generations)
+    script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, TIMES_KEPT, MEMBERS_A_COMMAND)
+    return [("HGETALL", keys.offsets), script]
+
+
+def round_done(shard: Shard, *, epoch: str, generation: int, at_ms: int, answers: Sequence[Any]) -> RoundDone | None:
+    """The round that the answers tell of; None: another one had run, so this one did nothing.
+
+    Raises InvariantViolation for a key of a wrong type, RedisAway for what passes (no memory, no permission): the
+    script had stopped before it deleted anything, and the next round does all of it.
+    """
+    for answer in answers:
+        if isinstance(answer, Exception):
+            error = translate(answer)
+            raise type(error)(f"{shard}: the round of generation {generation + 1} stopped: {error}") from answer
+    offsets, (word, *rest) = answers
+    match text_of(word):
+        case "moved":
+            return None
+        case "wrong":
+            name, found, expected = (text_of(part) for part in rest)
+            raise InvariantViolation(f"{shard}: {name} is a {found}, expected a {expected}; rounds stop")
+    announced, fresh, before, added, late, after, now = (int(number) for number in rest)
+    if now != generation + 1 or after != before + added - late:
+        raise InvariantViolation(
+            f"{shard}: the fence is {now} after generation {generation}, pending went from {before} "
+            f"by +{added} -{late} to {after}"
+        )
+    return RoundDone(
+        shard=shard,
+        epoch=epoch,
+        generation=now,
+        at_ms=at_ms,
+        offsets={text_of(field): int(offset) for field, offset in _pairs(offsets)},
+        counts=RoundCounts(
+            announced=announced,
+            matched=announced - fresh,
+            pending_before=before,
+            pending_added=added,
+            pending_matched=late,
+            pending_after=after,
+        ),
+    )
+
+
+def text_of(answer: Any) -> str:
+    """Redis answers bytes."""
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+
+
+def _pairs(answer: Any) -> list[tuple[Any, Any]]:
+    # A mapping where redis-py knows the command's answer, else Redis' flat list.
+    if isinstance(answer, Mapping):
+        return list(answer.items())
+    return list(zip(answer[::2], answer[1::2], strict=True))
