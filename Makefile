@@ -7,7 +7,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format conformance docs clean
+.PHONY: help setup demo test test-fast lint format conformance chaos docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -54,6 +54,12 @@ format: setup ## ruff's formatter and fixes
 
 conformance: setup ## the client's suite against BROKER=embedded|3.2.6|4.2.0|4.4.0|4.9.7|5.1.4|5.3.3|5.4.0|all
 	BROKER=$(BROKER) $(PYTEST) tests/conformance
+
+MINUTES ?= 10
+SEED ?= 1
+RATE ?= 300
+chaos: setup ## kills, lost calls, lost memory against real services for MINUTES=10; SEED, RATE
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
 
 docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py

@@ -21,7 +21,7 @@ from tests.chaos import failpoints
 from tests.chaos.job import PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of
 
-THREADS = 4
+THREADS = 8
 ROLL_BACKS = 0.02
 BODY_BYTES = 200
 
