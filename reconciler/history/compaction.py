@@ -43,10 +43,10 @@ def plan_merges(
     for file in files:
         folders.setdefault(Partition(file.stream, file.date, file.prefix), []).append(file)
     for partition in sorted(folders, key=lambda p: (p.date, p.stream, -1 if p.prefix is None else p.prefix)):
-        found = sorted(folders[partition], key=lambda f: (f.size_bytes, f.path))
-        found = [f for f in found if f.size_bytes < bytes_max]
+        by_size = sorted(folders[partition], key=lambda f: (f.size_bytes, f.path))
+        found = [f for f in by_size if f.size_bytes < bytes_max]
         if partition.date < over_before:
-            chosen = found
+            chosen: Sequence[HistoryFile] = found
         elif len(found) > files_max:
             chosen = _of_like_size(found)
         else:

@@ -61,8 +61,8 @@ def read_segment(path: Path) -> SegmentRows:
             continue
         try:
             record = decode(piece.payload)
-        except MalformedInput as error:
-            logger.error("history_record_unreadable", extra={"segment": path.name, "error": str(error)})
+        except MalformedInput:
+            logger.exception("history_record_unreadable", extra={"segment": path.name})
             open_damage += len(piece.payload)
             continue
         first_ms, record_last_ms = _times(record)

@@ -1,0 +1,64 @@
+"""Whether a part of the history works: told once when it changes, counted always."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, fields
+
+from reconciler.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class Health:
+    """One part: `spool`, `history`, `redis`. Shared by threads."""
+
+    def __init__(self, part: str, *, clock: Clock) -> None:
+        self._part = part
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: What is wrong now; None: nothing.
+        self.problem: str | None = None
+        self.failing_since_ms: int | None = None
+
+    def failed(self, error: BaseException) -> None:
+        """It does not work; logged if it worked before."""
+        with self._lock:
+            was_well, self.problem = self.problem is None, str(error)
+            if was_well:
+                self.failing_since_ms = self._clock.now_ms()
+        if was_well:
+            logger.error("history_failing", extra={"part": self._part, "error": str(error)})
+
+    def worked(self) -> None:
+        """It works; logged if it did not before."""
+        with self._lock:
+            was_ill, since_ms = self.problem is not None, self.failing_since_ms
+            self.problem = self.failing_since_ms = None
+        if was_ill and since_ms is not None:
+            seconds = (self._clock.now_ms() - since_ms) / 1000
+            logger.warning("history_works_again", extra={"part": self._part, "failed_for_seconds": seconds})
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the history did since the process began. Each number is written by one thread."""
+
+    rounds_captured: int = 0
+    rounds_missed: int = 0
+    ids_captured: int = 0
+    rows_spooled: int = 0
+    rows_dropped: int = 0
+    rows_sealed: int = 0
+    files_sealed: int = 0
+    files_compacted: int = 0
+    files_retired: int = 0
+    spool_bytes: int = 0
+    #: Redis TIME of the newest round that is in the spool.
+    captured_until_ms: int = 0
+    sealed_at_ms: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """For logs and metrics."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,111 @@
+"""The history of one service: two threads, one from events and Redis into the spool, one from there into Parquet.
+
+Sealing may take long or hang with its file system; capturing must not wait for it, since a round's sets can be read
+for a few rounds only. Both are daemon threads: what they leave behind is adopted at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from reconciler.clock import Clock
+from reconciler.history.health import Counters
+from reconciler.history.keeper import Keeper
+from reconciler.history.recorder import Recorder
+from reconciler.history.sink import HistorySink
+
+logger = logging.getLogger(__name__)
+
+#: How long the start waits for what ran while nobody looked.
+CATCH_UP_SECONDS = 10.0
+#: How long the end waits for the last snapshot and the last seal.
+CLOSE_SECONDS = 20.0
+#: Rounds of neighbouring shards are captured together.
+GATHER_SECONDS = 0.1
+#: Events and failures wait no longer than this for a pass.
+PASS_SECONDS = 1.0
+SEAL_LOOK_SECONDS = 1.0
+
+
+class HistoryService:
+    """Started and closed once, by the thread that wires."""
+
+    def __init__(
+        self,
+        *,
+        sink: HistorySink,
+        recorder: Recorder,
+        keeper: Keeper,
+        counters: Counters,
+        clock: Clock,
+        seal_seconds: float,
+    ) -> None:
+        self.sink = sink
+        self.counters = counters
+        self._recorder = recorder
+        self._keeper = keeper
+        self._clock = clock
+        self._seal_seconds = seal_seconds
+        self._stop = threading.Event()
+        self._caught_up = threading.Event()
+        self._captured_all = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._capture, name="history capture", daemon=True),
+            threading.Thread(target=self._seal, name="history seal", daemon=True),
+        ]
+
+    def start(self, *, within_seconds: float = CATCH_UP_SECONDS) -> bool:
+        """Starts both threads; waits until rounds of an earlier process are captured. False: it goes on without."""
+        for thread in self._threads:
+            thread.start()
+        has_caught_up = self._caught_up.wait(within_seconds)
+        if not has_caught_up:
+            logger.warning("history_catches_up_later", extra={"waited_seconds": within_seconds})
+        return has_caught_up
+
+    def close(self, *, within_seconds: float = CLOSE_SECONDS) -> bool:
+        """Captures, writes pending down, seals. False: not in time; the next start does the rest."""
+        self._stop.set()
+        self.sink.wake.set()
+        deadline = self._clock.monotonic_seconds() + within_seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - self._clock.monotonic_seconds()))
+        is_done = not any(thread.is_alive() for thread in self._threads)
+        spool = self._recorder.spool
+        if is_done and spool is not None:
+            spool.close()
+        if not is_done or (spool is not None and spool.size_bytes):
+            logger.warning("history_left_in_spool", extra={"is_done": is_done, **self.counters.as_dict()})
+        return is_done
+
+    def _capture(self) -> None:
+        rotated = self._clock.monotonic_seconds()
+        while not self._stop.is_set():
+            self._guarded(self._recorder.run_pass)
+            if self._recorder.has_caught_up:
+                self._caught_up.set()
+            now = self._clock.monotonic_seconds()
+            if now - rotated >= self._seal_seconds:
+                self._recorder.rotate()
+                rotated = now
+            if self._clock.wait(self.sink.wake, PASS_SECONDS):
+                self.sink.wake.clear()
+                self._clock.wait(self._stop, GATHER_SECONDS)
+        self._guarded(lambda: self._recorder.run_pass(shutdown=True))
+        self._recorder.rotate()
+        self._captured_all.set()
+
+    def _seal(self) -> None:
+        while not self._captured_all.is_set():
+            self._guarded(lambda: self._keeper.run_turn(self._recorder.spool))
+            self._clock.wait(self._captured_all, SEAL_LOOK_SECONDS)
+        self._guarded(lambda: self._keeper.run_turn(self._recorder.spool))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """A bug in the history must not end it: it is told, and the next turn tries again."""
+        try:
+            act()
+        except Exception:
+            logger.exception("history_turn_failed")

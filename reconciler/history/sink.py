@@ -1,0 +1,134 @@
+"""Where the policy's events wait for the history's thread: bounded, never blocking, never raising."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from reconciler.clock import Clock
+from reconciler.contract.history_row import GATE, LEFT, REPAIR, VERDICT
+from reconciler.contract.subscription import Shard
+from reconciler.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
+from reconciler.ports import RoundDone
+
+#: Rows of events that wait in memory, about half a kilobyte each; more are counted and told as a gap.
+EVENT_ROWS_MAX = 100_000
+#: Counts of a shard's rounds that wait for their capture.
+ROUNDS_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Rows of one stream that found no room."""
+
+    rows: int
+    from_ms: int
+    to_ms: int
+
+    def plus(self, other: Dropped) -> Dropped:
+        """Both together."""
+        return Dropped(self.rows + other.rows, min(self.from_ms, other.from_ms), max(self.to_ms, other.to_ms))
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What was taken from the sink and is not in the spool yet."""
+
+    #: (service's clock in ms, event), oldest first.
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    #: Stream -> rows that found no room.
+    dropped: dict[str, Dropped] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.dropped)
+
+
+class HistorySink:
+    """An EventSink. Shared by threads."""
+
+    def __init__(self, *, clock: Clock, rows_max: int = EVENT_ROWS_MAX) -> None:
+        self._clock = clock
+        self._rows_max = rows_max
+        self._lock = threading.Lock()
+        self._events: deque[tuple[int, Event]] = deque()
+        self._waiting = Waiting()
+        self._rows = 0
+        self._dropped: dict[str, Dropped] = {}
+        self._ran: dict[Shard, deque[RoundDone]] = {}
+        self._fresh: set[Shard] = set()
+        #: Set when a shard's round ran: its sets can be read for a few rounds only.
+        self.wake = threading.Event()
+        self.dropped_rows = 0
+
+    def emit(self, event: Event) -> None:
+        """Takes the event, or counts it where there is no room."""
+        if isinstance(event, ShardRoundRan):
+            with self._lock:
+                self._ran.setdefault(event.done.shard, deque(maxlen=ROUNDS_KEPT)).append(event.done)
+                self._fresh.add(event.done.shard)
+            self.wake.set()
+            return
+        stream, rows = _weight(event)
+        if rows == 0:
+            return
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            if self._rows + rows <= self._rows_max:
+                self._rows += rows
+                self._events.append((now_ms, event))
+                return
+            self.dropped_rows += rows
+            _count(self._dropped, stream, Dropped(rows, now_ms, now_ms))
+
+    def take(self) -> Waiting:
+        """Everything that waits. It keeps its room until `written`; until then it is returned again."""
+        with self._lock:
+            self._waiting.events += self._events
+            self._events.clear()
+            for stream, dropped in self._dropped.items():
+                _count(self._waiting.dropped, stream, dropped)
+            self._dropped = {}
+            return self._waiting
+
+    def written(self) -> None:
+        """What `take` returned last is durable."""
+        with self._lock:
+            self._rows -= sum(_weight(event)[1] for _, event in self._waiting.events)
+            self._waiting = Waiting()
+
+    def fresh_shards(self) -> Sequence[Shard]:
+        """Shards that ran a round since the last call, in order."""
+        with self._lock:
+            fresh, self._fresh = self._fresh, set()
+        return sorted(fresh)
+
+    def ran(self, shard: Shard) -> Mapping[tuple[str, int], RoundDone]:
+        """(epoch, generation) -> what was told of the shard's last rounds."""
+        with self._lock:
+            return {(done.epoch, done.generation): done for done in self._ran.get(shard, ())}
+
+    def shards_that_ran(self) -> Sequence[Shard]:
+        """Shards that ever ran a round here."""
+        with self._lock:
+            return sorted(self._ran)
+
+
+def _count(tally: dict[str, Dropped], stream: str, dropped: Dropped) -> None:
+    known = tally.get(stream)
+    tally[stream] = replace(dropped) if known is None else known.plus(dropped)
+
+
+def _weight(event: Event) -> tuple[str, int]:
+    match event:
+        case RoundFinished():
+            return GATE.name, int(event.shards_run > 0)
+        case VerdictsWritten():
+            return VERDICT.name, len(event.verifications)
+        case KeysLeft():
+            return LEFT.name, len(event.keys)
+        case RepairStepped():
+            return REPAIR.name, 1
+        case _:
+            return "", 0
