@@ -1,0 +1,45 @@
+"""DuckDB's answer: the statement of audit_sql.py over the same files, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from benchmarks.audit_sql import VIEWS, read_evidence, statement, subscriptions, taken_tags
+
+#: Counts by (subscription's number, class).
+Counts = dict[tuple[int, str], int]
+
+
+class DuckDbAudit:
+    """A connection with views over one evidence folder; `count` can be called again and again."""
+
+    def __init__(self, folder: Path, *, threads: int) -> None:
+        evidence = read_evidence(folder)
+        window = evidence["window"]
+        self._statement = statement(window["start_ms"], window["end_ms"], evidence["skew_bound_ms"])
+        self._connection = duckdb.connect(config={"threads": threads})
+        self._connection.execute("SET preserve_insertion_order = false")
+        for place, view in VIEWS.items():
+            files = f"read_parquet('{folder / place}/**/*.parquet', hive_partitioning = false)"
+            self._connection.execute(f'CREATE VIEW "{view}" AS SELECT * FROM {files}')
+        self._connection.execute(
+            "CREATE TABLE subscription (sid INT, topic TEXT, consumer_group TEXT, grace_ms BIGINT, late_ms BIGINT, "
+            "every_tag BOOLEAN, outboxes_complete BOOLEAN, effects_given BOOLEAN)"
+        )
+        self._connection.executemany(
+            "INSERT INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", subscriptions(evidence)
+        )
+        self._connection.execute("CREATE TABLE taken (sid INT, tag TEXT)")
+        tags = taken_tags(evidence)
+        if tags:
+            self._connection.executemany("INSERT INTO taken VALUES (?, ?)", tags)
+
+    def count(self) -> Counts:
+        """Runs the statement."""
+        return {(sid, name): keys for sid, name, keys in self._connection.execute(self._statement).fetchall()}
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._connection.close()
