@@ -1,0 +1,161 @@
+"""Evidence rows as Parquet files by prefix: DIR/<table>/prefix=<NN>/<part>.parquet, with bounded memory.
+
+A file is written under another name and renamed when it is whole and on the disk, so a task that runs twice (another
+attempt after a lost executor) leaves each file once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reconciler.audit.errors import AuditError
+from reconciler.contract.evidence_layout import EvidenceTable
+from reconciler.contract.history_row import PREFIXES
+
+#: Rows of all prefixes together that wait in memory: about 40 MB.
+WAITING_ROWS = 262_144
+#: contract/unique_key.py: 32 to 64 hexadecimal digits.
+KEY_BYTES_MIN = 16
+KEY_BYTES_MAX = 32
+
+_TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "i64": pa.int64(), "i32": pa.int32()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """One file of the evidence."""
+
+    #: Relative to the evidence folder, with "/".
+    path: str
+    rows: int
+    sha256: str
+
+
+def schema_of(table: EvidenceTable) -> pa.Schema:
+    """Arrow types of a table of the layout."""
+    return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in table.columns])
+
+
+def key_bytes(value: object) -> bytes:
+    """A unique key as databases hold it: hex text, or its bytes. Raises ValueError."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        # A text column that the driver gives as bytes is longer than the longest key that is bytes.
+        value = data if len(data) <= KEY_BYTES_MAX else data.decode("ascii", "replace")
+    member = bytes.fromhex(value) if isinstance(value, str) else value
+    if not isinstance(member, bytes) or not KEY_BYTES_MIN <= len(member) <= KEY_BYTES_MAX:
+        raise ValueError(f"{value!r}"[:80] + f" is no unique key of {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes")
+    return member
+
+
+def table_of(layout: EvidenceTable, page: Sequence[Sequence[Any]], where: str) -> pa.Table:
+    """Rows in the layout's order of columns, keys in any form, as Arrow. Raises AuditError("inputs")."""
+    columns: list[Sequence[Any]] = [list(column) for column in zip(*page, strict=True)]
+    try:
+        arrays = [
+            pa.array([key_bytes(value) for value in values] if field.kind == "key" else values, _TYPES[field.kind])
+            for field, values in zip(layout.columns, columns, strict=True)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=schema_of(layout))
+    except (ValueError, TypeError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise AuditError("inputs", f"{where}: a row does not fit {layout.name}: {error}") from error
+    return checked(table, layout, where)
+
+
+def checked(table: pa.Table, layout: EvidenceTable, where: str) -> pa.Table:
+    """The table, or AuditError("inputs") where a column that must have a value has none."""
+    for column in layout.columns:
+        if not column.nullable and table.column(column.name).null_count:
+            raise AuditError("inputs", f"{where}: column {column.name} has NULLs; {layout.name} needs a value in it")
+    return table
+
+
+class PrefixWriter:
+    """The files of one task: `add` rows, then `close` gives what was written; leaving early removes what is half."""
+
+    def __init__(self, folder: Path, layout: EvidenceTable, part: str) -> None:
+        self._folder = folder
+        self._layout = layout
+        self._part = part
+        self._schema = schema_of(layout)
+        self._waiting: list[pa.Table] = []
+        self._count = 0
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._rows: dict[str, int] = {}
+
+    def __enter__(self) -> PrefixWriter:
+        return self
+
+    def __exit__(self, kind: object, _value: object, _traceback: object) -> None:
+        if kind is None:
+            return
+        for path, writer in self._writers.items():
+            try:
+                writer.close()
+            except OSError:
+                pass  # the disk that is full is why we leave
+            finally:
+                self._partial(path).unlink(missing_ok=True)
+
+    def add(self, table: pa.Table) -> None:
+        """Rows with the layout's columns."""
+        self._waiting.append(table)
+        self._count += table.num_rows
+        if self._count >= WAITING_ROWS:
+            self._flush()
+
+    def close(self) -> list[WrittenFile]:
+        """Ends every file. Raises OSError for a full disk."""
+        self._flush()
+        for writer in self._writers.values():
+            writer.close()
+        return [self._finished(path) for path in sorted(self._writers)]
+
+    def _flush(self) -> None:
+        for path, rows in self._split():
+            if path not in self._writers:
+                partial = self._partial(path)
+                partial.parent.mkdir(parents=True, exist_ok=True)
+                self._writers[path] = pq.ParquetWriter(partial, self._schema, compression="zstd")
+            self._writers[path].write_table(rows)
+            self._rows[path] = self._rows.get(path, 0) + rows.num_rows
+        self._waiting, self._count = [], 0
+
+    def _split(self) -> Iterator[tuple[str, pa.Table]]:
+        if not self._count:
+            return
+        table = pa.concat_tables(self._waiting).combine_chunks()
+        if "key" not in self._schema.names:
+            yield f"{self._layout.name}/{self._part}.parquet", table
+            return
+        crc32 = zlib.crc32
+        prefixes = np.fromiter((crc32(key) % PREFIXES for key in table["key"].to_pylist()), np.int8, table.num_rows)
+        order = np.argsort(prefixes, kind="stable")
+        bounds = np.searchsorted(prefixes[order], np.arange(PREFIXES + 1))
+        for prefix in range(PREFIXES):
+            first, end = bounds[prefix], bounds[prefix + 1]
+            if first < end:
+                path = f"{self._layout.name}/prefix={prefix:02d}/{self._part}.parquet"
+                yield path, table.take(pa.array(order[first:end]))
+
+    def _partial(self, path: str) -> Path:
+        place = self._folder / path
+        return place.with_name(f".{place.name}.{os.getpid()}.partial")
+
+    def _finished(self, path: str) -> WrittenFile:
+        partial = self._partial(path)
+        with partial.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        partial.rename(self._folder / path)
+        return WrittenFile(path=path, rows=self._rows[path], sha256=digest)
