@@ -183,6 +183,29 @@ class SweepSettings(Section):
     )
 
 
+class HistorySettings(Section):
+    """What the audit reads: Parquet files of everything the service did."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        default=None, description="Folder of the history, on a file system with hard links; unset: none is written."
+    )
+    spool_path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        default=None, description="Folder where rows wait to be sealed; unset: .spool in the history's folder."
+    )
+    spool_max_mebibytes: Annotated[int, Field(ge=1, le=1_048_576)] = Field(
+        default=1_024, description="Rows that cannot be sealed wait up to this size; then they are told as a gap."
+    )
+    seal_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
+        default=300.0, description="Rows become Parquet after this; the audit sees nothing younger."
+    )
+    compact_files: Annotated[int, Field(ge=2, le=1_000)] = Field(
+        default=8, description="Files of one day, stream and prefix above which they are merged."
+    )
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        default=400, description="Days of rows that are kept; older ones are retired by an entry of the manifest."
+    )
+
+
 class LoggingSettings(Section):
     """Logs go to standard error."""
 
@@ -207,6 +230,7 @@ class Settings(Section):
     rounds: RoundSettings = RoundSettings()
     repairs: RepairSettings = RepairSettings()
     sweep: SweepSettings = SweepSettings()
+    history: HistorySettings = HistorySettings()
     logging: LoggingSettings = LoggingSettings()
 
     @model_validator(mode="after")

@@ -11,9 +11,12 @@ from consumers.redis_sets import RedisCommitSets
 from producers.outbox_reader import ReadOutbox, SqlOutboxReader
 from reconciler.bootstrap.announcing import inbox_evidence, subscription_of
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.history import LogAndHistory, history_generations
 from reconciler.brakes import BreakerRules, CircuitBreaker
 from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.contract.subscription import Subscription
+from reconciler.events import EventSink
+from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.redis_client import RedisClients, open_redis
 from reconciler.ledger.round_leases import RedisRoundLeases
@@ -90,7 +93,8 @@ def build_witnesses(connections: Connections) -> Witnesses:
 class Policy:
     """The object graph of the rounds. Each topic has rounds of its own, confined to the thread that runs them."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, *, history: HistorySink | None = None) -> None:
+        """`history`: where events go, too; sets of the last rounds are kept for it wherever history.path is set."""
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
@@ -99,8 +103,12 @@ class Policy:
         self.ledger = connections.ledger
         self.witnesses = build_witnesses(connections)
         self.owner = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
-        self.memory = RedisShardMemory(self.redis, commit_generations=settings.rounds.commit_generations)
-        self._events = EventLog()
+        self.memory = RedisShardMemory(
+            self.redis,
+            commit_generations=settings.rounds.commit_generations,
+            history_generations=history_generations(settings),
+        )
+        self._events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
         self._connections = connections
 
     @property

@@ -9,6 +9,7 @@ from contextlib import suppress
 from reconciler.bootstrap.announcing import build_announcement_consumer
 from reconciler.bootstrap.classic import serve_classic
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.history import history_sink, writing_history
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
 from reconciler.daemon import Daemon, Tick, serve_when_possible
@@ -44,7 +45,8 @@ def run_service(settings: Settings, stop: threading.Event) -> None:
 
 def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
     with Connections(settings, clock=clock) as connections:
-        policy = Policy(connections)
+        sink = history_sink(settings, clock)
+        policy = Policy(connections, history=sink)
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
         ticks = [_round_tick(policy, topic, topic_rounds) for topic, topic_rounds in rounds]
         recovery = policy.recovery()
@@ -68,15 +70,16 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
         ]
         require_safe_redis(policy)
         policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
-        consumer = build_announcement_consumer(connections)
-        consumer.start()
-        try:
-            Daemon(ticks, stop=stop, clock=clock).run()
-        finally:
-            consumer.stop()
-            with suppress(TransientError):  # they run out by themselves
-                for _, topic_rounds in rounds:
-                    topic_rounds.release()
+        with writing_history(policy.redis, policy.plans, settings, sink=sink, clock=clock):
+            consumer = build_announcement_consumer(connections)
+            consumer.start()
+            try:
+                Daemon(ticks, stop=stop, clock=clock).run()
+            finally:
+                consumer.stop()
+                with suppress(TransientError):  # they run out by themselves
+                    for _, topic_rounds in rounds:
+                        topic_rounds.release()
 
 
 def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:

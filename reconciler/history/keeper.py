@@ -73,12 +73,14 @@ class Keeper:
         """Takes over what dead writers left. Their locks are ours already."""
         self._adopted += folders
 
-    def run_turn(self, spool: Spool | None) -> None:
-        """Seals what is closed, then whatever else is due."""
-        if self._clock.monotonic_seconds() < self._not_before:
+    def run_turn(self, spool: Spool | None, *, is_last: bool = False) -> None:
+        """Seals what is closed, then whatever else is due; `is_last`: seals, whatever failed a moment ago."""
+        if self._clock.monotonic_seconds() < self._not_before and not is_last:
             return
         try:
             self.seal_all(spool)
+            if is_last:
+                return
             self._when_due("adopt", self._rules.seal_seconds, self._adopt_more)
             self._when_due("compact", self._rules.seal_seconds, self.compact)
             self._when_due("retain", RETENTION_SECONDS, self.retain)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from reconciler.contract.history_row import ROUND
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
+from reconciler.history.keeper import Keeper
 from reconciler.history.sealing import read_segment
+from reconciler.history.spool import adoptable
 from reconciler.history.store import HistoryStore
 from reconciler.ports import RoundMark
+
+logger = logging.getLogger(__name__)
 
 #: Days with rounds that are looked at, newest first: a shard that ran in none of them begins anew.
 DAYS_MAX = 8
@@ -50,3 +57,48 @@ def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable
             found.setdefault(shard, mark)
         missing -= found.keys()
     return found
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the history has of the shards when the process begins."""
+
+    marks: dict[Shard, RoundMark]
+    #: False: the history could not be read; what it lacks is left for its readers to find.
+    is_certain: bool
+
+
+class StandingReader:
+    """Adopts what dead writers left in the spool, and reads how far they and the history came."""
+
+    def __init__(
+        self, store: HistoryStore, chain: ManifestChain, *, spool: Path, shards: Sequence[Shard], keeper: Keeper
+    ) -> None:
+        self._store = store
+        self._chain = chain
+        self._spool = spool
+        self._shards = shards
+        self._keeper = keeper
+
+    def __call__(self) -> Standing:
+        """Raises nothing: without an answer the process begins without one."""
+        marks: dict[Shard, RoundMark] = {}
+        is_certain = True
+        try:
+            adopted = adoptable(self._spool)
+            self._keeper.adopt(adopted)
+            segments = [segment for folder in adopted for segment in folder.segments()]
+            marks = marks_in_segments(self._store.environment, segments)
+        except OSError as error:
+            is_certain = False
+            logger.warning("history_spool_unreadable", extra={"error": str(error)})
+        try:
+            # The spool may be older than the history where another writer went on with a shard.
+            for shard, mark in marks_in_history(self._store, self._chain, self._shards).items():
+                known = marks.get(shard)
+                if known is None or known.at_ms < mark.at_ms:
+                    marks[shard] = mark
+        except (OSError, MalformedInput) as error:
+            is_certain = False
+            logger.warning("history_unreadable", extra={"error": str(error)})
+        return Standing(marks=marks, is_certain=is_certain)

@@ -7,6 +7,7 @@ queue, positions stay, and a round whose sets rotated away meanwhile is told as 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from reconciler.history.batch import RowBatch, encode
 from reconciler.history.capturing import Found, look, snapshot_records
 from reconciler.history.event_rows import rows_of
 from reconciler.history.health import Counters, Health
+from reconciler.history.positions import Standing
 from reconciler.history.round_rows import gaps_of_rows
 from reconciler.history.sink import HistorySink, Waiting
 from reconciler.history.spool import Spool, SpoolFull, WriterFolder
@@ -37,15 +39,6 @@ class SpoolPlace:
     folder: Path
     writer: str
     size_bytes_max: int
-
-
-@dataclass(slots=True)
-class Standing:
-    """What the history has of the shards when the process begins."""
-
-    marks: dict[Shard, RoundMark]
-    #: False: the history could not be read; what it lacks is left for its readers to find.
-    is_certain: bool
 
 
 class Recorder:
@@ -77,8 +70,10 @@ class Recorder:
         self.spool: Spool | None = None
         self.spool_health = Health("spool", clock=clock)
         self.capture_health = Health("capture", clock=clock)
-        #: Where each shard stands durably; read by status.
+        #: Set when the first pass is durable.
         self.has_caught_up = False
+        #: Set when it is known how far the history came: until then nobody else may adopt segments.
+        self.stands = threading.Event()
 
     def run_pass(self, *, shutdown: bool = False) -> None:
         """Everything new into the spool. Raises nothing that a later pass could cure.
@@ -127,6 +122,7 @@ class Recorder:
             for shard, mark in self._standing.marks.items():
                 self._marks.setdefault(shard, mark)
                 self._days.setdefault(shard, _day(mark.at_ms))
+            self.stands.set()
         return self._standing
 
     def _capture(self, spool: Spool, standing: Standing, shards: Sequence[Shard], *, shutdown: bool) -> list[Found]:

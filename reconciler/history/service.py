@@ -98,10 +98,12 @@ class HistoryService:
         self._captured_all.set()
 
     def _seal(self) -> None:
+        while not self._recorder.stands.wait(SEAL_LOOK_SECONDS) and not self._captured_all.is_set():
+            pass
         while not self._captured_all.is_set():
             self._guarded(lambda: self._keeper.run_turn(self._recorder.spool))
             self._clock.wait(self._captured_all, SEAL_LOOK_SECONDS)
-        self._guarded(lambda: self._keeper.run_turn(self._recorder.spool))
+        self._guarded(lambda: self._keeper.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """A bug in the history must not end it: it is told, and the next turn tries again."""
