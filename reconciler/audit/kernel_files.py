@@ -19,7 +19,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.history_chain import open_folder
 from reconciler.audit.kernel_keys import KEY_BYTES_MAX, lengths_seen
 from reconciler.audit.kernel_plan import PlannedFile
-from reconciler.audit.kernel_tables import READ_TABLES, ReadTable
+from reconciler.audit.kernel_tables import ReadTable
 from reconciler.contract.history_row import prefix_of
 
 #: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
@@ -55,10 +55,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], ...]] = {
 class VerifiedFile:
     """A file whose digest, size in rows and columns have been seen to be right."""
 
-    def __init__(self, file: PlannedFile, *, is_verified: bool = False) -> None:
-        """Reads it; `is_verified`: its digest was computed by this task before."""
+    def __init__(self, file: PlannedFile, table: ReadTable | None, *, is_verified: bool = False) -> None:
+        """Reads it; without a table only the digest is looked at; `is_verified`: that was done by this task before."""
         self._file = file
-        self._table: ReadTable | None = READ_TABLES.get(file.table)
+        self._table = table
         source = _open(file, is_verified=is_verified)
         if self._table is None:
             return

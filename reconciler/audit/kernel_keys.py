@@ -81,7 +81,7 @@ class KeyLayout:
 
     def key_bytes(self, words: Words) -> list[bytes]:
         """The keys of rows of words."""
-        rows = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
+        rows = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), self.width * 8)
         if len(self.lengths) <= 1:
             length = self.lengths[0] if self.lengths else 0
             return [row[:length].tobytes() for row in rows]

@@ -50,9 +50,9 @@ def _slice(files: Sequence[PlannedFile], number: int, count: int) -> Slice:
     read: Counter[str] = Counter()
     digests = False
     for file in sorted(files, key=lambda file: (file.table != "repair", file.table, file.shown)):
-        verified = VerifiedFile(file, is_verified=number > 0)
-        read[file.table] += file.rows
         table = READ_TABLES.get(file.table)
+        verified = VerifiedFile(file, table, is_verified=number > 0)
+        read[file.table] += file.rows
         if table is None:
             continue
         has_digest = any(column.name == _DIGEST for column in table.columns)

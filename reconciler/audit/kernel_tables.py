@@ -10,6 +10,7 @@ from reconciler.contract.evidence_layout import (
     EFFECTS_EVIDENCE,
     EVIDENCE_TABLES,
     INBOX_EVIDENCE,
+    LEDGER_ROUND_EVIDENCE,
     OUTBOX_EVIDENCE,
     REPAIR_EVIDENCE,
     EvidenceColumn,
@@ -90,6 +91,12 @@ _TABLES = (
     _t(f"history.{PENDING.name}", "topic", "consumer_group", "shard", "at_ms"),
 )
 
+#: Not judged: rounds that history has to hold (history_check.py).
+LEDGER_ROUND_TABLE = ReadTable(
+    name=LEDGER_ROUND_EVIDENCE.name,
+    columns=LEDGER_ROUND_EVIDENCE.columns,
+    used=tuple(column.name for column in LEDGER_ROUND_EVIDENCE.columns),
+)
 #: By name: the evidence's tables and the history's streams that are judged.
 READ_TABLES: dict[str, ReadTable] = {table.name: table for table in _TABLES}
 #: Tables below the evidence folder itself.

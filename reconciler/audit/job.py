@@ -1,0 +1,122 @@
+"""The audit as a Spark job: 64 tasks, each one judges a prefix with the kernel; Spark only schedules.
+
+Written as functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run it.
+A cluster's workers need this package (installed, or by --py-files), numpy and pyarrow, and have to see the evidence.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence import Evidence, load_evidence
+from reconciler.audit.kernel import judge_prefix
+from reconciler.audit.kernel_plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
+from reconciler.audit.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
+from reconciler.audit.result import JudgedWindow
+from reconciler.audit.spark_progress import Progress, watched
+from reconciler.contract.history_row import PREFIXES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FINDINGS_MAX = 100_000
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def judge(
+    evidence_dir: Path | str,
+    spark: SparkSession,
+    *,
+    findings_max: int = FINDINGS_MAX,
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    progress: Progress | None = None,
+) -> JudgedWindow:
+    """Judges an evidence folder (path or URL that every worker sees).
+
+    `progress` is told the number of finished prefixes, of 64, from another thread. Raises AuditError: "inputs" names
+    the file that is not to be believed, "engine" tells what Spark said.
+    """
+    evidence = load_evidence(
+        evidence_dir, findings_a_prefix=findings_a_prefix(findings_max), rows_at_once_max=rows_at_once_max
+    )
+    return judged_by(evidence, spark_answers(spark, progress), findings_max)
+
+
+def judge_here(evidence_dir: Path | str, *, findings_max: int = FINDINGS_MAX) -> JudgedWindow:
+    """The same answer without Spark, one prefix after the other in this process."""
+    evidence = load_evidence(evidence_dir, findings_a_prefix=findings_a_prefix(findings_max))
+    return judged_by(evidence, lambda plan, files: pa.Table.from_batches(_answers(plan, files.items())), findings_max)
+
+
+def judged_by(
+    evidence: Evidence,
+    answers: Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table],
+    findings_max: int,
+) -> JudgedWindow:
+    """Asks for all prefixes and puts the answers together."""
+    table = answers(evidence.plan, evidence.files)
+    return judged_window(evidence, merged(table, len(evidence.plan.subscriptions), evidence.files), findings_max)
+
+
+def findings_a_prefix(findings_max: int) -> int:
+    """Twice its share: what the driver holds is bounded, and even a skewed prefix is seldom cut too early."""
+    return max(1, -(-2 * findings_max // PREFIXES))
+
+
+def spark_answers(
+    spark: SparkSession, progress: Progress | None
+) -> Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]:
+    """Answers of all prefixes, by one Spark job of 64 tasks."""
+
+    def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
+        from pyspark.errors import PySparkException
+
+        prefixes = spark.range(0, len(files), 1, len(files))
+        try:
+            with watched(spark, len(files), progress):
+                return judged_prefixes(prefixes, plan, files).toArrow()
+        except PySparkException as error:
+            raise AuditError("engine", f"Spark gave no answer: {_first_lines(error)}") from error
+
+    return run
+
+
+def judged_prefixes(prefixes: DataFrame, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> DataFrame:
+    """Prefixes (column `id`) in, result rows (merge.RESULT_SCHEMA) out."""
+    return prefixes.mapInArrow(_task(plan, files), RESULT_DDL)
+
+
+def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> Task:
+    # A year's history names 100 000 files: each task unpickles those of its own prefixes only.
+    packed_plan = pickle.dumps(plan)
+    packed_files = {prefix: pickle.dumps(tuple(of)) for prefix, of in files.items()}
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            own = batch.column(0).to_pylist()
+            yield from _answers(
+                pickle.loads(packed_plan),  # noqa: S301 - made above
+                ((prefix, pickle.loads(packed_files[prefix])) for prefix in own),  # noqa: S301 - made above
+            )
+
+    return task
+
+
+def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]) -> Iterator[pa.RecordBatch]:
+    for prefix, of_prefix in files:
+        try:
+            yield result_rows(prefix, judge_prefix(plan, of_prefix))
+        except AuditError as error:
+            yield error_rows(prefix, error)
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:600] or type(error).__name__

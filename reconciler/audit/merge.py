@@ -1,0 +1,196 @@
+"""Results of prefixes as Arrow rows and back, and all of them together as one judged window.
+
+Nothing here depends on the order in which prefixes come: counts add up, findings are sorted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from reconciler.audit.classes import NAMES, RULES
+from reconciler.audit.errors import AuditError, Reason
+from reconciler.audit.evidence import Evidence
+from reconciler.audit.kernel import PrefixResult, SubscriptionCounts
+from reconciler.audit.kernel_findings import FoundKey
+from reconciler.audit.latency_counts import LatencyCounts
+from reconciler.audit.result import (
+    LATENCIES,
+    Finding,
+    HourlyVolume,
+    JudgedSubscription,
+    JudgedWindow,
+    Percentiles,
+)
+
+#: What a task gives back: one row a count, a latency, a finding or an error. `place` is the subscription's in the plan.
+RESULT_SCHEMA = pa.schema(
+    [
+        pa.field("prefix", pa.int32(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("place", pa.int32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+#: The same for Spark.
+RESULT_DDL = (
+    "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
+    "count bigint not null, payload binary not null"
+)
+_Row = tuple[int, str, int, str, int, int, bytes]
+
+
+def error_rows(prefix: int, error: AuditError) -> pa.RecordBatch:
+    """A prefix whose inputs cannot be believed: an answer too, so that Spark neither retries nor hides it."""
+    return _batch([(prefix, "error", -1, error.reason, 0, 0, str(error).encode())])
+
+
+def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
+    """What a prefix says."""
+    rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
+    rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
+    rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]
+    for place, counts in enumerate(result.subscriptions):
+        rows += [
+            (prefix, "keys", place, NAMES[number - 1], hour_ms, count, b"")
+            for (hour_ms, number), count in sorted(counts.hours.items())
+        ]
+        rows += [
+            (prefix, "latency", place, name, 0, found.count, found.encoded())
+            for name, found in counts.latencies.items()
+            if found.count
+        ]
+    rows += [
+        (
+            prefix,
+            "finding",
+            found.subscription,
+            NAMES[found.number - 1],
+            len(found.key),
+            1,
+            found.key + json.dumps(found.evidence, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+        )
+        for found in result.findings
+    ]
+    return _batch(rows)
+
+
+def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RESULT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
+
+
+def merged(table: pa.Table, subscriptions: int, prefixes: Iterable[int]) -> PrefixResult:
+    """All prefixes together. Raises AuditError: the first one by prefix, or "engine" where a prefix did not answer."""
+    total = PrefixResult(subscriptions=[SubscriptionCounts() for _ in range(subscriptions)])
+    answered: Counter[int] = Counter()
+    for row in sorted(table.to_pylist(), key=lambda row: (row["kind"] != "error", row["prefix"])):
+        if row["kind"] == "error":
+            reason: Reason = row["name"]
+            raise AuditError(reason, row["payload"].decode())
+        if row["kind"] == "judged":
+            answered[row["prefix"]] += 1
+        else:
+            _add(total, row)
+    wrong = sorted(prefix for prefix in prefixes if answered[prefix] != 1)
+    if wrong:
+        raise AuditError("engine", f"prefixes {wrong} were not answered once by the tasks; run the audit again")
+    return total
+
+
+def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
+    kind, name, count = row["kind"], row["name"], row["count"]
+    if kind == "rows":
+        total.rows[name] += count
+    elif kind == "doubled":
+        total.doubled[name] += count
+    elif kind == "finding":
+        key, evidence = row["payload"][: row["number"]], row["payload"][row["number"] :]
+        number = NAMES.index(name) + 1
+        found = json.loads(evidence.decode("utf-8", "surrogatepass"))
+        total.findings.append(FoundKey(subscription=row["place"], number=number, key=key, evidence=found))
+    elif kind == "keys":
+        counts, number = total.subscriptions[row["place"]], NAMES.index(name) + 1
+        counts.classes[number] += count
+        counts.hours[row["number"], number] += count
+    elif kind == "latency":
+        latencies = total.subscriptions[row["place"]].latencies
+        latencies.setdefault(name, LatencyCounts()).merge(LatencyCounts.decoded(row["payload"]))
+    else:
+        raise AuditError(
+            "engine", f"a task answered with a row of the unknown kind {kind!r}; are the versions the same?"
+        )
+
+
+def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) -> JudgedWindow:
+    """The result as everybody else sees it."""
+    listed: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
+    for counts in total.subscriptions:
+        listed.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
+    total.keep_first(findings_max)
+    listed.subtract(NAMES[found.number - 1] for found in total.findings)
+    document, asked = evidence.document, evidence.document.subscriptions
+    findings = [
+        Finding(
+            class_name=NAMES[found.number - 1],
+            key=found.key.hex().upper(),
+            topic=asked[found.subscription].topic,
+            group=asked[found.subscription].group,
+            rule=RULES[found.number - 1].text,
+            evidence=found.evidence,
+        )
+        for found in total.findings
+    ]
+    return JudgedWindow(
+        environment=document.environment,
+        window=document.window,
+        collected_at_ms=document.collected_at_ms,
+        skew_bound_ms=document.skew_bound_ms,
+        subscriptions=tuple(_subscription(evidence, place, counts) for place, counts in enumerate(total.subscriptions)),
+        findings=tuple(sorted(findings, key=lambda f: (f.topic, f.group, f.key, f.class_name))),
+        findings_omitted={str(name): listed[name] for name in NAMES if listed[name]},
+        not_checked=evidence.not_checked,
+        gaps=evidence.history.gaps,
+        notes=_notes(total),
+        inputs=evidence.inputs,
+        rows={name: total.rows[name] for name in sorted(total.rows)},
+        no_answer=evidence.no_answer,
+    )
+
+
+def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) -> JudgedSubscription:
+    asked, plan = evidence.document.subscriptions[place], evidence.plan.subscriptions[place]
+    key = (asked.topic, asked.group)
+    by_hour: dict[int, dict[str, int]] = {}
+    for (hour_ms, number), count in sorted(counts.hours.items()):
+        by_hour.setdefault(hour_ms, {})[NAMES[number - 1]] = count
+    latencies: dict[str, Percentiles] = {}
+    for name in LATENCIES:
+        found = counts.latencies.get(name, LatencyCounts()).percentiles()
+        if found is not None:
+            latencies[name] = found
+    return JudgedSubscription(
+        subscription=asked,
+        watermark_ms=evidence.history.watermarks.get(key),
+        as_of_ms=plan.as_of_ms,
+        closed=evidence.closed[key],
+        classes={name: counts.classes[number] for number, name in enumerate(NAMES, start=1)},
+        volume=tuple(HourlyVolume(hour_start_ms=hour_ms, classes=classes) for hour_ms, classes in by_hour.items()),
+        latencies=latencies,
+    )
+
+
+def _notes(total: PrefixResult) -> tuple[str, ...]:
+    return tuple(
+        f"{name}: {count} rows were there more than once and counted once"
+        for name, count in sorted(total.doubled.items())
+        if count
+    )
