@@ -192,7 +192,7 @@ class HistorySettings(Section):
     spool_path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
         default=None, description="Folder where rows wait to be sealed; unset: .spool in the history's folder."
     )
-    spool_max_mebibytes: Annotated[int, Field(ge=1, le=1_048_576)] = Field(
+    spool_max_mebibytes: Annotated[int, Field(ge=16, le=1_048_576)] = Field(
         default=1_024, description="Rows that cannot be sealed wait up to this size; then they are told as a gap."
     )
     seal_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(

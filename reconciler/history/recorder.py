@@ -80,23 +80,26 @@ class Recorder:
 
         `shutdown`: pending of every shard that ran a round here is written down, too.
         """
+        found: list[Found] = []
+        waiting = Waiting()
+        problem: OSError | None = None
         try:
             spool = self._open()
-            standing = self._stand()
-            self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
-            if shutdown:
-                self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
-            found = self._capture(spool, standing, list(self._to_capture), shutdown=shutdown)
-            waiting = self._sink.take()
-            if waiting:
-                self._spool_events(spool, waiting)
+            try:
+                self._capture(spool, found, shutdown=shutdown)
+                waiting = self._spool_events(spool)
+            except OSError as error:
+                problem = error  # what came before it is whole, and counts once it is durable
             spool.sync()
         except OSError as error:
-            self._failed(error)
+            self._failed(problem or error)
             return
         self._durable(found, waiting)
-        self.spool_health.worked()
         self._counters.spool_bytes = spool.size_bytes
+        if problem is not None:
+            self._failed(problem)
+            return
+        self.spool_health.worked()
         self.has_caught_up = True
 
     def rotate(self) -> None:
@@ -125,10 +128,17 @@ class Recorder:
             self.stands.set()
         return self._standing
 
-    def _capture(self, spool: Spool, standing: Standing, shards: Sequence[Shard], *, shutdown: bool) -> list[Found]:
-        """Rounds and due snapshots of the shards; those that did not answer stay to be captured."""
-        done: list[Found] = []
-        for shard in shards:
+    def _capture(self, spool: Spool, done: list[Found], *, shutdown: bool) -> None:
+        """Rounds and due snapshots of all shards that have news; who does not answer keeps them.
+
+        `done` gets what is whole in the spool. Raises OSError.
+        """
+        standing = self._stand()
+        self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
+        if shutdown:
+            self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
+        is_well = True
+        for shard in list(self._to_capture):
             try:
                 found = look(
                     self._port,
@@ -141,11 +151,11 @@ class Recorder:
                 self._snapshot(spool, found, shutdown=shutdown)
             except (TransientError, InvariantViolation) as error:
                 self.capture_health.failed(error)
-                continue
-            done.append(found)
-        if len(done) == len(shards) and shards:
+                is_well = False
+            else:
+                done.append(found)
+        if is_well:
             self.capture_health.worked()
-        return done
 
     def _snapshot(self, spool: Spool, found: Found, *, shutdown: bool) -> None:
         today = _day(found.now_ms)
@@ -162,7 +172,9 @@ class Recorder:
             spool.append(encode(record))
             self._counters.rows_spooled += sum(len(batch) for batch in record)
 
-    def _spool_events(self, spool: Spool, waiting: Waiting) -> None:
+    def _spool_events(self, spool: Spool) -> Waiting:
+        """Everything that the sink holds; it keeps its place there until it is durable. Raises OSError."""
+        waiting = self._sink.take()
         record: list[RowBatch] = []
         for now_ms, event in waiting.events:
             record += rows_of(event, now_ms=now_ms)
@@ -176,6 +188,7 @@ class Recorder:
             )
         if record:
             self._append(spool, [record])
+        return waiting
 
     def _durable(self, found: Sequence[Found], waiting: Waiting) -> None:
         """Only now do positions move and events lose their place."""

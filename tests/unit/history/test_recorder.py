@@ -1,0 +1,282 @@
+"""From events and rounds into the history: nothing lost by failures, everything that is lost told, nothing waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.unique_key import key_of
+from reconciler.contract.verdicts import Verdict
+from reconciler.events import KeysLeft, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
+from reconciler.history.segment import SegmentWriter
+from reconciler.ports import Verification
+from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
+
+
+def left(keys: list[bytes]) -> KeysLeft:
+    gone = [LeftKey(unique_key=key_of(k), state=CandidateState.SETTLED, verdict=Verdict.CONSUMED) for k in keys]
+    return KeysLeft(shard=shard(0), keys=gone)
+
+
+def stepped(key: bytes, attempts: int = 1) -> RepairStepped:
+    return RepairStepped(
+        environment=BILLING.environment,
+        topic=BILLING.topic,
+        scope=EVERY_GROUP,
+        unique_key=key_of(key),
+        rung=Rung.END,
+        before=RepairState.SENDING,
+        after=RepairState.SENT,
+        attempts=attempts,
+        answer="SUCCESS",
+    )
+
+
+def test_every_id_of_every_round_is_there_once_with_its_round(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    announced, consumed = some_keys(12, seed=1), [*some_keys(4, seed=2, size=17), b"\x00" * 32, b"\x00" * 28]
+    house.round(0, announced=announced[:7], consumed=consumed)
+    house.round(1, announced=announced[7:], left=announced[:5])
+    house.seal()
+    assert house.keys("announced") == sorted(announced)
+    assert house.keys("consumed") == sorted(consumed)
+    assert house.keys("left") == sorted(announced[:5])
+    assert {(row["reason"], row["detail"]) for row in house.rows("left")} == {("MATCHED", None)}
+    rounds = {row["shard"]: row for row in house.rows("round")}
+    assert (rounds[0]["announced"], rounds[0]["consumed"], rounds[0]["left_matched"]) == (7, 6, 0)
+    assert (rounds[1]["announced"], rounds[1]["left_matched"], rounds[1]["pending_after"]) == (5, 5, 7)
+    assert {row["generation"] for row in house.rows("announced")} == {1}
+    assert house.rows("gap") == []
+
+
+def test_a_round_whose_reply_was_lost_is_captured_with_the_next_one_and_its_counts_are_unknown(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    [lost, told] = some_keys(2)
+    house.rounds.run(shard(0), announced=[lost])
+    house.round(0, announced=[told])
+    house.seal()
+    assert house.keys("announced") == sorted([lost, told])
+    assert [(row["generation"], row["pending_after"]) for row in house.rows("round")] == [(1, None), (2, 7)]
+
+
+def test_rounds_that_rotated_away_are_told_as_a_gap_with_their_generations(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    first = house.round(0)
+    house.recorder.run_pass()
+    for _ in range(5):
+        done = house.round(0)
+    house.seal()
+    [gap] = house.rows("gap")
+    assert (gap["shard"], gap["epoch"], gap["stream"]) == (0, EPOCH, "round")
+    assert (gap["first_generation"], gap["last_generation"]) == (2, 4)
+    assert (gap["from_ms"], gap["at_ms"]) == (first.at_ms, done.at_ms - 1_000)
+    assert [row["generation"] for row in house.rows("round")] == [1, 5, 6]
+    assert house.counters.rounds_missed == 3
+    house.round(0)
+    house.seal()
+    assert len(house.rows("gap")) == 1, "told once"
+
+
+def test_a_gap_is_told_once_even_where_no_round_can_be_read_at_all(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.round(0)
+    house.recorder.run_pass()
+    house.rounds.kept = 0
+    house.round(0)
+    house.recorder.run_pass()
+    house.round(0)
+    house.seal()
+    assert [(g["first_generation"], g["last_generation"]) for g in house.rows("gap")] == [(2, 2), (3, 3)]
+
+
+def test_lost_memory_after_everything_was_captured_is_no_gap(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.round(0, announced=some_keys(1))
+    house.recorder.run_pass()
+    house.rounds.epoch = "test:0002"
+    house.round(0, announced=some_keys(1, seed=1))
+    house.seal()
+    assert house.rows("gap") == []
+    assert {(row["epoch"], row["generation"]) for row in house.rows("round")} == {(EPOCH, 1), ("test:0002", 1)}
+
+
+def test_rounds_lost_with_redis_memory_are_told_as_a_gap(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    first = house.round(0)
+    house.recorder.run_pass()
+    house.round(0)
+    house.round(0)
+    house.rounds.epoch = "test:0002"
+    again = house.round(0)
+    house.seal()
+    [gap] = house.rows("gap")
+    assert (gap["epoch"], gap["first_generation"], gap["last_generation"]) == (EPOCH, 2, 3)
+    assert (gap["from_ms"], gap["at_ms"]) == (first.at_ms, again.at_ms)
+
+
+def test_a_restart_goes_on_where_the_dead_process_stopped(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    before, meanwhile, after = some_keys(3)
+    dead.round(0, announced=[before])
+    dead.recorder.run_pass()
+    dead.rounds.run(shard(0), announced=[meanwhile])
+    dead.dies()
+    house = House(tmp_path, rounds=dead.rounds, writer="writer-2")
+    house.recorder.run_pass()  # the catch-up, before its first round
+    house.round(0, announced=[after])
+    house.seal()
+    assert house.keys("announced") == sorted([before, meanwhile, after])
+    assert [row["generation"] for row in house.rows("round")] == [1, 2, 3]
+    assert house.rows("gap") == []
+    assert sorted(p.name for p in house.spool_folder.iterdir()) == ["writer-2"]
+
+
+def test_a_restart_after_a_clean_seal_reads_its_place_from_the_history(tmp_path: Path) -> None:
+    first = House(tmp_path)
+    first.round(0, announced=some_keys(1))
+    first.seal()
+    first.dies()
+    for _ in range(4):
+        first.rounds.run(shard(0))
+    house = House(tmp_path, rounds=first.rounds, writer="writer-2")
+    house.seal()
+    assert [(g["first_generation"], g["last_generation"]) for g in house.rows("gap")] == [(2, 3)]
+
+
+def test_history_switched_on_for_a_service_that_runs_says_from_when_it_is_whole(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    for _ in range(10):
+        house.rounds.run(shard(0))
+    house.seal()
+    [gap] = house.rows("gap")
+    assert (gap["from_ms"], gap["first_generation"], gap["last_generation"]) == (0, 1, 8)
+
+
+def test_redis_away_delays_and_loses_nothing(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.rounds.is_away = True
+    house.round(0, announced=some_keys(3))
+    house.sink.emit(stepped(b"k" * 16))
+    house.seal()
+    assert house.keys("repair") == [b"k" * 16]
+    assert house.rows("announced") == []
+    house.rounds.is_away = False
+    house.seal()
+    assert house.keys("announced") == sorted(some_keys(3))
+
+
+def test_a_full_disk_loses_nothing_that_fits_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(tmp_path)
+    house.recorder.run_pass()
+
+    def full(self: SegmentWriter, payload: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentWriter, "append", full)
+        house.round(0, announced=some_keys(3))
+        house.sink.emit(left(some_keys(2)))
+        house.recorder.run_pass()
+        house.sink.emit(stepped(b"k" * 16))
+        house.recorder.run_pass()
+        assert "No space" in (house.recorder.spool_health.problem or "")
+    house.seal()
+    assert house.recorder.spool_health.problem is None
+    assert house.keys("announced") == sorted(some_keys(3))
+    assert house.keys("left") == sorted(some_keys(2))
+    assert house.keys("repair") == [b"k" * 16]
+    assert house.rows("gap") == []
+
+
+def test_events_beyond_the_bound_are_counted_and_told_as_a_gap(tmp_path: Path) -> None:
+    house = House(tmp_path, event_rows_max=5)
+    house.sink.emit(left(some_keys(4)))
+    began_ms = house.clock.now_ms()
+    house.sink.emit(left(some_keys(2, seed=1)))
+    house.clock.advance(3)
+    house.sink.emit(left(some_keys(3, seed=2)))
+    house.sink.emit(stepped(b"k" * 16))
+    house.seal()
+    [gap] = house.rows("gap")
+    assert (gap["stream"], gap["rows"], gap["from_ms"], gap["at_ms"]) == ("left", 5, began_ms, began_ms + 3_000)
+    assert (gap["topic"], gap["consumer_group"], gap["shard"]) == ("*", "*", -1)
+    assert (len(house.rows("left")), len(house.rows("repair"))) == (4, 1)
+    house.sink.emit(left(some_keys(4, seed=3)))
+    house.seal()
+    assert len(house.rows("left")) == 8, "there is room again"
+
+
+def test_a_full_spool_is_told_as_a_gap_and_not_silently_skipped(tmp_path: Path) -> None:
+    house = House(tmp_path, spool_bytes_max=5_000)
+    house.round(0, announced=some_keys(9, size=140))
+    house.recorder.run_pass()
+    for _ in range(5):
+        house.round(0, announced=some_keys(9, size=140))
+        house.recorder.run_pass()
+    assert "spool_max_mebibytes" in (house.recorder.spool_health.problem or "")
+    house.recorder.rotate()
+    house.keeper.seal_all(house.recorder.spool)
+    house.seal()
+    gaps = [range(gap["first_generation"], gap["last_generation"] + 1) for gap in house.rows("gap")]
+    missing = {generation for gap in gaps for generation in gap}
+    assert missing
+    assert {row["generation"] for row in house.rows("round")} == {1, 2, 3, 4, 5, 6} - missing
+    assert house.counters.rounds_missed == len(missing)
+
+
+def test_pending_is_written_down_at_the_days_end_and_at_shutdown_even_if_empty(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    members = [(key, 1_000 + n) for n, key in enumerate(some_keys(5))]
+    house.rounds.pending[shard(0)] = members
+    house.round(0)
+    house.round(1)
+    house.recorder.run_pass()
+    house.seal()
+    assert house.rows("snapshot") == []
+    house.clock.advance(86_400)
+    house.round(0)
+    house.round(1)
+    house.seal()
+    taken = {row["shard"]: (row["kind"], row["rows"], row["generation"]) for row in house.rows("snapshot")}
+    assert taken == {0: ("DAY_END", 5, 2), 1: ("DAY_END", 0, 2)}
+    assert sorted((row["key"], row["first_seen_ms"]) for row in house.rows("pending")) == sorted(members)
+    house.recorder.run_pass(shutdown=True)
+    house.seal()
+    kinds = sorted((row["shard"], row["kind"]) for row in house.rows("snapshot"))
+    assert kinds == [(0, "DAY_END"), (0, "SHUTDOWN"), (1, "DAY_END"), (1, "SHUTDOWN")]
+    told = {(row["shard"], row["at_ms"]) for row in house.rows("snapshot")}
+    assert {(row["shard"], row["at_ms"]) for row in house.rows("pending")} <= told
+
+
+def test_verdicts_carry_their_evidence(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    key = some_keys(1)[0]
+    verification = Verification(
+        unique_key=key_of(key),
+        verdict=Verdict.CONSUMED,
+        evidence={"inbox": {"applied_at_ms": 5}, "brokers": ["ä"]},
+        first_seen_ms=77,
+        state=CandidateState.SETTLED,
+        wait_seconds=1.0,
+    )
+    house.sink.emit(VerdictsWritten(shard=shard(1), verifications=[verification]))
+    house.seal()
+    [row] = house.rows("verdict")
+    assert row["evidence"] == '{"brokers":["ä"],"inbox":{"applied_at_ms":5}}'
+    assert (row["key"], row["verdict"], row["state"], row["first_seen_ms"]) == (key, "CONSUMED", "SETTLED", 77)
+
+
+def test_the_same_rounds_captured_by_two_daemons_are_the_same_set_of_rows(tmp_path: Path) -> None:
+    one = House(tmp_path, writer="writer-1")
+    two = House(tmp_path, rounds=one.rounds, writer="writer-2")
+    done = one.round(0, announced=some_keys(20), consumed=some_keys(5, seed=9))
+    one.seal()
+    alone = {stream: {tuple(row.items()) for row in one.rows(stream)} for stream in ("announced", "consumed")}
+    two.sink.emit(ShardRoundRan(done=done))
+    two.recorder._marks.clear()
+    two.recorder._standing = None
+    two.seal()
+    for stream, rows in alone.items():
+        assert {tuple(row.items()) for row in two.rows(stream)} == rows
