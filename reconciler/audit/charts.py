@@ -50,7 +50,7 @@ def volume_chart(bars: Sequence[Bar], *, title: str, description: str) -> Markup
     step = (_WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
     parts: list[Markup] = [tag("title", title, id="volume-title"), tag("desc", description, id="volume-text")]
     parts += _grid(top, floor, _TOP_PANEL, ticks=4) + _grid(low, low_floor, _LOW_PANEL, ticks=1)
-    parts.append(tag("text", "keys", x=_LEFT, y=10, class_="caption"))
+    parts.append(tag("text", "messages", x=_LEFT, y=10, class_="caption"))
     parts.append(tag("text", "violations", x=_LEFT, y=floor + 22, class_="caption"))
     gap = min(2.0, step / 5)
     every = max(1, math.ceil(len(bars) * 118 / (_WIDTH - _LEFT)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from reconciler.audit.charts import Spread, scale_header, share_bar, spread_line, volume_chart
 from reconciler.audit.classes import RULES
 from reconciler.audit.report_markup import Markup, join, name, tag
-from reconciler.audit.report_series import SERIES, binned_volume, stack_of, words_of
+from reconciler.audit.report_series import COLUMNS, SERIES, binned_volume, stack_of, words_of
 from reconciler.audit.report_words import counted, duration, moment, number, share
 from reconciler.audit.result import LATENCIES, JudgedSubscription, JudgedWindow, Percentiles
 
@@ -90,10 +90,8 @@ def outcome_section(judged: JudgedWindow) -> Markup:
 def _by_subscription(judged: JudgedWindow) -> Markup:
     ranked = sorted(judged.subscriptions, key=lambda one: (-stack_of(one.classes)["violation"], -one.keys, _id(one)))
     rows = [_subscription_row(one) for one in ranked[:SUBSCRIPTIONS_MAX]]
-    words = [words for words, _ in SERIES.values()]
-    head = table_head(
-        ("Topic / group", ""), ("Window", ""), ("Messages", "n"), ("Outcomes", ""), *((one, "n") for one in words)
-    )
+    numbers = [("Messages", "n"), *((words, "n") for words in COLUMNS.values())]
+    head = table_head(("Topic / group", ""), ("Window", ""), *numbers, ("Outcomes", "bar"))
     table = tag("table", tag("caption", "Outcomes by subscription"), head, tag("tbody", *rows), class_="wide")
     return join([_legend(list(SERIES)), scrolling(table, "Outcomes by subscription"), _more(len(ranked))])
 
@@ -105,53 +103,44 @@ def _subscription_row(one: JudgedSubscription) -> Markup:
         tag("th", *_named(one), scope="row"),
         tag("td", "closed" if one.closed else "open", class_="state " + ("yes" if one.closed else "no")),
         tag("td", number(one.keys), class_="n"),
-        tag("td", share_bar(stack, text=words_of(stack)), class_="bar"),
         *(
-            tag("td", number(count), class_="n" + (" bad" if series == "violation" and count else ""))
-            for series, count in stack.items()
+            tag("td", number(stack[series]), class_="n" + (" bad" if series == "violation" and stack[series] else ""))
+            for series in COLUMNS
         ),
+        tag("td", share_bar(stack, text=words_of(stack)), class_="bar"),
     )
 
 
 def latency_section(judged: JudgedWindow) -> Markup:
-    """Percentiles, one table a latency; detection and repair among them."""
-    tables: list[Markup] = []
+    """Percentiles by latency and subscription in one table, so that columns compare; detection and repair too."""
+    groups: list[Markup] = []
     for latency, meaning in LATENCIES.items():
         having = [one for one in judged.subscriptions if latency in one.latencies]
-        if not having:
-            continue
-        ranked = sorted(having, key=lambda one: (-one.latencies[latency].p99_ms, _id(one)))
-        tables.append(
-            join(
-                [
-                    _latency_table(latency, meaning, ranked[:SUBSCRIPTIONS_MAX]),
-                    _more(len(ranked)),
-                ]
-            )
-        )
-    if not tables:
-        tables = [tag("p", "No message has the two times that a latency needs.")]
+        having.sort(key=lambda one: (-one.latencies[latency].p99_ms, _id(one)))
+        if having:
+            groups.append(_latency_group(latency, meaning, having))
+    if not groups:
+        groups = [tag("tbody", tag("tr", tag("td", "No message has the two times that a latency needs.", colspan=10)))]
+    columns = ("Messages", "Smallest", "50 %", "90 %", "95 %", "99 %", "99.9 %", "Largest")
+    heads = [tag("th", "Topic / group", scope="col"), *(tag("th", words, scope="col", class_="n") for words in columns)]
+    scale = tag("th", tag("span", "Spread", class_="unseen"), scale_header(), scope="col", class_="bar")
+    caption = tag("caption", "Slowest first. Percentiles are at most 1/128 too large.")
+    table = tag("table", caption, tag("thead", tag("tr", *heads, scale)), *groups, class_="wide latencies")
     return tag(
         "section",
         tag("h2", "Latency"),
-        tag(
-            "p",
-            "Slowest first. Line: smallest to largest; bar: median to 99 of 100; mark: median; logarithmic scale. "
-            "Percentiles are at most 1/128 too large.",
-        ),
-        *tables,
+        tag("p", "Line: smallest to largest; bar: median to 99 of 100; mark: median; the scale is logarithmic."),
+        scrolling(table, "Latencies"),
         id="latency",
     )
 
 
-def _latency_table(latency: str, meaning: str, having: list[JudgedSubscription]) -> Markup:
-    columns = [(words, "n") for words in ("Messages", "Smallest", "50 %", "90 %", "95 %", "99 %", "99.9 %", "Largest")]
-    cells = [tag("th", words, scope="col", class_=css or None) for words, css in [("Topic / group", ""), *columns]]
-    scale = tag("th", tag("span", "Spread", class_="unseen"), scale_header(), scope="col")
-    caption = tag("caption", tag("b", _LATENCY_NAMES.get(latency, latency).capitalize()), f": {meaning}")
-    rows = [_latency_row(one, one.latencies[latency]) for one in having]
-    table = tag("table", caption, tag("thead", tag("tr", *cells, scale)), tag("tbody", *rows), class_="wide")
-    return scrolling(table, f"Latency, {_LATENCY_NAMES.get(latency, latency)}")
+def _latency_group(latency: str, meaning: str, having: list[JudgedSubscription]) -> Markup:
+    title = tag("th", tag("b", _LATENCY_NAMES.get(latency, latency).capitalize()), f": {meaning}", colspan=10)
+    rows = [_latency_row(one, one.latencies[latency]) for one in having[:SUBSCRIPTIONS_MAX]]
+    if (more := _more(len(having))) is not None:
+        rows.append(tag("tr", tag("td", more, colspan=10)))
+    return tag("tbody", tag("tr", title, class_="group"), *rows)
 
 
 def _latency_row(one: JudgedSubscription, found: Percentiles) -> Markup:

@@ -84,13 +84,11 @@ def _tables(findings: Sequence[Finding], counts: Mapping[str, int]) -> Iterable[
         yield tag("h3", tag("code", class_name), f": {counted(whole, 'message')}{shown}")
         yield tag(
             "p",
-            tag("b", "Rule "),
-            mine[0].rule if rule is None else rule.text,
-            ". " if rule else None,
-            None if rule is None else rule.meaning,
+            tag("b", "Rule " if rule is None else f"Rule {rule.number}: "),
+            mine[0].rule if rule is None else f"{rule.rule}. {rule.meaning}",
             class_="rule",
         )
-        head = table_head(("Key", ""), ("Topic / group", ""), ("Evidence", ""), ("Look further", ""))
+        head = table_head(("Key, and how to look further", ""), ("Topic / group", ""), ("Evidence", ""))
         caption = tag("caption", f"Messages in class {class_name}", class_="unseen")
         rows = tag("tbody", *(_row(one) for one in mine))
         yield scrolling(tag("table", caption, head, rows, class_="findings"), f"Messages in class {class_name}")
@@ -99,10 +97,9 @@ def _tables(findings: Sequence[Finding], counts: Mapping[str, int]) -> Iterable[
 def _row(one: Finding) -> Markup:
     return tag(
         "tr",
-        tag("th", tag("code", one.key, class_="key"), scope="row"),
+        tag("th", tag("code", tag("span", "reconciler explain "), one.key, class_="command"), scope="row"),
         tag("td", name(one.topic), tag("span", " / ", class_="slash"), name(one.group)),
         tag("td", _evidence(one.evidence)),
-        tag("td", tag("code", f"reconciler explain {one.key}", class_="command")),
     )
 
 

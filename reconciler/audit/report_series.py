@@ -22,6 +22,17 @@ SERIES: Mapping[str, tuple[str, frozenset[str]]] = {
     "violation": ("violation", VIOLATIONS),
 }
 
+#: The order and the short words of a table's columns: what one looks for comes first.
+COLUMNS: Mapping[str, str] = {
+    "violation": "Violations",
+    "quarantined": "Quarantined",
+    "late": "Late",
+    "repaired": "Repaired",
+    "in-time": "In time",
+    "none": "Rightly without",
+    "pending": "Too early",
+}
+
 #: Most bars of a chart, and how many hours one may stand for.
 BARS_MAX = 120
 _BIN_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 2_016, 8_760)

@@ -70,22 +70,25 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
 
 def _facts(judged: JudgedWindow, zone: str) -> Markup:
     window = judged.window
-    local = [in_zone(ms, zone) for ms in (window.start_ms, window.end_ms)]
+    local_start, local_end = in_zone(window.start_ms, zone), in_zone(window.end_ms, zone)
     as_of = sorted({one.as_of_ms for one in judged.subscriptions})
     facts: list[tuple[str, object]] = [
         ("Environment", name(judged.environment)),
-        ("Window", join([moment(window.start_ms), " to ", moment(window.end_ms), " (end not included)"])),
+        ("Window", _span(moment(window.start_ms), moment(window.end_ms))),
         ("Length", duration(max(0, window.end_ms - window.start_ms))),
     ]
-    if all(local):
-        facts.append((f"In {zone}", f"{local[0]} to {local[1]}"))
-    facts.append(("Other times", "UTC"))
+    if local_start and local_end:
+        facts.append((f"The same in {zone}", _span(local_start, local_end)))
     if as_of:
-        last = f" to {moment(as_of[-1])}" if len(as_of) > 1 else ""
-        facts.append(("Ages as of", f"{moment(as_of[0])}{last}"))
+        last = moment(as_of[-1])
+        facts.append(("Ages as of", _span(moment(as_of[0]), last, "to ") if len(as_of) > 1 else last))
     facts.append(("Evidence collected", moment(judged.collected_at_ms)))
     facts.append(("Clocks may differ by", duration(judged.skew_bound_ms)))
     return tag("dl", *(tag("div", tag("dt", term), tag("dd", value)) for term, value in facts), class_="facts")
+
+
+def _span(start: object, end: object, until: str = "until before ") -> Markup:
+    return join([tag("span", start, class_="line"), tag("span", until, end, class_="line")], " ")
 
 
 def figures_section(judged: JudgedWindow) -> Markup:
@@ -98,7 +101,7 @@ def figures_section(judged: JudgedWindow) -> Markup:
         for series, words in (
             ("violation", "violations"),
             ("quarantined", "quarantined"),
-            ("repaired", "repaired, then in effect"),
+            ("repaired", "repaired"),
             ("late", "late"),
             ("in-time", "in time"),
             ("pending", "too early to say"),
@@ -111,7 +114,7 @@ def figures_section(judged: JudgedWindow) -> Markup:
                 "li",
                 tag("span", number(value), class_="figure"),
                 tag("span", words, class_="words"),
-                tag("span", part, class_="part") if part else None,
+                tag("span", part, class_="portion") if part else None,
                 class_=f"tile {f't-{series}' if series and value else ''}".strip(),
             )
             for words, value, part, series in tiles
