@@ -1,0 +1,204 @@
+"""Independent judges of a history. They look at orders, effects, brokers' logs and Redis' memory: at what is true, not
+at what the reconciler believes, and share no code with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from reconciler.contract.tables import CandidateState
+from tests.simulation.redis_data import Scores
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: Properties that brokers and clients add; all others are the service's own.
+NOT_USERS = frozenset(
+    {"UNIQ_KEY", "KEYS", "TAGS", "WAIT", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES",
+     "RETRY_TOPIC", "__transactionId__"}
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What was found in one history."""
+
+    seed: int
+    messages: int = 0
+    lost: list[str] = field(default_factory=list)
+    double: list[str] = field(default_factory=list)
+    phantom: list[str] = field(default_factory=list)
+    body_differs: list[str] = field(default_factory=list)
+    unaccounted: list[str] = field(default_factory=list)
+    unnecessary: list[str] = field(default_factory=list)
+    #: Other broken promises: an exception where none may be, a budget exceeded, a halt.
+    other: list[str] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+    repairs: int = 0
+    look_ups: int = 0
+    virtual_seconds: float = 0.0
+    settled_seconds: float = 0.0
+
+    @property
+    def accidents(self) -> list[str]:
+        """Every accident, in words; repairs in vain are counted apart."""
+        named = (
+            ("lost", self.lost), ("double", self.double), ("phantom", self.phantom),
+            ("body differs", self.body_differs), ("unaccounted", self.unaccounted), ("other", self.other),
+        )  # fmt: skip
+        return [f"{name}: {what}" for name, found in named for what in found]
+
+    @property
+    def has_failed(self) -> bool:
+        """At least one accident."""
+        return bool(self.accidents)
+
+
+class Checkers:
+    """Fed by the world while a history runs, asked at its end."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.judgement = Judgement(seed=world.swarm.seed)
+        self.copies: Counter[str] = Counter()
+        self._look_ups: Counter[str] = Counter()
+
+    # ---- while it runs
+
+    def looked_up(self, topic: str, key: str) -> None:
+        """A QUERY_MESSAGE of the reconciler."""
+        self._look_ups[key] += 1
+        self.judgement.look_ups += 1
+
+    def copied(self, record: Any) -> None:
+        """A committed copy was stored."""
+        self.copies[record.unique_key] += 1
+        self._world.kernel.tell(f"{record.broker_name} stores a copy of {record.unique_key[-4:]}")
+
+    def repaired(self, unique_key: str, kind: str) -> None:
+        """The reconciler's END COMMIT or republish has reached a broker."""
+        world = self._world
+        self.judgement.repairs += 1
+        world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
+        if self._is_everywhere(unique_key):
+            self.judgement.unnecessary.append(f"{unique_key} by {kind}: every group that takes it has its effect")
+        elif self._is_waiting(unique_key):
+            self.judgement.unnecessary.append(f"{unique_key} by {kind}: a copy waits at its broker")
+        if not self._committed(unique_key):
+            self.judgement.phantom.append(f"{unique_key} was repaired by {kind}, but its business never committed")
+
+    def _is_everywhere(self, unique_key: str) -> bool:
+        world = self._world
+        order = world.orders.get(unique_key)
+        wanting = [group for group in world.inboxes if order is None or world.takes(group, order.tag)]
+        return all(unique_key in world.inboxes[group].rows for group in wanting)
+
+    def _is_waiting(self, unique_key: str) -> bool:
+        """A copy that a group has not consumed yet: the repair races a slow group."""
+        for broker in self._world.cluster.brokers.values():
+            for (topic, queue_id), queue in broker.queues.items():
+                if topic != self._world.plan.topic:
+                    continue
+                for record in queue:
+                    if record.unique_key != unique_key:
+                        continue
+                    for group in self._world.inboxes:
+                        if broker.offsets.get((group, topic, queue_id), 0) <= record.queue_offset:
+                            return True
+        return False
+
+    def before_round(self, root: str) -> set[bytes]:
+        """Keys that must still be somewhere after the round."""
+        values = self._world.redis.data.values
+        consumed: set[bytes] = set()
+        for name, value in values.items():
+            if name.startswith(f"{root}:commit") and isinstance(value, set):
+                consumed |= value
+        half = values.get(f"{root}:half") or set()
+        pending = values.get(f"{root}:pending") or {}
+        return (set(half) | set(pending)) - consumed
+
+    def after_round(self, root: str, before: set[bytes]) -> None:
+        """No key vanishes in a round without a match, and matched ones do not stay."""
+        pending = self._world.redis.data.values.get(f"{root}:pending")
+        kept = set(pending) if isinstance(pending, Scores) else set()
+        for member in sorted(before - kept)[:3]:
+            self.judgement.unaccounted.append(f"{member.hex().upper()} vanished in a round of {root} without a match")
+        now_ms = self._world.redis.data.now_ms()
+        for member in sorted(kept):
+            score = pending[member] if pending else 0
+            if not now_ms - 3_600_000 < score <= now_ms + 60_000:
+                self.judgement.unaccounted.append(f"{member.hex().upper()} is pending since {score}, which is no time")
+                break
+
+    def forgotten(self, root: str, members: tuple[bytes, ...]) -> None:
+        """Keys leave pending by ZREM only after their ledger rows are committed."""
+        group = root.split(":")[4]
+        for member in members:
+            key = member.hex().upper()
+            row = self._world.candidate(group, key)
+            if row is None or row.state is CandidateState.OPEN:
+                self.judgement.unaccounted.append(f"{key} left pending of {group} before its ledger row said why")
+
+    # ---- at the end
+
+    def judge(self, *, is_quiet: bool, why_not: str) -> Judgement:
+        """The verdict on the whole history."""
+        world, judgement = self._world, self.judgement
+        judgement.messages = len(world.orders)
+        judgement.seen = world.kernel.seen
+        judgement.virtual_seconds = world.kernel.now
+        for group, inbox in world.inboxes.items():
+            effects = Counter(effect.unique_key for effect in inbox.effects)
+            judgement.double += [f"{key} had {n} effects in {group}" for key, n in effects.items() if n > 1]
+            for effect in inbox.effects:
+                if not self._committed(effect.unique_key):
+                    judgement.phantom.append(f"{effect.unique_key} had an effect in {group}, but was never committed")
+                self._compare(effect, group)
+            for key, order in world.orders.items():
+                if self._committed(key) and not effects[key] and world.takes(group, order.tag):
+                    self._without_effect(group, key)
+        self._outboxes()
+        self._budgets()
+        if not is_quiet and not judgement.lost:
+            judgement.unaccounted.append(f"not quiet at the end: {why_not}")
+        return judgement
+
+    def _committed(self, key: str) -> bool:
+        return any(key in database.orders for database in self._world.outboxes.values())
+
+    def _compare(self, effect: Any, group: str) -> None:
+        order = self._world.orders.get(effect.unique_key)
+        if order is None:
+            return
+        users = {name: value for name, value in effect.properties.items() if name not in NOT_USERS}
+        wanted = {**order.properties, "BUSINESS_ID": f"business-{order.number}"}
+        words = [word for word in (effect.keys or "").split() if word != effect.unique_key]
+        if (effect.body, effect.tag, users, tuple(words)) != (order.body, order.tag, wanted, order.keys):
+            self.judgement.body_differs.append(f"{effect.unique_key} in {group} differs from what was sent")
+
+    def _without_effect(self, group: str, key: str) -> None:
+        world, judgement = self._world, self.judgement
+        if not world.is_excused(group, key):
+            row = world.candidate(group, key)
+            said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
+            judgement.lost.append(f"{key} has no effect in {group}; the ledger says {said}")
+            return
+        row = world.candidate(group, key)
+        if row is None or row.state is CandidateState.OPEN:
+            judgement.unaccounted.append(f"{key} cannot take effect in {group}, and nobody is told")
+
+    def _outboxes(self) -> None:
+        """Business and outbox row are one transaction, and a tombstone is never beside an order."""
+        for database in self._world.outboxes.values():
+            for key in database.orders:
+                row = database.rows.get(key)
+                if row is None or not row.is_committed:
+                    self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
+
+    def _budgets(self) -> None:
+        worst = self._look_ups.most_common(1)
+        if worst and worst[0][1] > self._world.look_ups_max:
+            self.judgement.other.append(f"{worst[0][0]} was looked up {worst[0][1]} times")

@@ -1,0 +1,445 @@
+"""Simulated SQL databases: the producers' with orders and outbox, the groups' with inbox and effects.
+
+Each statement is a port call, so a process may die before and after every one. Rows of an open transaction are locks:
+whoever inserts the same key waits for its end. What a transaction wrote becomes true at COMMIT, and only `orders` and
+`effects`, which the product never sees, tell the checkers what is true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from producers.errors import KeyTaken, RolledBackAlready
+from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
+from reconciler.contract.tables import OutboxState
+from reconciler.errors import DatabaseAway
+from reconciler.evidence import OutboxRow
+from tests.simulation.kernel import Crash, Kernel, Link, Process, ServerClock
+
+LOCK_SECONDS = 2.0
+POLL_SECONDS = 0.05
+
+
+class DriverError(Exception):
+    """What a database driver raises; the product does not know it."""
+
+
+class Deadlock(DriverError):
+    """The transaction was rolled back by the database."""
+
+
+@dataclass(slots=True)
+class Effect:
+    """One row that a group's handler wrote."""
+
+    group: str
+    unique_key: str
+    at: float
+    topic: str
+    tag: str | None
+    keys: str | None
+    properties: dict[str, str]
+    body: bytes
+    source: str
+
+
+class OutboxDatabase:
+    """One producing service's database."""
+
+    def __init__(self, kernel: Kernel, name: str, *, link: Link, skew_ms: int) -> None:
+        self.kernel = kernel
+        self.name = name
+        self.link = link
+        self.clock = ServerClock(kernel, skew_ms)
+        self.rows: dict[str, OutboxRow] = {}
+        #: Key -> time of the commit of the business that belongs to it: the truth about commits.
+        self.orders: dict[str, float] = {}
+        self.open_rows: dict[str, LocalTransaction] = {}
+        self.commit_reply_lost = 0.0
+        self.deadlocks = 0.0
+
+
+class LocalTransaction:
+    """A connection in a transaction: what `record` gets, and what it returns. Confined to its process."""
+
+    def __init__(self, database: OutboxDatabase, process: Process) -> None:
+        self._database = database
+        self._process = process
+        self._entry: OutboxEntry | None = None
+        self._created_at_ms = 0
+        self._orders: list[str] = []
+        self._is_open = True
+        process.on_death.append(self._forget)
+
+    def is_open(self) -> bool:
+        """As the driver knows it."""
+        return self._is_open
+
+    def statement(self, what: str) -> None:
+        """A round trip that may fail."""
+        database = self._database
+
+        def run() -> None:
+            if not self._is_open:
+                raise DriverError("the transaction has ended")
+            if database.deadlocks and database.kernel.dice.random() < database.deadlocks:
+                database.kernel.saw("outbox deadlock", what)
+                self.undo()
+                raise Deadlock(what)
+
+        database.link.call(self._process, run, DriverError, what=what)
+
+    def insert(self, entry: OutboxEntry) -> None:
+        """The outbox row; waits for another transaction that holds the key."""
+        self.statement("INSERT outbox")
+        database, key = self._database, entry.unique_key
+        while database.open_rows.get(key, self) is not self:
+            self._process.sleep(POLL_SECONDS)
+        row = database.rows.get(key)
+        if row is not None and row.state is OutboxState.ROLLED_BACK:
+            database.kernel.saw("local transaction met a tombstone", key[-4:])
+            raise RolledBackAlready(key)
+        if row is not None:
+            raise KeyTaken(key)
+        database.open_rows[key] = self
+        self._entry, self._created_at_ms = entry, database.clock.now_ms()
+
+    def order(self, unique_key: str) -> None:
+        """The business' own row."""
+        self.statement("INSERT order")
+        self._orders.append(unique_key)
+
+    def commit(self) -> None:
+        """COMMIT; a lost answer raises although it was executed."""
+        database = self._database
+
+        def run() -> None:
+            if not self._is_open:
+                raise DriverError("the transaction has ended")
+            self._apply()
+
+        database.link.call(self._process, run, DriverError, what="COMMIT")
+        if database.commit_reply_lost and database.kernel.dice.random() < database.commit_reply_lost:
+            database.kernel.saw("outbox COMMIT answered to nobody")
+            raise DriverError("the connection broke at COMMIT")
+
+    def commit_quietly(self) -> None:
+        """A commit after the block, as an outer transaction does it; nobody hears of a failure."""
+        with suppress(DriverError):
+            self.commit()
+            self._database.kernel.saw("commit after the end of the block")
+
+    def _apply(self) -> None:
+        database = self._database
+        if self._entry is not None:
+            entry = self._entry
+            database.rows[entry.unique_key] = _outbox_row(entry, self._created_at_ms)
+        for unique_key in self._orders:
+            database.orders[unique_key] = database.kernel.now
+        self.undo()
+
+    def undo(self) -> None:
+        """Rolled back, or ended."""
+        self._is_open = False
+        if self._entry is not None:
+            self._database.open_rows.pop(self._entry.unique_key, None)
+
+    def _forget(self) -> None:
+        """The client died: the server notices when the connection breaks, after a while."""
+        if self._is_open:
+            self._database.kernel.after(5 * self._database.kernel.dice.random() ** 3, self.undo)
+
+
+class SimulatedOutbox:
+    """The port Outbox of one process."""
+
+    def __init__(self, database: OutboxDatabase, process: Process) -> None:
+        self._database = database
+        self._process = process
+
+    def prepare(self) -> None:
+        """Nothing to read."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _call(self, act: Any, what: str) -> Any:
+        return self._database.link.call(self._process, act, DatabaseAway, what=what)
+
+    def record(self, connection: object, entry: OutboxEntry) -> LocalTransaction:
+        """In the caller's transaction."""
+        assert isinstance(connection, LocalTransaction)
+        try:
+            connection.insert(entry)
+        except DriverError as error:
+            raise DatabaseAway(str(error)) from error
+        return connection
+
+    def find(self, unique_key: str) -> OutboxFact | None:
+        """The committed row."""
+        row: OutboxRow | None = self._call(lambda: self._database.rows.get(unique_key), "SELECT outbox")
+        return None if row is None else _fact(row)
+
+    def insert_tombstone(self, half: CheckedHalf) -> bool:
+        """Waits two seconds for a lock."""
+        database, key = self._database, half.unique_key
+        self._process.enter()
+        waited = 0.0
+        while key in database.open_rows:
+            if waited >= LOCK_SECONDS:
+                database.kernel.saw("tombstone met a lock", key[-4:])
+                raise DatabaseAway(f"lock time-out on {key}")
+            self._process.sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
+
+        def insert() -> bool:
+            if key in database.open_rows or key in database.rows:
+                return False
+            database.rows[key] = _tombstone(half, database.clock.now_ms())
+            database.kernel.saw("tombstone written", key[-4:])
+            return True
+
+        return bool(self._call(insert, "INSERT tombstone"))
+
+    def mark_announced(self, unique_keys: Sequence[str]) -> int:
+        """NEW becomes ANNOUNCED."""
+        return self._mark(unique_keys, (OutboxState.NEW, OutboxState.ANNOUNCED), "announced_at_ms")
+
+    def mark_settled(self, unique_keys: Sequence[str]) -> int:
+        """ANNOUNCED becomes SETTLED."""
+        return self._mark(unique_keys, (OutboxState.ANNOUNCED,), "settled_at_ms")
+
+    def _mark(self, unique_keys: Sequence[str], before: tuple[OutboxState, ...], column: str) -> int:
+        if not unique_keys:
+            return 0
+        state = OutboxState.ANNOUNCED if column == "announced_at_ms" else OutboxState.SETTLED
+        database = self._database
+
+        def update() -> int:
+            touched = 0
+            for key in unique_keys:
+                row = database.rows.get(key)
+                if row is not None and row.state in before:
+                    changes: dict[str, Any] = {"state": state, column: database.clock.now_ms()}
+                    database.rows[key] = replace(row, **changes)
+                    touched += 1
+            return touched
+
+        return int(self._call(update, f"UPDATE {state}"))
+
+    def unannounced(self, producer_group: str, *, older_than_seconds: float, limit: int) -> OutboxPage:
+        """NEW rows, oldest first."""
+        return self._page(OutboxState.NEW, "created_at_ms", older_than_seconds, limit, None)
+
+    def announced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """ANNOUNCED rows by their last announcement."""
+        return self._page(OutboxState.ANNOUNCED, "announced_at_ms", older_than_seconds, limit, after)
+
+    def _page(
+        self, state: OutboxState, column: str, older_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        database = self._database
+
+        def select() -> OutboxPage:
+            now_ms = database.clock.now_ms()
+            until = now_ms - int(older_than_seconds * 1000)
+            found = [
+                (getattr(row, column), key)
+                for key, row in database.rows.items()
+                if row.state is state and getattr(row, column) <= until
+            ]
+            found.sort()
+            if after is not None:
+                found = [place for place in found if place > (after.announced_at_ms, after.unique_key)]
+            facts = tuple(_fact(database.rows[key]) for _, key in found[:limit])
+            return OutboxPage(facts=facts, now_ms=now_ms)
+
+        page: OutboxPage = self._call(select, f"SELECT {state}")
+        return page
+
+    def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
+        """Histories are shorter than any retention of rows."""
+        return 0
+
+
+class InboxDatabase:
+    """One consuming service's database."""
+
+    def __init__(self, kernel: Kernel, group: str, *, link: Link, skew_ms: int) -> None:
+        self.kernel = kernel
+        self.group = group
+        self.link = link
+        self.clock = ServerClock(kernel, skew_ms)
+        self.rows: dict[str, Mapping[str, Any]] = {}
+        self.effects: list[Effect] = []
+        self.open_rows: dict[str, InboxConnection] = {}
+        self.commit_reply_lost = 0.0
+        self.deadlocks = 0.0
+
+    def connection(self, process: Process) -> InboxConnection:
+        """A DB-API connection."""
+        return InboxConnection(self, process)
+
+
+class InboxConnection:
+    """A DB-API connection that SqlSession takes for sqlite3's, with row locks as other databases have them."""
+
+    isolation_level = "DEFERRED"
+
+    def __init__(self, database: InboxDatabase, process: Process) -> None:
+        self.database = database
+        self.process = process
+        self.in_transaction = False
+        self._rows: dict[str, Mapping[str, Any]] = {}
+        self._effects: list[Effect] = []
+        process.on_death.append(self._undo)
+
+    def cursor(self) -> InboxCursor:
+        return InboxCursor(self)
+
+    def round_trip(self, what: str) -> None:
+        """One statement."""
+        database = self.database
+
+        def run() -> None:
+            if database.deadlocks and database.kernel.dice.random() < database.deadlocks:
+                database.kernel.saw("inbox deadlock", what)
+                self._undo()
+                raise Deadlock(what)
+
+        database.link.call(self.process, run, DriverError, what=what)
+        self.in_transaction = True
+
+    def insert(self, row: Mapping[str, Any]) -> int:
+        """INSERT ... ON CONFLICT DO NOTHING."""
+        self.round_trip("INSERT inbox")
+        database, key = self.database, str(row["unique_key"])
+        waited = 0.0
+        while database.open_rows.get(key, self) is not self:
+            self.process.sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
+            if waited > 2 * LOCK_SECONDS:
+                raise DriverError("lock wait time-out")
+        if key in database.rows or key in self._rows:
+            return 0
+        if waited:
+            database.kernel.saw("inbox row waited for another writer", key[-4:])
+        database.open_rows[key] = self
+        self._rows[key] = {**row, "applied_at_ms": database.clock.now_ms()}
+        return 1
+
+    def select(self, key: str) -> tuple[Any, ...] | None:
+        """SELECT content_digest of a key."""
+        self.round_trip("SELECT inbox")
+        row = self.database.rows.get(key) or self._rows.get(key)
+        return None if row is None else (row["content_digest"],)
+
+    def effect(self, effect: Effect) -> None:
+        """The business' own row."""
+        self.round_trip("INSERT effect")
+        self._effects.append(effect)
+
+    def commit(self) -> None:
+        database = self.database
+
+        def run() -> None:
+            database.rows.update(self._rows)
+            for effect in self._effects:
+                effect.at = database.kernel.now
+                database.effects.append(effect)
+            self._undo()
+
+        database.link.call(self.process, run, DriverError, what="COMMIT")
+        if database.commit_reply_lost and database.kernel.dice.random() < database.commit_reply_lost:
+            database.kernel.saw("inbox COMMIT answered to nobody")
+            raise DriverError("the connection broke at COMMIT")
+
+    def rollback(self) -> None:
+        self.process.enter()
+        self._undo()
+
+    def close(self) -> None:
+        self._undo()
+
+    def _undo(self) -> None:
+        for key in self._rows:
+            if self.database.open_rows.get(key) is self:
+                del self.database.open_rows[key]
+        self._rows, self._effects, self.in_transaction = {}, [], False
+
+
+#: SqlSession finds the dialect by the package of the connection's class.
+InboxConnection.__module__ = "sqlite3.simulated"
+
+
+class InboxCursor:
+    """Knows the statements of consumers/inbox.py by their beginnings."""
+
+    def __init__(self, connection: InboxConnection) -> None:
+        self._connection = connection
+        self._found: tuple[Any, ...] | None = None
+        self.rowcount = -1
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> None:
+        if sql.startswith("INSERT INTO reconciler_inbox"):
+            self.rowcount = self._connection.insert(parameters)
+        elif sql.startswith("SELECT content_digest"):
+            self._found = self._connection.select(str(parameters["unique_key"]))
+        else:
+            raise NotImplementedError(sql)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._found
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _outbox_row(entry: OutboxEntry, created_at_ms: int) -> OutboxRow:
+    return OutboxRow(
+        unique_key=entry.unique_key,
+        topic=entry.topic,
+        producer_group=entry.producer_group,
+        tag=entry.tag,
+        message_keys=entry.message_keys,
+        business_id=entry.business_id,
+        half_broker=entry.half_broker,
+        half_commit_log_offset=entry.half_commit_log_offset,
+        half_queue_offset=entry.half_queue_offset,
+        properties=None if entry.properties is None else json.loads(entry.properties),
+        body=entry.body,
+        content_digest=entry.content_digest,
+        state=OutboxState.NEW,
+        created_at_ms=created_at_ms,
+        announced_at_ms=None,
+        settled_at_ms=None,
+    )
+
+
+def _tombstone(half: CheckedHalf, now_ms: int) -> OutboxRow:
+    return OutboxRow(
+        unique_key=half.unique_key, topic=half.topic, producer_group=half.producer_group, tag=half.tag,
+        message_keys=None, business_id=None, half_broker=None, half_commit_log_offset=None, half_queue_offset=None,
+        properties=None, body=None, content_digest=None, state=OutboxState.ROLLED_BACK, created_at_ms=now_ms,
+        announced_at_ms=None, settled_at_ms=None,
+    )  # fmt: skip
+
+
+def _fact(row: OutboxRow) -> OutboxFact:
+    return OutboxFact(
+        unique_key=row.unique_key,
+        topic=row.topic,
+        tag=row.tag,
+        state=row.state,
+        created_at_ms=row.created_at_ms,
+        announced_at_ms=row.announced_at_ms,
+    )
+
+
+__all__ = ["Crash", "Deadlock", "DriverError", "Effect", "InboxDatabase", "OutboxDatabase", "SimulatedOutbox"]

@@ -1,0 +1,284 @@
+"""The simulated machine room: one thread, one heap of events, a virtual clock, processes that are greenlets.
+
+Every port call of the product ends up in `Process.enter` and `Kernel.sleep`: there other processes get their turn, and
+there a process may stop for a while or die. Death is a `Crash`, a BaseException, so the product's own `except
+Exception` blocks cannot catch it; whatever a dead process's `finally` blocks try to do is refused in the same way.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+BASE_MS = 1_700_000_000_000
+NEVER = 1 << 60
+
+
+class Crash(BaseException):
+    """The process died at this port call."""
+
+
+class SimulationBug(AssertionError):
+    """The simulator itself is wrong."""
+
+
+class Kernel:
+    """Time and turns. The hub is the greenlet that calls `run`."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.now = 0.0
+        self.dice = dice
+        #: Accidents that have really happened, by kind: taken from the world, not from whoever injects.
+        self.seen: Counter[str] = Counter()
+        self.story: list[str] | None = None
+        self.events = 0
+        self._heap: list[tuple[float, int, Any]] = []
+        self._numbers = 0
+        self._limit = 0.0
+        self._hub = getcurrent()
+
+    def at(self, when: float, act: Callable[[], object] | greenlet) -> None:
+        """Plans a call in the hub (it must not block), or the next turn of a greenlet."""
+        self._numbers += 1
+        heapq.heappush(self._heap, (when, self._numbers, act))
+
+    def after(self, seconds: float, act: Callable[[], object]) -> None:
+        """The same, counted from now."""
+        self.at(self.now + seconds, act)
+
+    def sleep(self, seconds: float) -> None:
+        """Called by a greenlet: others have their turn until the time has passed."""
+        until = self.now + seconds
+        if until <= self._limit and (not self._heap or self._heap[0][0] > until):
+            self.now = until  # nobody else has anything to do before
+            return
+        self._numbers += 1
+        heapq.heappush(self._heap, (until, self._numbers, getcurrent()))
+        self._hub.switch()
+
+    def run(self, until: float, *, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Runs events up to a time, or until `is_over` says so between two of them."""
+        self._hub = getcurrent()
+        self._limit = until
+        heap = self._heap
+        while heap and heap[0][0] <= until and not is_over():
+            when, _, act = heapq.heappop(heap)
+            self.now = max(self.now, when)
+            self.events += 1
+            if isinstance(act, greenlet):
+                if not act.dead:
+                    act.switch()
+            else:
+                act()
+        self.now = max(self.now, until) if not is_over() else self.now
+
+    def any_of(self, count: int) -> int:
+        """A number below `count`."""
+        return int(self.dice.random() * count)
+
+    def saw(self, kind: str, what: object = "") -> None:
+        """An accident has happened."""
+        self.seen[kind] += 1
+        if self.story is not None:
+            self.tell(f"** {kind} {what}".rstrip())
+
+    def tell(self, line: str) -> None:
+        """One line of the story, if one is kept."""
+        if self.story is not None:
+            self.story.append(f"{self.now:9.3f}  {line}")
+
+
+class Process:
+    """A simulated process: threads are greenlets; it dies as a whole."""
+
+    def __init__(self, kernel: Kernel, kind: str, name: str, *, skew_ms: int = 0) -> None:
+        self.kernel = kernel
+        self.kind = kind
+        self.name = name
+        self.is_dead = False
+        self.calls = 0
+        #: Number of the port call at which something happens to the process.
+        self.trouble_at = NEVER
+        self.trouble: Callable[[], None] = lambda: None
+        self.on_death: list[Callable[[], None]] = []
+        self.clock = MachineClock(self, skew_ms)
+        self._threads: list[greenlet] = []
+
+    def spawn(self, body: Callable[[], object], *, after: float = 0.0) -> None:
+        """A thread of the process; an exception other than Crash is a bug of product or simulator."""
+
+        def run() -> None:
+            try:
+                if not self.is_dead:
+                    body()
+            except Crash:
+                if not self.is_dead:
+                    raise SimulationBug(f"{self.name} crashed although it is alive") from None
+
+        thread = greenlet(run, parent=self.kernel._hub)
+        self._threads = [known for known in self._threads if not known.dead]
+        self._threads.append(thread)
+        self.kernel.at(self.kernel.now + after, thread)
+
+    def enter(self) -> None:
+        """Every port call passes here, before it does anything and again before its answer is given."""
+        if self.is_dead:
+            raise Crash
+        self.calls += 1
+        if self.calls >= self.trouble_at:
+            self.trouble_at = NEVER
+            self.trouble()
+            if self.is_dead:
+                raise Crash
+
+    def sleep(self, seconds: float) -> None:
+        """Waits, and dies there if it was killed meanwhile."""
+        self.kernel.sleep(seconds)
+        if self.is_dead:
+            raise Crash
+
+    def die(self) -> None:
+        """kill -9. The thread that is running now, if it is one of the process's, must raise Crash itself."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self.kernel.tell(f"{self.name} dies")
+        for act in self.on_death:
+            act()
+        current = getcurrent()
+        for thread in self._threads:
+            if thread is not current and not thread.dead:
+                self.kernel.at(self.kernel.now, _killer(thread))
+
+
+def _killer(thread: greenlet) -> Callable[[], None]:
+    def kill() -> None:
+        if thread:  # a thread that has not begun sees by itself that it is too late
+            thread.throw(Crash)
+
+    return kill
+
+
+class MachineClock:
+    """reconciler.clock.Clock of one machine: its wall clock is wrong by some amount that may jump."""
+
+    def __init__(self, process: Process, skew_ms: int) -> None:
+        self._process = process
+        self._kernel = process.kernel
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return BASE_MS + int(self._kernel.now * 1000) + self.skew_ms
+
+    def monotonic_seconds(self) -> float:
+        """Since the history began."""
+        return self._kernel.now
+
+    def sleep(self, seconds: float) -> None:
+        """Waits in virtual time."""
+        self._process.enter()
+        if seconds > 0:
+            self._process.sleep(seconds)
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        """Waits the whole time: nothing sets events in here."""
+        if not event.is_set():
+            self.sleep(timeout_seconds)
+        return event.is_set()
+
+
+class ServerClock:
+    """The clock of a server: Redis, a broker or a database; also good as reconciler.clock.Clock for the ledger."""
+
+    def __init__(self, kernel: Kernel, skew_ms: int = 0) -> None:
+        self._kernel = kernel
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        """Wall clock of the server."""
+        return BASE_MS + int(self._kernel.now * 1000) + self.skew_ms
+
+    def monotonic_seconds(self) -> float:
+        """Since the history began."""
+        return self._kernel.now
+
+    def sleep(self, seconds: float) -> None:
+        """A server waits for nobody."""
+        raise SimulationBug(f"a server slept {seconds} s")
+
+    def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+        """A server waits for nobody."""
+        raise SimulationBug(f"a server waited {timeout_seconds} s for {event}")
+
+
+class Link:
+    """The way to one server, with its troubles. `name` is what fault kinds begin with: redis, broker, outbox ..."""
+
+    def __init__(self, kernel: Kernel, name: str, *, delay_seconds: float) -> None:
+        self.name = name
+        self.is_troubled = False
+        self.request_lost = 0.0
+        self.reply_lost = 0.0
+        self.slow = 0.0
+        self.refused = 0.0
+        self.down_until = 0.0
+        self.timeout_seconds = 1.0
+        self._kernel = kernel
+        self._delay_seconds = delay_seconds
+        self._random = kernel.dice.random
+
+    def call(
+        self,
+        process: Process,
+        act: Callable[[], Any],
+        away: Callable[[str], Exception],
+        *,
+        unanswered: Callable[[str], Exception] | None = None,
+        what: str = "",
+    ) -> Any:
+        """Runs `act` on the server. `away` makes the error of a call that was not executed for certain, `unanswered`
+        that of one that nobody answered (default: the same)."""
+        process.enter()
+        kernel, random_ = self._kernel, self._random
+        kernel.sleep(self._delay_seconds * (0.2 + 1.6 * random_()))
+        if process.is_dead:
+            raise Crash
+        if self.is_troubled:
+            self._trouble_before(process, away, unanswered or away, what)
+        answer = act()
+        process.enter()
+        if self.is_troubled and random_() < self.reply_lost:
+            kernel.saw(f"{self.name} reply lost", what)
+            process.sleep(self.timeout_seconds)
+            raise (unanswered or away)("no answer in time")
+        return answer
+
+    def _trouble_before(
+        self, process: Process, away: Callable[[str], Exception], unanswered: Callable[[str], Exception], what: str
+    ) -> None:
+        kernel, random_ = self._kernel, self._random
+        if kernel.now < self.down_until:
+            kernel.saw(f"{self.name} away", what)
+            raise away("connection refused")
+        if self.request_lost and random_() < self.request_lost:
+            kernel.saw(f"{self.name} request lost", what)
+            process.sleep(self.timeout_seconds)
+            raise unanswered("no answer in time")
+        if self.refused and random_() < self.refused:
+            kernel.saw(f"{self.name} refused", what)
+            raise away("refused for now")
+        if self.slow and random_() < self.slow:
+            kernel.saw(f"{self.name} slow", what)
+            process.sleep(self.timeout_seconds * 5 * random_() ** 2)
+
+    def heal(self) -> None:
+        """No trouble from now on."""
+        self.is_troubled = False
+        self.request_lost = self.reply_lost = self.slow = self.refused = self.down_until = 0.0

@@ -1,0 +1,272 @@
+"""Processes of the reconciler: rounds with outage recovery, and announcement consumers, wired as bootstrap does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from consumers.announcement_port import PulledBatch, StepKind
+from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
+from consumers.announcement_step import AnnouncementStep
+from consumers.redis_sets import RedisCommitSets, RedisHalfSets
+from reconciler.brakes import BreakerRules, CircuitBreaker
+from reconciler.candidates import CandidateSelector, SelectionRules
+from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
+from reconciler.events import Event, RepairStepped, RoundFinished
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.round_leases import RedisRoundLeases
+from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.outage import OutageRecovery
+from reconciler.ports import AnnouncementQueue
+from reconciler.reconcile_round import ReconcileRound
+from reconciler.repair import Repairer, RepairRules
+from reconciler.shard_rounds import ShardRounds
+from reconciler.verify import Verifier, VerifyRules
+from tests.simulation.broker import Broker
+from tests.simulation.kernel import Link, Process
+from tests.simulation.redis_client import SimulatedRedis
+from tests.simulation.services import ENVIRONMENT, TOPIC, UNIQUE_KEY_TOPIC
+from tests.simulation.witnesses import InboxSeen, OutboxSeen, SimulatedEvidence, SimulatedRepairs, ask
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class LedgerPort:
+    """One process' view of one part of the ledger: every call is a transaction that may fail before or after."""
+
+    def __init__(self, process: Process, link: Link, parts: Sequence[Any]) -> None:
+        self._process = process
+        self._link = link
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        part = next(part for part in self._parts if hasattr(part, name))
+        function = getattr(part, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            return self._link.call(self._process, lambda: function(*arguments, **named), DatabaseAway, what=name)
+
+        self.__dict__[name] = call
+        return call
+
+
+class LedgerSeen:
+    """All parts, as one process sees them."""
+
+    def __init__(self, process: Process, link: Link, ledger: MemoryLedger) -> None:
+        def port(*parts: Any) -> Any:
+            return LedgerPort(process, link, parts)
+
+        self.candidates = port(ledger.candidates)
+        self.repairs = port(ledger.repairs)
+        self.hand_overs = port(ledger.hand_overs)
+        self.rounds = port(ledger.rounds)
+        self.holds = port(ledger.holds)
+        self.outages = port(ledger.outages)
+        self.announcements = port(ledger.announcements)
+        self.hand_over_queue = port(ledger.repairs, ledger.hand_overs)
+
+
+class Events:
+    """EventSink: into the story, and to the checkers."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def emit(self, event: Event) -> None:
+        kernel = self._world.kernel
+        if kernel.story is None or type(event).__name__ in ("ShardRoundRan", "VerdictsWritten"):
+            return
+        if isinstance(event, RoundFinished):
+            kernel.tell(
+                f"{self._process.name} round of {event.subscription.group}: announced {event.announced}, matched "
+                f"{event.matched}, pending {event.pending_after}, gate {event.gate}, {dict(event.verdicts)} "
+                f"{dict(event.repairs)} {event.problems or ''}"
+            )
+        elif isinstance(event, RepairStepped):
+            kernel.tell(
+                f"{self._process.name} repair of {event.unique_key[-4:]} {event.rung}: {event.before} -> {event.after} "
+                f"({event.answer})"
+            )
+        else:
+            kernel.tell(f"{self._process.name} {event}")
+
+
+class Reconciling:
+    """reconciler run, without its announcement consumer."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        swarm, plan = world.swarm, world.plan
+        retries = bool(swarm.of("retries on"))
+        client = SimulatedRedis(world.redis, process, retries=retries)
+        clients = RedisClients(rounds=client, short=client)  # type: ignore[arg-type]
+        memory = RedisShardMemory(
+            clients,
+            commit_generations=swarm.commit_generations,
+            new_epoch=lambda: f"{world.kernel.dice.getrandbits(64):016x}",
+        )
+        self.ledger = ledger = world.ledger_of(process)
+        evidence = SimulatedEvidence(process, world.cluster, skew_margin_seconds=swarm.skew_margin)
+        evidence.lookups.on_look_up = world.checkers.looked_up
+        outbox = OutboxSeen(process, list(world.outboxes.values()))
+        inbox = InboxSeen(process, world.inboxes)
+        events = Events(world, process)
+        self.rounds = ReconcileRound(
+            [plan],
+            shards=ShardRounds(
+                memory=memory, leases=RedisRoundLeases(client), rounds=ledger.rounds, owner=process.name,  # type: ignore[arg-type]
+                lease_seconds=30.0, events=events,
+            ),
+            memory=memory,
+            selector=CandidateSelector(
+                memory=memory,
+                candidates=ledger.candidates,
+                rules=SelectionRules(skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds),
+            ),
+            verifier=Verifier(
+                brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs,
+                rules=VerifyRules(skew_margin_seconds=swarm.skew_margin),
+            ),
+            repairer=Repairer(
+                brokers=evidence, sends=SimulatedRepairs(process, world.cluster, evidence), outbox=outbox, inbox=inbox,
+                repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds, rules=RepairRules(),
+                clock=process.clock, owner=process.name, events=events,
+            ),
+            breaker=CircuitBreaker(holds=ledger.holds, rules=BreakerRules(), owner=process.name, events=events),
+            candidates=ledger.candidates,
+            repairs=ledger.repairs,
+            outages=ledger.outages,
+            outbox=outbox,
+            clock=process.clock,
+            owner=process.name,
+            events=events,
+        )  # fmt: skip
+        self._recovery = OutageRecovery(
+            [plan], memory=memory, commit_sets=RedisCommitSets(client), inbox=inbox, outages=ledger.outages,  # type: ignore[arg-type]
+            clock=process.clock, events=events, page_rows=20,
+        )  # fmt: skip
+        process.spawn(self._run_rounds)
+        process.spawn(self._recover)
+
+    def _run_rounds(self) -> None:
+        world, process = self._world, self._process
+        process.sleep(world.swarm.round_interval * world.kernel.dice.random())
+        while True:
+            for plan in world.plan.subscriptions:
+                try:
+                    self.rounds.run(plan.subscription)
+                except TransientError as error:
+                    world.kernel.tell(f"{process.name}: the turn ends: {error}")
+                    break
+            process.sleep(world.swarm.round_interval)
+            wait = world.reconcilers_stopped_until - world.kernel.now
+            if wait > 0:
+                world.kernel.saw("reconcilers stopped for long")
+                process.sleep(wait)
+
+    def _recover(self) -> None:
+        while True:
+            self._process.sleep(2.0)
+            # Looked up without a port call: an economy of the simulator; the port is asked when there is an outage.
+            if self._world.has_open_outage():
+                try:
+                    self._recovery.run(ENVIRONMENT)
+                except TransientError as error:
+                    self._world.kernel.tell(f"{self._process.name}: recovery waits: {error}")
+
+
+class AnnouncementsSeen:
+    """consumers.announcement_port.AnnouncementSource of one process."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
+        return [
+            AnnouncementQueue(unique_key_topic=unique_key_topic, broker=broker.name, queue_id=number)
+            for broker in self._world.cluster.brokers.values()
+            for number in range(self._world.swarm.shards)
+        ]
+
+    def _broker(self, queue: AnnouncementQueue) -> Broker:
+        return self._world.cluster.brokers[queue.broker]
+
+    def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        broker = self._broker(queue)
+
+        def pull() -> PulledBatch:
+            first, last = broker.bounds(queue.unique_key_topic, queue.queue_id)
+            if not first <= offset <= last:
+                self._world.kernel.saw("announcement offset illegal", f"{offset} not in {first}..{last}")
+                return PulledBatch(
+                    messages=(), next_offset=offset, min_offset=first, max_offset=last, is_offset_illegal=True
+                )
+            records = broker.read(queue.unique_key_topic, queue.queue_id, offset, max_messages)
+            messages = [
+                PulledAnnouncement(queue_offset=record.queue_offset, tag=record.tags, body=record.body)
+                for record in records
+                if record.tags == tag
+            ]
+            return PulledBatch(
+                messages=messages, next_offset=offset + len(records), min_offset=first, max_offset=last
+            )  # fmt: skip
+
+        batch: PulledBatch = ask(self._process, broker, pull, "PULL announcements")
+        return batch
+
+    def earliest(self, queue: AnnouncementQueue) -> int:
+        broker = self._broker(queue)
+        first: int = ask(
+            self._process, broker, lambda: broker.bounds(queue.unique_key_topic, queue.queue_id)[0], "GET_MIN_OFFSET"
+        )
+        return first
+
+
+class Announcing:
+    """consumers.announcements.AnnouncementConsumer without threads: every queue is stepped by a greenlet."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        source = AnnouncementsSeen(world, process)
+        client = SimulatedRedis(world.redis, process)
+        for plan in world.plan.subscriptions:
+            step = AnnouncementStep(
+                plan.subscription,
+                unique_key_topic=UNIQUE_KEY_TOPIC,
+                shards=world.swarm.shards,
+                half_sets=RedisHalfSets(client),  # type: ignore[arg-type]
+                ledger=world.ledger_of(process).announcements,
+                source=source,
+                rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC),
+                token=process.name,
+                clock=process.clock,
+                on_event=lambda event: world.kernel.tell(f"{process.name} {event.kind} {event.detail}"),
+                jitter=world.kernel.dice,
+            )
+            for queue in source.queues(UNIQUE_KEY_TOPIC):
+                process.spawn(self._stepping(step, queue), after=world.kernel.dice.random())
+
+    def _stepping(self, step: AnnouncementStep, queue: AnnouncementQueue) -> Callable[[], None]:
+        world, process, dice = self._world, self._process, self._world.kernel.dice
+
+        def run() -> None:
+            while True:
+                outcome = step.run_once(queue)
+                if world.announcers_stopped_until > world.kernel.now:
+                    world.kernel.saw("announcement consumers stopped for long")
+                    process.sleep(world.announcers_stopped_until - world.kernel.now)
+                # Threads have other queues to step: the wait may be longer than asked for.
+                lazily = 0.05 if outcome.kind is StepKind.MOVED_ON else 3.0 + 2 * dice.random()
+                process.sleep(max(outcome.wait_seconds, lazily))
+
+        return run
+
+
+__all__ = ["BrokerUnavailable", "RequestTimeout"]

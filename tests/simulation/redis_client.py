@@ -1,0 +1,219 @@
+"""redis-py as the product sees it, on the stand-in: one client of one process, with its network and its habits.
+
+A call is one round trip. Its request may be lost, its reply may be lost after the server has executed it; a client
+with redis-py's default retry sends a pipeline again then, which re-executes a MULTI without anybody noticing, unless
+it watches something: then redis-py raises WatchError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from redis import exceptions
+
+from tests.simulation.kernel import Link, Process
+from tests.simulation.redis_data import RedisData
+
+
+class RedisServer:
+    """A stand-in with its link; shared by all processes."""
+
+    def __init__(self, data: RedisData, link: Link) -> None:
+        self.data = data
+        self.link = link
+        #: Probability that the reply to EXEC is lost after the round has run.
+        self.exec_reply_lost = 0.0
+        #: Around each EXEC of a round, and before a ZREM; told the root of the shard's keys. For checkers and faults.
+        self.before_round: Callable[[str], set[bytes]] = lambda _root: set()
+        self.after_round: Callable[[str, set[bytes]], None] = lambda _root, _before: None
+        self.before_zrem: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
+
+
+def _away(text: str) -> Exception:
+    return exceptions.ConnectionError(text)
+
+
+def _timed_out(text: str) -> Exception:
+    return exceptions.TimeoutError(text)
+
+
+class SimulatedRedis:
+    """A client of one process. `retries`: redis-py's default of version 6 and newer, which the product switches off."""
+
+    def __init__(self, server: RedisServer, process: Process, *, retries: bool = False) -> None:
+        self.server = server
+        self.process = process
+        self.retries = retries
+        self._call = server.link.call
+        self._data = server.data
+
+    def round_trip(self, act: Callable[[], Any], what: str) -> Any:
+        """One request and its reply."""
+        return self._call(self.process, act, _away, unanswered=_timed_out, what=what)
+
+    def execute_command(self, *command: Any) -> Any:
+        """One command."""
+        return self.round_trip(lambda: self._data.run(*command), str(command[0]))
+
+    def get(self, key: str) -> Any:
+        return self.execute_command("GET", key)
+
+    def set(self, key: str, value: str, *, nx: bool = False, px: int | None = None) -> Any:
+        options = [*(["NX"] if nx else []), *(["PX", px] if px is not None else [])]
+        return self.execute_command("SET", key, value, *options)
+
+    def hget(self, key: str, field: str) -> Any:
+        return self.execute_command("HGET", key, field)
+
+    def scard(self, key: str) -> Any:
+        return self.execute_command("SCARD", key)
+
+    def zrem(self, key: str, *members: bytes) -> Any:
+        def remove() -> Any:
+            self.server.before_zrem(key.removesuffix(":pending"), members)
+            return self._data.run("ZREM", key, *members)
+
+        return self.round_trip(remove, "ZREM")
+
+    def zrangebyscore(
+        self, key: str, low: Any, high: Any, *, start: int = 0, num: int = 1 << 30, withscores: bool = False
+    ) -> Any:
+        found = self.execute_command("ZRANGEBYSCORE", key, low, high, start, num)
+        return found if withscores else [member for member, _ in found]
+
+    def evalsha(self, sha: str, count: int, *words: Any) -> Any:
+        keys, arguments = list(words[:count]), list(words[count:])
+        return self.round_trip(lambda: self._data.evalsha(sha, keys, arguments), "EVALSHA")
+
+    def script_load(self, source: str) -> Any:
+        return self.round_trip(lambda: self._data.load(source), "SCRIPT LOAD")
+
+    def pipeline(self, *, transaction: bool = True) -> SimulatedPipeline:
+        return SimulatedPipeline(self, is_transaction=transaction)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimulatedPipeline:
+    """redis.client.Pipeline: immediate while it watches, else collected."""
+
+    def __init__(self, client: SimulatedRedis, *, is_transaction: bool) -> None:
+        self._client = client
+        self._data = client.server.data
+        self._is_transaction = is_transaction
+        self._watched: dict[str, int | None] | None = None
+        self._era = self._data.era
+        self._is_explicit = False
+        self._commands: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watched, self._commands, self._is_explicit = None, [], False
+
+    def watch(self, *keys: str) -> bool:
+        def watch() -> None:
+            self._era = self._data.era
+            self._watched = {key: self._data.versions.get(key) for key in keys}
+
+        self._client.round_trip(watch, "WATCH")
+        return True
+
+    def multi(self) -> None:
+        self._is_explicit = True
+
+    def execute_command(self, *command: Any) -> Any:
+        if self._watched is None or self._is_explicit:
+            self._commands.append(command)
+            return self
+
+        def run() -> Any:
+            if self._era != self._data.era:
+                raise exceptions.WatchError("the connection was lost while watching")
+            return self._data.run(*command)
+
+        try:
+            return self._client.round_trip(run, str(command[0]))
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            raise exceptions.WatchError("a ConnectionError occurred while watching") from error
+
+    def get(self, key: str) -> None:
+        self.execute_command("GET", key)
+
+    def type(self, key: str) -> None:
+        self.execute_command("TYPE", key)
+
+    def zcard(self, key: str) -> None:
+        self.execute_command("ZCARD", key)
+
+    def zrange(self, key: str, first: int, last: int, *, withscores: bool) -> None:
+        assert withscores
+        self.execute_command("ZRANGE", key, first, last)
+
+    def sadd(self, key: str, *members: bytes) -> None:
+        self.execute_command("SADD", key, *members)
+
+    def execute(self, *, raise_on_error: bool = True) -> list[Any]:
+        commands, self._commands = self._commands, []
+        is_multi = self._is_transaction
+        watched, self._watched, self._is_explicit = self._watched, None, False
+        is_round = is_multi and any(str(command[0]) == "EVAL" for command in commands)
+        server = self._client.server
+
+        def run() -> list[Any]:
+            if watched is not None:
+                if self._era != self._data.era:
+                    raise exceptions.WatchError("the connection was lost while watching")
+                if any(self._data.versions.get(key) != version for key, version in watched.items()):
+                    raise exceptions.WatchError("Watched variable changed.")
+            if is_multi and self._data.is_full:
+                raise exceptions.ExecAbortError("Transaction discarded because of: OOM")
+            if not is_round:
+                return [_answer(self._data, command) for command in commands]
+            root = str(commands[0][1]).removesuffix(":offsets")
+            before = server.before_round(root)
+            answers = [_answer(self._data, command) for command in commands]
+            server.after_round(root, before)
+            return answers
+
+        answers = self._sent(run, commands, is_round=is_round, is_watching=watched is not None)
+        if raise_on_error:
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+        return answers
+
+    def _sent(
+        self, run: Callable[[], list[Any]], commands: Sequence[tuple[Any, ...]], *, is_round: bool, is_watching: bool
+    ) -> list[Any]:
+        client, server = self._client, self._client.server
+        kernel = client.process.kernel
+        what = "EXEC" if self._is_transaction else "pipeline"
+        try:
+            answers: list[Any] = client.round_trip(run, what)
+            if is_round and server.exec_reply_lost and kernel.dice.random() < server.exec_reply_lost:
+                kernel.saw("redis reply to the round lost", f"{len(commands)} commands")
+                client.process.sleep(server.link.timeout_seconds)
+                raise exceptions.TimeoutError("no answer to EXEC")
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            if not client.retries:
+                raise
+            if is_watching:
+                raise exceptions.WatchError("a ConnectionError occurred while watching") from error
+            kernel.saw("redis-py silently sent a pipeline again", what)
+            answers = client.round_trip(run, what)
+        return answers
+
+
+def _answer(data: RedisData, command: tuple[Any, ...]) -> Any:
+    """An error in the middle of a MULTI does not stop the rest."""
+    try:
+        return data.run(*command)
+    except exceptions.ResponseError as error:
+        return error

@@ -1,0 +1,428 @@
+"""The stand-in Redis: the commands that the product uses, on Python values, one at a time.
+
+Keys are text, members and values bytes. Only what the product needs of each command is here; anything else raises.
+tests/simulation/test_stand_in_redis.py compares it with fakeredis and with a real server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from lupa.lua51 import LuaRuntime
+from redis import exceptions
+
+Value = Any
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return str(value).encode()
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _wrong_type() -> exceptions.ResponseError:
+    return exceptions.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+
+class RedisData:
+    """One Redis server's memory. `now_ms` is its clock."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.values: dict[str, Value] = {}
+        self.expires: dict[str, int] = {}
+        #: Grows with every change of a key: what WATCH compares.
+        self.versions: dict[str, int] = {}
+        #: Scripts by hash; a restart forgets them.
+        self.scripts: dict[str, str] = {}
+        #: Grows with every restart: connections of before are gone.
+        self.era = 0
+        self.writes = 0
+        self.is_full = False
+        self._changes = 0
+        self._commands: dict[str, Callable[..., Any]] = {
+            name[4:].upper(): getattr(self, name) for name in dir(self) if name.startswith("_do_")
+        }
+
+    # ---- what may happen to it
+
+    def snapshot(self) -> tuple[dict[str, Value], dict[str, int], int]:
+        """What a disk or a replica would have now."""
+        return {key: _copied(value) for key, value in self.values.items()}, dict(self.expires), self.writes
+
+    def restore(self, snapshot: tuple[dict[str, Value], dict[str, int], int], *, forgets_scripts: bool) -> int:
+        """Falls back; returns how many acknowledged writes are gone."""
+        values, expires, writes = snapshot
+        self.values = {key: _copied(value) for key, value in values.items()}
+        self.expires = dict(expires)
+        lost, self.writes = self.writes - writes, writes
+        self.restart(forgets_scripts=forgets_scripts)
+        return lost
+
+    def wipe(self) -> int:
+        """Loses everything; returns how many keys."""
+        keys = len(self.values)
+        self.values, self.expires, self.writes = {}, {}, 0
+        self.restart(forgets_scripts=True)
+        return keys
+
+    def restart(self, *, forgets_scripts: bool) -> None:
+        """Connections are closed."""
+        self.era += 1
+        self.versions = {}
+        if forgets_scripts:
+            self.scripts = {}
+
+    # ---- commands
+
+    def run(self, name: str, *arguments: Any) -> Any:
+        """One command. Raises redis.exceptions.ResponseError as a server would answer."""
+        command = self._commands.get(name)
+        if command is None:
+            raise exceptions.ResponseError(f"unknown command {name}")
+        return command(*arguments)
+
+    def _get(self, key: Any, kind: type) -> Any:
+        key = _text(key)
+        if key in self.expires and self.expires[key] <= self.now_ms():
+            del self.expires[key]
+            self.values.pop(key, None)
+            self._touch(key)
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise _wrong_type()
+        return value
+
+    def _touch(self, key: str) -> None:
+        self._changes += 1
+        self.versions[key] = self._changes
+        self.writes += 1
+
+    def _put(self, key: str, value: Value) -> None:
+        if self.is_full:
+            raise exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
+        if isinstance(value, bytes) or value:
+            self.values[key] = value
+        else:
+            self.values.pop(key, None)
+        self.expires.pop(key, None)
+        self._touch(key)
+
+    def _do_get(self, key: str) -> bytes | None:
+        value: bytes | None = self._get(key, bytes)
+        return value
+
+    def _do_set(self, key: Any, value: Any, *options: Any) -> bool | None:
+        key = _text(key)
+        words = [_text(option).upper() for option in options]
+        if "NX" in words and self._get(key, object) is not None:
+            return None
+        self._put(key, _bytes(value))
+        if "PX" in words:
+            self.expires[key] = self.now_ms() + int(_text(options[words.index("PX") + 1]))
+        return True
+
+    def _do_pexpire(self, key: str, milliseconds: Any) -> int:
+        if self._get(key, object) is None:
+            return 0
+        self.expires[key] = self.now_ms() + int(milliseconds)
+        self._touch(key)
+        return 1
+
+    def _do_incrby(self, key: Any, amount: Any) -> int:
+        key = _text(key)
+        number = int(self._get(key, bytes) or 0) + int(_text(amount))
+        self._put(key, b"%d" % number)
+        return number
+
+    def _do_time(self) -> tuple[int, int]:
+        milliseconds = self.now_ms()
+        return milliseconds // 1000, milliseconds % 1000 * 1000
+
+    def _do_type(self, key: str) -> bytes:
+        value = self._get(key, object)
+        if value is None:
+            return b"none"
+        kinds: dict[type, bytes] = {bytes: b"string", set: b"set", dict: b"hash", Scores: b"zset"}
+        return kinds[type(value)]
+
+    def _do_exists(self, key: str) -> int:
+        return int(self._get(key, object) is not None)
+
+    def _do_hget(self, key: Any, field: Any) -> bytes | None:
+        return (self._get(key, Fields) or {}).get(_bytes(field))
+
+    def _do_hset(self, key: Any, field: Any, value: Any) -> int:
+        key = _text(key)
+        fields = self._get(key, Fields)
+        known = dict(fields) if fields else {}
+        is_new = _bytes(field) not in known
+        known[_bytes(field)] = _bytes(value)
+        self._put(key, known)
+        return int(is_new)
+
+    def _do_hgetall(self, key: str) -> dict[bytes, bytes]:
+        return dict(self._get(key, Fields) or {})
+
+    def _do_sadd(self, key: Any, *members: Any) -> int:
+        key = _text(key)
+        known = self._get(key, set)
+        before = len(known) if known else 0
+        joined = (known or set()) | {_bytes(member) for member in members}
+        self._put(key, joined)
+        return len(joined) - before
+
+    def _do_scard(self, key: str) -> int:
+        return len(self._get(key, set) or ())
+
+    def _do_sdiffstore(self, target: Any, first: Any, *others: Any) -> int:
+        target = _text(target)
+        found = set(self._get(first, set) or ())
+        for other in others:
+            found -= self._get(other, set) or set()
+        self._put(target, found)
+        return len(found)
+
+    def _scores(self, key: Any) -> dict[bytes, float]:
+        value = self._get(key, object)
+        if value is None:
+            return {}
+        if isinstance(value, Scores):
+            return value
+        if isinstance(value, set):
+            return dict.fromkeys(value, 1.0)
+        raise _wrong_type()
+
+    def _do_zunionstore(self, target: Any, count: Any, *rest: Any) -> int:
+        target = _text(target)
+        keys, options = rest[: int(_text(count))], [_text(option) for option in rest[int(_text(count)) :]]
+        weights = [1.0] * len(keys)
+        if "WEIGHTS" in options:
+            at = options.index("WEIGHTS") + 1
+            weights = [float(options[at + number]) for number in range(len(keys))]
+        aggregate = options[options.index("AGGREGATE") + 1] if "AGGREGATE" in options else "SUM"
+        fold: Callable[[float, float], float] = {"MIN": min, "MAX": max, "SUM": lambda a, b: a + b}[aggregate]
+        union = Scores()
+        for key, weight in zip(keys, weights, strict=True):
+            for member, score in self._scores(key).items():
+                weighed = score * weight
+                union[member] = fold(union[member], weighed) if member in union else weighed
+        self._put(target, union)
+        return len(union)
+
+    def _do_zdiffstore(self, target: Any, count: Any, *keys: Any) -> int:
+        target, count = _text(target), _text(count)
+        left = Scores(self._scores(keys[0]))
+        for other in keys[1 : int(count)]:
+            if left:
+                for member in self._scores(other):
+                    left.pop(member, None)
+        self._put(target, left)
+        return len(left)
+
+    def _do_zcard(self, key: str) -> int:
+        return len(self._get(key, Scores) or ())
+
+    def _do_zrem(self, key: Any, *members: Any) -> int:
+        key = _text(key)
+        known = self._get(key, Scores) or Scores()
+        left = Scores(known)
+        removed = sum(left.pop(_bytes(member), None) is not None for member in members)
+        if removed:
+            self._put(key, left)
+        return removed
+
+    def _ordered(self, key: str) -> list[tuple[float, bytes]]:
+        return sorted((score, member) for member, score in (self._get(key, Scores) or {}).items())
+
+    def _do_zadd(self, key: Any, *words: Any) -> int:
+        key = _text(key)
+        is_new_only = _text(words[0]) == "NX"
+        pairs = words[1:] if is_new_only else words
+        known = Scores(self._get(key, Scores) or {})
+        before = len(known)
+        for score, member in zip(pairs[::2], pairs[1::2], strict=True):
+            if not (is_new_only and _bytes(member) in known):
+                known[_bytes(member)] = float(_text(score))
+        self._put(key, known)
+        return len(known) - before
+
+    def _do_zinterstore(self, target: Any, count: Any, *rest: Any) -> int:
+        keys = rest[: int(_text(count))]
+        weights = [1.0] * len(keys)
+        words = [_text(word) for word in rest[len(keys) :]]
+        if "WEIGHTS" in words:
+            weights = [float(word) for word in words[1 : 1 + len(keys)]]
+        found = Scores()
+        parts = [self._scores(key) for key in keys]
+        for member in parts[0]:
+            if all(member in part for part in parts[1:]):
+                found[member] = sum(part[member] * weight for part, weight in zip(parts, weights, strict=True))
+        self._put(_text(target), found)
+        return len(found)
+
+    def _do_sscan(self, key: Any, cursor: Any, *options: Any) -> list[Any]:
+        """Everything in one page, in an order that is the same in every run."""
+        return [b"0", sorted(self._get(key, set) or ())]
+
+    def _do_hdel(self, key: Any, *fields: Any) -> int:
+        key = _text(key)
+        known = dict(self._get(key, Fields) or {})
+        removed = sum(known.pop(_bytes(field), None) is not None for field in fields)
+        if removed:
+            self._put(key, known)
+        return removed
+
+    def _do_eval(self, source: str, count: Any, *words: Any) -> Any:
+        """EVAL: an error stops the script."""
+        return _run_lua(self, source, list(words[: int(count)]), list(words[int(count) :]))
+
+    def _do_zrange(self, key: Any, first: Any, last: Any) -> list[tuple[bytes, float]]:
+        first, last = int(first), int(last)
+        end = None if last == -1 else last + 1
+        return [(member, score) for score, member in self._ordered(key)[first:end]]
+
+    def _do_zrangebyscore(self, key: str, low: Any, high: Any, start: int, num: int) -> list[tuple[bytes, float]]:
+        low, high = float(low), float(high)
+        found = [(member, score) for score, member in self._ordered(key) if low <= score <= high]
+        return found[start : start + num]
+
+    def _do_rename(self, key: Any, target: Any) -> bool:
+        target = _text(target)
+        value = self._get(key, object)
+        if value is None:
+            raise exceptions.ResponseError("no such key")
+        self._put(target, value)
+        self._do_unlink(key)
+        return True
+
+    def _do_unlink(self, *keys: Any) -> int:
+        removed = 0
+        for key in map(_text, keys):
+            if self._get(key, object) is not None:
+                del self.values[key]
+                self.expires.pop(key, None)
+                self._touch(key)
+                removed += 1
+        return removed
+
+    def _do_ping(self) -> bool:
+        return True
+
+    # ---- scripts
+
+    def load(self, source: str) -> str:
+        """SCRIPT LOAD."""
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self.scripts[sha] = source
+        return sha
+
+    def evalsha(self, sha: str, keys: list[str], arguments: list[Any]) -> Any:
+        """EVALSHA: Lua in earnest, but for the scripts known by heart."""
+        if sha not in self.scripts:
+            raise exceptions.NoScriptError("No matching script.")
+        known = _BY_HEART.get(sha)
+        if known is not None:
+            return known(self, keys, arguments)
+        return _run_lua(self, self.scripts[sha], keys, arguments)
+
+
+class Scores(dict[bytes, float]):
+    """A sorted set; a plain dict is a hash."""
+
+
+class _PlainDict(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return type(instance) is dict
+
+
+class Fields(dict[bytes, bytes], metaclass=_PlainDict):
+    """For isinstance: a hash and not a sorted set."""
+
+
+def _copied(value: Value) -> Value:
+    return value if isinstance(value, bytes) else type(value)(value)
+
+
+def _admit(data: RedisData, keys: list[str], arguments: list[Any]) -> list[Any]:
+    stored = data.run("HGET", keys[1], arguments[0]) or b"none"
+    if stored != _bytes(arguments[1]):
+        return [0, stored]
+    if len(arguments) > 3:
+        data.run("SADD", keys[0], *arguments[3:])
+    data.run("HSET", keys[1], arguments[0], arguments[2])
+    return [1, _bytes(arguments[2])]
+
+
+def _take_lease(data: RedisData, keys: list[str], arguments: list[Any]) -> int:
+    holder = data.run("GET", keys[0])
+    if holder and holder != _bytes(arguments[0]):
+        return 0
+    data.run("SET", keys[0], arguments[0], "PX", arguments[1])
+    return 1
+
+
+def _release_lease(data: RedisData, keys: list[str], arguments: list[Any]) -> int:
+    if data.run("GET", keys[0]) == _bytes(arguments[0]):
+        return int(data.run("UNLINK", keys[0]))
+    return 0
+
+
+#: SHA-1 of the texts in consumers/redis_sets.py as these functions were written after them: a text that was changed,
+#: by a release or by a mutant, is run by Lua. The test compares both ways.
+_BY_HEART: dict[str, Callable[[RedisData, list[str], list[Any]], Any]] = {}
+
+
+def _learn() -> None:
+    from tests.simulation.known_scripts import SHA_OF_SCRIPT
+
+    for name, function in (("admit", _admit), ("take lease", _take_lease), ("release lease", _release_lease)):
+        _BY_HEART[SHA_OF_SCRIPT[name]] = function
+
+
+#: Source -> compiled function; one interpreter a process, which Lua 5.1 scripts cannot leave anything in.
+_LUA: dict[str, Any] = {}
+
+
+def _compiled(source: str) -> Any:
+    if not _LUA:
+        _LUA["runtime"] = LuaRuntime(encoding=None, unpack_returned_tuples=False)
+    if source not in _LUA:
+        _LUA[source] = _LUA["runtime"].eval(b"function(KEYS, ARGV, redis)\n" + source.encode() + b"\nend")
+    return _LUA[source]
+
+
+def _run_lua(data: RedisData, source: str, keys: list[str], arguments: list[Any]) -> Any:
+    function, table = _compiled(source), _LUA["runtime"].table_from
+
+    def to_lua(answer: Any) -> Any:
+        if answer is None:
+            return False
+        if isinstance(answer, (bytes, int)):
+            return answer
+        return table([to_lua(one) for one in answer])
+
+    def call(name: bytes, *words: Any) -> Any:
+        command = name.decode()
+        answer = data.run(command, *words)
+        if command == "TYPE":
+            return table({b"ok": answer})
+        if command == "ZRANGE":
+            answer = [member for member, _ in answer]
+        return to_lua(answer)
+
+    answer = function(
+        table([_bytes(key) for key in keys]), table([_bytes(argument) for argument in arguments]), table({b"call": call})
+    )
+    if hasattr(answer, "values"):
+        return list(answer.values())
+    return answer
+
+
+_learn()

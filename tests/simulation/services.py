@@ -1,0 +1,434 @@
+"""Processes of the business: producing services, consuming services, sweepers, replay workers.
+
+Each builds the product's own objects over simulated ports, as bootstrap and the plug-ins' `open_...` functions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from consumers.effect import SqlInbox
+from consumers.handler import TransactionalHandler
+from consumers.redis_sets import RedisCommitSets
+from consumers.replay import ReplayWorker
+from producers.announcer import AnnouncementRoute, Announcer
+from producers.errors import HalfNotSafe
+from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
+from producers.producer import TransactionalProducer
+from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweptSubscription
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import BrokerUnavailable, ReconcilerError, RedisAway, RequestTimeout
+from reconciler.evidence import EndOutcome, SendAnswer
+from reconciler.rocketmq.codes import retry_topic
+from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.record import MessageRecord
+from tests.simulation.broker import Broker
+from tests.simulation.databases import DriverError, Effect, LocalTransaction, OutboxDatabase, SimulatedOutbox
+from tests.simulation.kernel import Process
+from tests.simulation.redis_client import SimulatedRedis
+from tests.simulation.witnesses import InboxSeen, ask, end_answer
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ENVIRONMENT = "sim"
+TOPIC = "ORDERS"
+UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
+
+
+class BusinessError(Exception):
+    """The service changed its mind."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Order:
+    """One message that a service means to send, and what it is: the truth that effects are compared with."""
+
+    number: int
+    at: float
+    tag: str | None
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    body: bytes
+    rolls_back: bool
+    commits_late: bool
+    business_seconds: float
+    is_poison: bool
+    failures: int
+    unique_key: str = ""
+
+
+# --------------------------------------------------------------------------- producing
+
+
+class Halves:
+    """The port HalfSender of one producing process."""
+
+    def __init__(self, world: World, process: Process, group: str) -> None:
+        self._world = world
+        self._process = process
+        self._group = group
+        self.answer: Answer | None = None
+
+    def start(self, answer: Answer) -> None:
+        self.answer = answer
+        for broker in self._world.cluster.brokers.values():
+            broker.producers[self._group] = broker.producers.get(self._group, 0) + 1
+
+    def shutdown(self) -> None:
+        """Histories end without a shutdown."""
+
+    def has_check_back(self) -> bool | None:
+        return all(broker.facts.has_check_back for broker in self._world.cluster.brokers.values())
+
+    def next_unique_key(self) -> str:
+        return f"{self._world.kernel.dice.getrandbits(128):032X}"
+
+    def send_half(self, message: Message) -> SentHalf:
+        """Tried at two brokers, as senders do: the first may have stored it all the same."""
+        world, process, key = self._world, self._process, message.unique_key or ""
+        routed = world.cluster.routed
+        first = world.kernel.any_of(len(routed))
+        queue_id = world.kernel.any_of(world.swarm.queues)
+        born_ms = process.clock.now_ms()
+        error: Exception = BrokerUnavailable("no broker")
+        for attempt in range(2):
+            broker = routed[(first + attempt) % len(routed)]
+            properties = {**message.wire_properties(key), "TRAN_MSG": "true", "PGROUP": self._group}
+            if not broker.facts.indexes_unique_key:
+                properties["KEYS"] = " ".join((key, *message.keys))
+
+            def store(broker: Broker = broker, properties: Mapping[str, str] = properties) -> MessageRecord | None:
+                if broker.is_disk_full:
+                    world.kernel.saw("broker disk full", "half")
+                    return None
+                return broker.send_half(TOPIC, queue_id, properties, message.body, born_ms=born_ms)
+
+            try:
+                record = ask(process, broker, store, "SEND half")
+            except (BrokerUnavailable, RequestTimeout) as problem:
+                error = problem
+                continue
+            if record is None:
+                error = BrokerUnavailable("disk full")
+                continue
+            if attempt:
+                world.kernel.saw("half tried at another broker", key[-4:])
+            half = SentHalf(
+                unique_key=key, broker=broker.name, commit_log_offset=record.physical_offset,
+                queue_offset=record.queue_offset, handle=(broker, record),
+            )  # fmt: skip
+            if world.half_unsafe and world.kernel.dice.random() < world.half_unsafe:
+                world.kernel.saw("half stored less safely than told", key[-4:])
+                raise HalfNotSafe(key, status="SLAVE_NOT_AVAILABLE", end_answer=self.end(half, Outcome.ROLLBACK))
+            return half
+        raise error
+
+    def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
+        """END_TRANSACTION, two-way, once."""
+        assert isinstance(half.handle, tuple)
+        broker, record = half.handle
+        answer = self._world.send_end(self._process, broker, record, self._group, is_commit=outcome is Outcome.COMMIT)
+        return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+
+    def checked(self, broker: Broker, record: MessageRecord) -> None:
+        """A broker asks: answered on a thread of its own, with a one-way END."""
+        if self.answer is None:
+            return
+        half = CheckedHalf(
+            unique_key=record.unique_key,
+            topic=TOPIC,
+            producer_group=self._group,
+            tag=record.tags,
+            born_timestamp_ms=record.born_timestamp_ms,
+            check_times=int(record.properties.get("TRANSACTION_CHECK_TIMES", "0")),
+        )
+        outcome = self.answer(half)
+        if outcome is not Outcome.UNKNOWN:
+            self._world.kernel.saw(f"check-back answered {outcome}", record.unique_key[-4:])
+            self._world.send_end(
+                self._process, broker, record, self._group, is_commit=outcome is Outcome.COMMIT, is_oneway=True
+            )
+
+
+class Announcements:
+    """The port AnnouncementSender of one process."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def send_announcement(self, message: AnnouncementMessage) -> None:
+        world, dice = self._world, self._world.kernel.dice
+        routed = world.cluster.routed
+        first = world.kernel.any_of(len(routed))
+        error: Exception = BrokerUnavailable("no broker")
+        for attempt in range(2):
+            broker = routed[(first + attempt) % len(routed)]
+
+            def store(broker: Broker = broker) -> None:
+                properties = {"TAGS": message.tag, **message.properties}
+                broker.append(message.unique_key_topic, message.queue_id, properties, message.body, is_indexed=False)
+                if world.announcements_twice and dice.random() < world.announcements_twice:
+                    world.kernel.saw("announcement stored twice")
+                    broker.append(
+                        message.unique_key_topic, message.queue_id, properties, message.body, is_indexed=False
+                    )
+
+            if world.announcements_lost and dice.random() < world.announcements_lost:
+                world.kernel.saw("announcement not taken by its broker")
+                error = RequestTimeout("no answer")
+                continue
+            try:
+                ask(self._process, broker, store, "SEND announcement")
+                return
+            except (BrokerUnavailable, RequestTimeout) as problem:
+                error = problem
+        raise error
+
+
+def announcer_of(world: World, process: Process) -> Announcer:
+    route = AnnouncementRoute(
+        environment=ENVIRONMENT, unique_key_topic=UNIQUE_KEY_TOPIC, queues=world.swarm.shards
+    )  # fmt: skip
+    return Announcer(Announcements(world, process), route)
+
+
+class ProducingService:
+    """One process that sends orders."""
+
+    def __init__(self, world: World, process: Process, database: OutboxDatabase, group: str) -> None:
+        self._world = world
+        self._process = process
+        self._database = database
+        self.halves = Halves(world, process, group)
+        self._producer = TransactionalProducer(
+            group=group,
+            halves=self.halves,
+            announcer=announcer_of(world, process),
+            outbox=SimulatedOutbox(database, process),
+            keep_bodies=world.swarm.keep_bodies,
+            local_transaction_timeout_seconds=world.swarm.local_transaction_timeout,
+            check_maximum=15,
+            clock=process.clock,
+        ).start()
+        process.spawn(self._run)
+
+    def _run(self) -> None:
+        world, process = self._world, self._process
+        while (order := world.next_order()) is not None:
+            wait = order.at - world.kernel.now
+            if wait > 0:
+                process.sleep(wait)
+            self._send(order)
+        world.done_producing(process)
+
+    def _send(self, order: Order) -> None:
+        message = Message(
+            topic=TOPIC, body=order.body, tags=order.tag, keys=order.keys, properties=order.properties
+        )  # fmt: skip
+        try:
+            block = self._producer.transaction(message, business_id=f"business-{order.number}")
+            self._world.meant(order, block.unique_key)
+            with block as tx:
+                connection = LocalTransaction(self._database, self._process)
+                try:
+                    tx.record(connection)
+                    if order.business_seconds:
+                        self._process.sleep(order.business_seconds)
+                    connection.order(tx.unique_key)
+                    if order.rolls_back:
+                        raise BusinessError
+                    if order.commits_late:
+                        self._process.spawn(connection.commit_quietly, after=3 * self._world.kernel.dice.random())
+                    else:
+                        connection.commit()
+                except Exception:
+                    connection.undo()
+                    raise
+        except (ReconcilerError, DriverError, BusinessError):
+            return
+
+
+# --------------------------------------------------------------------------- consuming
+
+
+class Received:
+    """consumers.message.ConsumedMessage."""
+
+    __slots__ = ("body", "keys", "properties", "reconsume_times", "tags", "topic", "unique_key")
+
+    def __init__(self, record: MessageRecord) -> None:
+        self.topic = TOPIC
+        self.unique_key: str | None = record.unique_key
+        self.body = record.body
+        self.properties: Mapping[str, str] | None = record.properties
+        self.tags = record.properties.get("TAGS")
+        self.keys = record.properties.get("KEYS")
+        self.reconsume_times = record.reconsume_times
+
+
+class Recorder:
+    """consumers.handler.Recorder without threads and batches: one SADD a message, Redis away is remembered."""
+
+    def __init__(self, client: SimulatedRedis, group: str, shards: int) -> None:
+        self._sets = RedisCommitSets(client)  # type: ignore[arg-type]
+        self._kernel = client.process.kernel
+        self._group = group
+        self._shards = shards
+        self._away_until = 0.0
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        if self._kernel.now < self._away_until:
+            return False
+        subscription = Subscription(environment=ENVIRONMENT, topic=topic, group=self._group)
+        try:
+            self._sets.record(subscription, [unique_key], shards=self._shards)
+        except RedisAway:
+            self._away_until = self._kernel.now + 1.0
+            return False
+        return True
+
+
+class ConsumingService:
+    """One process of a group: some queues of the topic, and the group's retry queue."""
+
+    def __init__(self, world: World, process: Process, group: str, number: int) -> None:
+        self._world = world
+        self._process = process
+        self._group = group
+        self._database = world.inboxes[group]
+        self._tags = world.tags_of(group)
+        client = SimulatedRedis(world.redis, process)
+        self.handler = TransactionalHandler(
+            self._handle,
+            SqlInbox(lambda: self._database.connection(process)),
+            group=group,
+            topics=(TOPIC,),
+            recorder=Recorder(client, group, world.swarm.shards),
+        )
+        count = world.swarm.consumers
+        places = [(TOPIC, queue_id) for queue_id in range(world.swarm.queues)] + [(retry_topic(group), 0)]
+        self._mine = [
+            (broker, topic, queue_id)
+            for broker in world.cluster.brokers.values()
+            for place, (topic, queue_id) in enumerate(places)
+            if place % count == number or world.swarm.of("overlapping consumers")
+        ]
+        process.spawn(self._run)
+        if world.swarm.repair_order != "republish":
+            self._replay = ReplayWorker(
+                self.handler, environment=ENVIRONMENT, topics=TOPIC, queue=world.ledger_of(process).hand_over_queue,
+                clock=process.clock, jitter=world.kernel.dice, attempts_max=5,
+            )  # fmt: skip
+            process.spawn(self._hand_over)
+
+    def _handle(self, message: Any, connection: Any) -> object:
+        world, key = self._world, message.unique_key
+        order = world.orders.get(key)
+        if order is not None:
+            if order.is_poison:
+                world.kernel.saw("poison message failed", key[-4:])
+                raise BusinessError("poison")
+            if world.fails_now(order, self._group):
+                world.kernel.saw("handler failed once", key[-4:])
+                return ConsumeStatus.RECONSUME_LATER
+        connection.effect(
+            Effect(
+                group=self._group, unique_key=key, at=0.0, topic=message.topic, tag=message.tags, keys=message.keys,
+                properties=dict(message.properties or {}), body=message.body, source=type(message).__name__,
+            )
+        )  # fmt: skip
+        return None
+
+    def _run(self) -> None:
+        world, process = self._world, self._process
+        process.sleep(world.kernel.dice.random())
+        while True:
+            if world.kernel.now < world.group_stopped_until.get(self._group, 0.0):
+                process.sleep(world.group_stopped_until[self._group] - world.kernel.now)
+            moved = 0
+            for broker, topic, queue_id in self._mine:
+                if not self._has_news(broker, topic, queue_id):
+                    continue
+                try:
+                    moved += self._pull(broker, topic, queue_id)
+                except (BrokerUnavailable, RequestTimeout):
+                    continue
+            process.sleep(0.05 if moved >= 16 else 0.7 + 0.6 * world.kernel.dice.random())
+
+    def _has_news(self, broker: Broker, topic: str, queue_id: int) -> bool:
+        """A pull waits at its broker until there is something: no port call is made for nothing."""
+        queue = broker.queues.get((topic, queue_id))
+        if not queue:
+            return False
+        offset = broker.offsets.get((self._group, topic, queue_id))
+        return offset is None or offset <= queue[-1].queue_offset
+
+    def _pull(self, broker: Broker, topic: str, queue_id: int) -> int:
+        place = (self._group, topic, queue_id)
+
+        def pull() -> tuple[int, list[MessageRecord]]:
+            first, last = broker.bounds(topic, queue_id)
+            offset = min(max(broker.offsets.get(place, first), first), last)
+            if place not in broker.offsets:
+                broker.offsets[place] = offset
+            return offset, broker.read(topic, queue_id, offset, 16)
+
+        offset, records = ask(self._process, broker, pull, "PULL")
+        for record in records:
+            offset = record.queue_offset + 1
+            if self._tags is not None and record.tags not in self._tags:
+                self._world.kernel.saw("message filtered by its tag", record.unique_key[-4:])
+                continue
+            if self.handler(Received(record)) is not ConsumeStatus.CONSUME_SUCCESS:
+                ask(self._process, broker, lambda record=record: broker.send_back(record, self._group), "SEND_BACK")
+        if records:
+
+            def commit() -> None:
+                broker.offsets[place] = max(offset, broker.offsets.get(place, 0))
+
+            ask(self._process, broker, commit, "UPDATE_CONSUMER_OFFSET")
+        return len(records)
+
+    def _hand_over(self) -> None:
+        while True:
+            self._process.sleep(4.0 + 2 * self._world.kernel.dice.random())
+            if self._world.has_hand_overs():
+                try:
+                    self._replay.run_once()
+                except ReconcilerError:
+                    continue
+
+
+class Sweeping:
+    """reconciler sweep."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        announcer = announcer_of(world, process)
+        self._world = world
+        self._process = process
+        self._sweeper = Sweeper(
+            [
+                OutboxSource(producer_group=group, outbox=SimulatedOutbox(database, process))
+                for group, database in world.outboxes.items()
+            ],
+            announcer=announcer,
+            subscriptions=[
+                SweptSubscription(subscription=plan.subscription, tags=plan.tags) for plan in world.plan.subscriptions
+            ],
+            inboxes=InboxSeen(process, world.inboxes),
+            policy=SweepPolicy(sweep_after_seconds=20.0, settle_after_seconds=60.0, announce_again_after_seconds=120.0),
+        )
+        process.spawn(self._run)
+
+    def _run(self) -> None:
+        while True:
+            self._process.sleep(8.0 + 4 * self._world.kernel.dice.random())
+            self._sweeper.sweep_once()
+
+
+__all__ = ["EndOutcome", "end_answer"]

@@ -1,0 +1,94 @@
+"""What one history is like: drawn from a second PRNG, so that each kind of trouble is off in half of the histories."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+#: MQVersion ordinals: 3.2.6, 4.2.0, 4.4.0, 4.9.7, 5.3.3.
+VERSIONS = {"3.2.6": 69, "4.2.0": 253, "4.4.0": 293, "4.9.7": 403, "5.3.3": 477}
+
+#: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
+TROUBLES = (
+    "redis network", "redis exec replies", "redis wipe", "redis suffix", "redis suffix across a round",
+    "redis old snapshot", "redis full", "redis away", "redis scripts",
+    "end lost", "end late", "end twice", "end busy",
+    "broker network", "broker away", "broker tail", "broker disk", "index lag", "index stall", "retention",
+    "checks lost", "half unsafe", "announcements lost", "announcements twice", "route",
+    "outbox network", "outbox commits", "outbox deadlocks", "inbox network", "inbox commits", "inbox deadlocks",
+    "ledger network",
+    "producers die", "consumers die", "sweepers die", "reconcilers die", "announcers die", "workers die",
+    "pauses", "clock skew", "clock steps", "group stopped", "announcers stopped", "reconcilers stopped",
+    "rollbacks", "late commits", "long transactions", "filtered", "poison", "flaky handlers", "overlapping consumers",
+    "forged announcements", "malformed announcements", "producers gone", "offset reset", "retries on",
+)  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class Swarm:
+    """Parameters of one history; times in seconds."""
+
+    seed: int
+    messages: int
+    messages_per_second: float
+    version: str
+    brokers: int
+    queues: int
+    groups: int
+    shards: int
+    producers: int
+    consumers: int
+    reconcilers: int
+    sweepers: int
+    announcers: int
+    round_interval: float
+    grace_period: float
+    skew_margin: float
+    commit_generations: int
+    keep_bodies: bool
+    local_transaction_timeout: float
+    repair_order: str
+    troubles: dict[str, float] = field(default_factory=dict)
+
+    def of(self, trouble: str) -> float:
+        """Strength; 0 is off."""
+        return self.troubles.get(trouble, 0.0)
+
+    @property
+    def load_seconds(self) -> float:
+        """How long messages are sent."""
+        return self.messages / self.messages_per_second
+
+
+def draw(seed: int, *, only: frozenset[str] | None = None, without: frozenset[str] = frozenset()) -> Swarm:
+    """The parameters of a seed."""
+    dice = random.Random(seed ^ 0x5EED5EED)
+    pick = dice.choice
+    swarm = Swarm(
+        seed=seed,
+        messages=dice.randint(100, 125),
+        messages_per_second=pick((2.0, 4.0, 8.0)),
+        version=pick(tuple(VERSIONS)),
+        brokers=pick((1, 1, 2)),
+        queues=pick((1, 2)),
+        groups=pick((1, 1, 2)),
+        shards=pick((1, 1, 2)),
+        producers=pick((1, 2)),
+        consumers=pick((1, 1, 2)),
+        reconcilers=pick((1, 1, 2)),
+        sweepers=pick((1, 1, 2)),
+        announcers=pick((1, 1, 2)),
+        round_interval=pick((5.0, 10.0, 15.0)),
+        grace_period=pick((10.0, 20.0, 30.0)),
+        skew_margin=pick((2.0, 5.0, 10.0)),
+        commit_generations=pick((1, 2, 2, 4)),
+        keep_bodies=dice.random() < 0.7,
+        local_transaction_timeout=pick((15.0, 20.0, 40.0)),
+        repair_order=pick(("full", "full", "full", "republish", "hand-over")),
+    )
+    for trouble in TROUBLES:
+        strength = dice.random()
+        is_on = dice.random() < 0.5
+        if is_on and trouble not in without and (only is None or trouble in only):
+            swarm.troubles[trouble] = strength
+    return swarm

@@ -1,0 +1,350 @@
+"""What goes wrong in one history: plans accidents from the swarm's parameters and ends them all at the healing.
+
+Nothing is counted here: an accident is counted where the world sees its effect (Kernel.saw).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.broker import Broker
+from tests.simulation.kernel import NEVER, Process
+from tests.simulation.services import TOPIC, UNIQUE_KEY_TOPIC, Order
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+DIES = {
+    "producer": "producers die",
+    "consumer": "consumers die",
+    "sweeper": "sweepers die",
+    "announcer": "announcers die",
+    "reconciler": "reconcilers die",
+}
+#: Port calls between two deaths at full strength, about.
+CALLS = {"producer": 150, "consumer": 250, "sweeper": 12, "announcer": 60, "reconciler": 150}
+
+
+class Troubles:
+    """The injector."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._kernel = world.kernel
+        self._dice = world.kernel.dice
+        self._of = world.swarm.of
+        self._is_over = False
+        #: Group -> keys that an operator's offset reset has skipped.
+        self.reset_over: dict[str, set[str]] = {}
+        self._set_rates()
+        for name, act in self._accidents():
+            strength = self._of(name)
+            if strength:
+                self._several(act, 1 + round(2 * strength))
+
+    # ---- messages
+
+    def order(self, number: int) -> Order:
+        """One message with its intent."""
+        dice, swarm, of = self._dice, self._world.swarm, self._of
+        is_filtered = bool(of("filtered")) and dice.random() < 0.1
+        return Order(
+            number=number,
+            at=number / swarm.messages_per_second,
+            tag="noise" if is_filtered else "paid",
+            keys=(f"order-{number}",) if dice.random() < 0.5 else (),
+            properties={"region": "north"} if dice.random() < 0.5 else {},
+            body=b"order %d" % number,
+            rolls_back=dice.random() < 0.1 * of("rollbacks"),
+            commits_late=dice.random() < 0.05 * of("late commits"),
+            business_seconds=swarm.local_transaction_timeout * 0.8 * dice.random()
+            if dice.random() < 0.03 * of("long transactions")
+            else 0.0,
+            is_poison=dice.random() < 0.03 * of("poison"),
+            failures=dice.randint(1, 2) if dice.random() < 0.1 * of("flaky handlers") else 0,
+        )
+
+    # ---- rates
+
+    def _set_rates(self) -> None:
+        world, of = self._world, self._of
+        data = (
+            (world.redis.link, "redis network"), (world.outboxes["orders"].link, "outbox network"),
+            *((inbox.link, "inbox network") for inbox in world.inboxes.values()),
+            (world._ledger_link, "ledger network"),
+            *((broker.link, "broker network") for broker in world.cluster.brokers.values()),
+        )  # fmt: skip
+        for link, name in data:
+            strength = of(name)
+            link.request_lost, link.reply_lost = 0.02 * strength, 0.02 * strength
+            link.slow, link.refused = 0.02 * strength, 0.01 * strength
+            link.is_troubled = True
+        world.redis.exec_reply_lost = 0.3 * of("redis exec replies")
+        world.end_lost = (0.01, 0.05, 0.2)[world.swarm.seed % 3] * 2 * of("end lost")
+        world.end_late = 0.1 * of("end late")
+        world.end_twice = 0.1 * of("end twice")
+        world.half_unsafe = 0.03 * of("half unsafe")
+        world.checks_lost = 0.5 * of("checks lost")
+        world.announcements_lost = 0.3 * of("announcements lost")
+        world.announcements_twice = 0.3 * of("announcements twice")
+        for database in (*world.outboxes.values(), *world.inboxes.values()):
+            kind = "outbox" if database in world.outboxes.values() else "inbox"
+            database.commit_reply_lost = 0.05 * of(f"{kind} commits")
+            database.deadlocks = 0.02 * of(f"{kind} deadlocks")
+        for broker in world.cluster.brokers.values():
+            broker.ends_busy = 0.1 * of("end busy")
+            if of("index lag"):
+                broker.settings.index_lag = 8 * of("index lag") ** 3
+
+    # ---- accidents at some moments
+
+    def _accidents(self) -> list[tuple[str, Callable[[], None]]]:
+        return [
+            ("redis wipe", self._wipe),
+            ("redis suffix", lambda: self._fall_back(within=20.0, kind="Redis lost its last writes")),
+            ("redis old snapshot", lambda: self._fall_back(within=120.0, kind="Redis restored from an old snapshot")),
+            ("redis suffix across a round", self._fall_back_over_a_round),
+            ("redis full", self._full),
+            ("redis away", lambda: self._down(self._world.redis.link, 20.0)),
+            ("redis scripts", self._forget_scripts),
+            ("broker away", lambda: self._down(self._any_broker().link, 30.0)),
+            ("broker tail", self._tail),
+            ("broker disk", self._disk),
+            ("index stall", self._stall),
+            ("retention", self._expire),
+            ("route", self._unroute),
+            ("clock steps", self._step_clock),
+            ("group stopped", self._stop_group),
+            ("announcers stopped", self._stop_announcers),
+            ("reconcilers stopped", self._stop_reconcilers),
+            ("forged announcements", self._forge),
+            ("malformed announcements", self._malform),
+            ("producers gone", self._producers_leave),
+            ("offset reset", self._reset_offset),
+        ]
+
+    def _several(self, act: Callable[[], None], times: int) -> None:
+        for _ in range(times):
+            self._kernel.after(
+                (self._world.swarm.load_seconds + 10.0) * self._dice.random(), lambda: None if self._is_over else act()
+            )
+
+    def _any_broker(self) -> Broker:
+        brokers = list(self._world.cluster.brokers.values())
+        return brokers[self._dice.randrange(len(brokers))]
+
+    def _down(self, link: object, longest: float) -> None:
+        link.down_until = self._kernel.now + longest * self._dice.random()  # type: ignore[attr-defined]
+
+    def _wipe(self) -> None:
+        if self._world.redis.data.wipe():
+            self._kernel.saw("Redis lost everything")
+
+    def _fall_back(self, *, within: float, kind: str) -> None:
+        data = self._world.redis.data
+        snapshot = data.snapshot()
+
+        def fall_back() -> None:
+            if not self._is_over and data.writes > snapshot[2]:
+                lost = data.restore(snapshot, forgets_scripts=self._dice.random() < 0.5)
+                self._kernel.saw(kind, f"{lost} writes")
+
+        self._kernel.after(within * self._dice.random(), fall_back)
+
+    def _fall_back_over_a_round(self) -> None:
+        """The fail-over comes right after a round has run, to a replica that had not seen it."""
+        world, data = self._world, self._world.redis.data
+        before = world.redis.before_round
+        taken: list[object] = []
+
+        def remember(root: str) -> set[bytes]:
+            if not taken and not self._is_over:
+                taken.append(data.snapshot())
+                self._kernel.after(0.02 * self._dice.random() ** 2, fall_back)
+            return before(root)
+
+        def fall_back() -> None:
+            if not self._is_over:
+                lost = data.restore(taken[0], forgets_scripts=False)  # type: ignore[arg-type]
+                self._kernel.saw("Redis lost a round that had been answered", f"{lost} writes")
+            world.redis.before_round = before
+
+        if world.redis.before_round is world.checkers.before_round or True:
+            world.redis.before_round = remember
+
+    def _full(self) -> None:
+        data = self._world.redis.data
+        data.is_full = True
+        self._kernel.saw("Redis refuses writes: out of memory")
+
+        def end() -> None:
+            data.is_full = False
+
+        self._kernel.after(15 * self._dice.random(), end)
+
+    def _forget_scripts(self) -> None:
+        if self._world.redis.data.scripts:
+            self._world.redis.data.scripts = {}
+            self._kernel.saw("Redis forgot its scripts")
+
+    def _tail(self) -> None:
+        broker = self._any_broker()
+        lost = broker.lose_tail(3 * self._dice.random())
+        if lost:
+            self._kernel.saw("broker lost what it had not flushed", f"{broker.name}: {lost} records")
+            broker.link.down_until = max(broker.link.down_until, self._kernel.now + 2.0)
+
+    def _disk(self) -> None:
+        broker = self._any_broker()
+        broker.is_disk_full = True
+
+        def end() -> None:
+            broker.is_disk_full = False
+
+        self._kernel.after(15 * self._dice.random(), end)
+
+    def _stall(self) -> None:
+        broker = self._any_broker()
+        broker.index_stalled_until = self._kernel.now + 60 * self._dice.random()
+        self._kernel.saw("index stands still", broker.name)
+
+    def _expire(self) -> None:
+        lost = sum(
+            broker.expire(self._world.swarm.load_seconds * (0.2 + 0.5 * self._dice.random()))
+            for broker in self._world.cluster.brokers.values()
+        )
+        if lost:
+            self._kernel.saw("retention deleted records", lost)
+
+    def _unroute(self) -> None:
+        cluster = self._world.cluster
+        if len(cluster.brokers) < 2 or cluster.unrouted:
+            return
+        name = self._any_broker().name
+        cluster.unrouted.add(name)
+        cluster.route_changed()
+        self._kernel.saw("broker dropped out of the route", name)
+
+        def back() -> None:
+            cluster.unrouted.discard(name)
+            cluster.route_changed()
+
+        self._kernel.after(30 * self._dice.random(), back)
+
+    def _step_clock(self) -> None:
+        half = self._world.swarm.skew_margin * 1000 / 2 * 0.9
+        alive = [process for process in self._world.processes if not process.is_dead]
+        process = alive[self._dice.randrange(len(alive))]
+        process.clock.skew_ms = round(half * (2 * self._dice.random() - 1))
+        self._kernel.saw("clock stepped", f"{process.name} to {process.clock.skew_ms} ms")
+
+    def _stop_group(self) -> None:
+        groups = list(self._world.inboxes)
+        group = groups[self._dice.randrange(len(groups))]
+        self._world.group_stopped_until[group] = self._kernel.now + 90 * self._dice.random()
+        self._kernel.saw("group stopped for long", group)
+
+    def _stop_announcers(self) -> None:
+        self._world.announcers_stopped_until = self._kernel.now + 60 * self._dice.random()
+
+    def _stop_reconcilers(self) -> None:
+        self._world.reconcilers_stopped_until = self._kernel.now + 60 * self._dice.random()
+
+    def _announce(self, body: bytes) -> None:
+        queue_id = self._dice.randrange(self._world.swarm.shards)
+        self._any_broker().append(UNIQUE_KEY_TOPIC, queue_id, {"TAGS": TOPIC}, body, is_indexed=False)
+
+    def _forge(self) -> None:
+        """Somebody announces keys that nobody has committed: unknown ones, or one before its commit."""
+        keys = [f"{self._dice.getrandbits(128):032X}" for _ in range(2)]
+        keys += [key for key in list(self._world.orders)[-1:]]
+        entries = ",".join(f'{{"key":"{key}","tag":"paid","committed_at_ms":1700000000000}}' for key in keys)
+        self._announce(f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"orders","keys":[{entries}]}}'.encode())
+        self._kernel.saw("forged announcement")
+
+    def _malform(self) -> None:
+        self._announce(self._dice.choice((b"{", b"\xff\xfe", b'{"v":9}', b'{"v":1,"env":"other","topic":"X"}')))
+        self._kernel.saw("malformed announcement")
+
+    def _producers_leave(self) -> None:
+        """The producer group dies out after the load."""
+        self._world.producers_stay_away = True
+
+    def _reset_offset(self) -> None:
+        """An operator rewinds a group: everything is delivered again."""
+        broker = self._any_broker()
+        for place in list(broker.offsets):
+            if place[1] == TOPIC:
+                first, _ = broker.bounds(TOPIC, place[2])
+                broker.offsets[place] = max(first, broker.offsets[place] - 10)
+        self._kernel.saw("group's offset set back", broker.name)
+
+    # ---- processes
+
+    def plan(self, process: Process) -> None:
+        """When, in port calls, something happens to a process."""
+        if self._is_over:
+            return
+        dies, pauses = self._of(DIES[process.kind]), self._of("pauses")
+        if not dies and not pauses:
+            return
+        mean = CALLS[process.kind] / max(dies, pauses, 0.1)
+        process.trouble_at = process.calls + 1 + round(self._dice.expovariate(1 / mean))
+        is_death = self._dice.random() < dies / (dies + 0.3 * pauses)
+        process.trouble = (lambda: self._kill(process)) if is_death else (lambda: self._pause(process))
+
+    def _kill(self, process: Process) -> None:
+        if self._is_over or (process.kind == "producer" and self._world.producers_stay_away):
+            return
+        self._kernel.saw(f"{process.kind} died")
+        process.die()
+
+    def _pause(self, process: Process) -> None:
+        """SIGSTOP: every thread stands still where it is."""
+        if self._is_over:
+            return
+        end = self._kernel.now + 90 * self._dice.random() ** 2
+        self._kernel.saw(f"{process.kind} stopped for a while", f"{end - self._kernel.now:.0f} s")
+
+        def stand_still() -> None:
+            if self._kernel.now < end:
+                process.trouble_at = 0
+                process.sleep(end - self._kernel.now)
+            else:
+                process.trouble_at = NEVER
+                self.plan(process)
+
+        process.trouble = stand_still
+        process.trouble_at = 0
+        stand_still()
+
+    # ---- the end
+
+    def heal(self) -> None:
+        """All troubles end; whoever is away comes back."""
+        self._is_over = True
+        world = self._world
+        for link in (
+            world.redis.link, world._ledger_link, *(d.link for d in world.outboxes.values()),
+            *(d.link for d in world.inboxes.values()), *(b.link for b in world.cluster.brokers.values()),
+        ):  # fmt: skip
+            link.heal()
+        for database in (*world.outboxes.values(), *world.inboxes.values()):
+            database.commit_reply_lost = database.deadlocks = 0.0
+        for broker in world.cluster.brokers.values():
+            broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0
+            broker.settings.index_lag = 0.002
+        world.redis.data.is_full, world.redis.exec_reply_lost = False, 0.0
+        world.cluster.unrouted.clear()
+        world.cluster.route_changed()
+        world.half_unsafe = world.announcements_lost = world.announcements_twice = 0.0
+        world.end_lost = world.end_late = world.end_twice = world.checks_lost = 0.0
+        world.group_stopped_until = {}
+        world.announcers_stopped_until = world.reconcilers_stopped_until = 0.0
+        for process in world.processes:
+            process.trouble_at = NEVER
+        if world.producers_stay_away:
+            for process in world.processes:
+                if process.kind == "producer":
+                    process.die()

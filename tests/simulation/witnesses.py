@@ -1,0 +1,497 @@
+"""What one process sees of brokers and evidence tables: the product's own witnesses over simulated wires.
+
+RemotingBrokerEvidence, Lookups, Watermarks and RemotingBrokerRepairs are the product's; only what they send and
+receive is simulated: routes, families, look-ups, offsets, probes, END and republish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import reconciler.rocketmq.broker_repairs as broker_repairs
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout
+from reconciler.evidence import EndOutcome, InboxRow, Lookup, OutboxRow, Presence, StoredMessage, WitnessAnswer
+from reconciler.ports import Horizon
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.rocketmq.codes import PROBE_TOPIC, SCHEDULE_TOPIC, retry_topic
+from reconciler.rocketmq.connection import ConnectionLost
+from reconciler.rocketmq.ending import EndAnswer, EndDecision, EndRequest
+from reconciler.rocketmq.families import BrokerFacts
+from reconciler.rocketmq.lookup import Accepts, Lookups, Window, _judge, _Said, _Scan
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
+from reconciler.rocketmq.watermark import Watermarks
+from tests.simulation.broker import GONE, Broker
+from tests.simulation.databases import InboxDatabase, OutboxDatabase
+from tests.simulation.kernel import Process
+
+
+class Cluster:
+    """All brokers, with the route as name servers tell it."""
+
+    def __init__(self, brokers: Sequence[Broker], *, queues: int) -> None:
+        self.brokers = {broker.name: broker for broker in brokers}
+        self.queues = queues
+        #: Brokers that have dropped out of the route.
+        self.unrouted: set[str] = set()
+        #: Brokers of the route.
+        self.routed: list[Broker] = []
+        self.route_changed()
+
+    def at(self, address: str) -> Broker:
+        """The broker at an address."""
+        return self.brokers[address.partition(":")[0]]
+
+    def route_changed(self) -> None:
+        """After `unrouted` was changed."""
+        self.routed = [broker for name, broker in sorted(self.brokers.items()) if name not in self.unrouted]
+
+
+def ask(
+    process: Process, broker: Broker, act: Callable[[], Any], what: str, *, unanswered: type[Exception] = RequestTimeout
+) -> Any:
+    """One request to a broker."""
+    return broker.link.call(process, act, BrokerUnavailable, unanswered=unanswered, what=what)
+
+
+class RoutesSeen:
+    """reconciler.rocketmq.routes.Routes of one process: it remembers brokers that have left the route."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._seen: set[str] = set()
+
+    def _remember(self) -> None:
+        self._seen.update(broker.name for broker in self._cluster.routed)
+
+    def whereabouts(self, topic: str) -> list[Whereabouts]:
+        """A broker that left and is still registered is asked all the same."""
+        self._remember()
+        brokers = self._cluster.brokers
+        return [Whereabouts(broker_name=name, master=brokers[name].address) for name in sorted(self._seen)]
+
+    def masters(self, topic: str) -> dict[str, str]:
+        return {broker.name: broker.address for broker in self._cluster.routed}
+
+    def route(self, topic: str) -> Any:
+        self._remember()
+        return _Route(self._cluster, topic)
+
+
+class _Route:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.masters = {broker.name: broker.address for broker in cluster.routed}
+        queues = 1 if topic.startswith("%RETRY%") else cluster.queues
+        holders = [broker for broker in cluster.routed if not topic.startswith("%") or (topic, 0) in broker.queues]
+        if not holders:
+            raise TopicNotFound(17, f"No topic route info in name server for the topic: {topic}")
+        self.readable_queues = [
+            MessageQueue(topic=topic, broker_name=broker.name, queue_id=number)
+            for broker in holders
+            for number in range(queues)
+        ]
+
+
+class FamiliesSeen:
+    """Facts by address; remembered, so no request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def facts(self, address: str) -> BrokerFacts:
+        return self._cluster.at(address).facts
+
+
+class SimulatedLookups(Lookups):
+    """The product's look-ups with simulated wires."""
+
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+        self._process = process
+        self._cluster = cluster
+        self._routes = routes  # type: ignore[assignment]
+        self._families = FamiliesSeen(cluster)  # type: ignore[assignment]
+        self.look_ups = 0
+        self.on_look_up: Callable[[str, str], None] = lambda _topic, _key: None
+
+    def _ask(
+        self, places: list[Whereabouts], topic: str, key: str, window: Window, accepts: Accepts, *,
+        scans: _Scan | None = None,
+    ) -> list[_Said]:  # fmt: skip
+        self.on_look_up(topic, key)
+        return [self._one(place, topic, key, accepts, scans) for place in places]
+
+    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, scans: _Scan | None) -> _Said:
+        broker = self._cluster.brokers[place.broker_name]
+        self.look_ups += 1
+        try:
+            hits = ask(self._process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
+        except (BrokerUnavailable, RequestTimeout) as error:
+            return _Said(place.broker_name, Presence.UNKNOWN, str(error))
+        said = _judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
+        if scans is None or said.presence is not Presence.ABSENT or broker.facts.indexes_committed:
+            return said
+        return self._scanned(broker, hits, scans)
+
+    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> _Said:
+        """3.2.6: the committed copy is seen by reading the queue of the prepared record."""
+        prepared = {hit.physical_offset for hit in hits if hit.unique_key == scans.unique_key}
+        prepared |= {half.commit_log_offset for half in scans.halves if half.broker == broker.name}
+
+        def scan() -> list[MessageRecord]:
+            return [r for r in broker.log if r is not None and r.prepared_transaction_offset in prepared]
+
+        try:
+            found = ask(self._process, broker, scan, "PULL_MESSAGE") if prepared else []
+        except (BrokerUnavailable, RequestTimeout) as error:
+            return _Said(broker.name, Presence.UNKNOWN, str(error))
+        if not found:
+            return _Said(broker.name, Presence.ABSENT, "scanned, no committed copy")
+        return _judge(broker.name, found, lambda record: record.unique_key == scans.unique_key)
+
+    def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
+        """VIEW_MESSAGE_BY_ID."""
+        broker = self._cluster.brokers[broker_name]
+        self.look_ups += 1
+        try:
+            record = ask(self._process, broker, lambda: broker.at_offset(commit_log_offset), "VIEW_MESSAGE_BY_ID")
+        except (BrokerUnavailable, RequestTimeout) as error:
+            return Lookup.unknown(broker_name, str(error))
+        if record is None:
+            absent = WitnessAnswer(witness=broker_name, presence=Presence.ABSENT, detail="nothing there")
+            return Lookup(presence=Presence.ABSENT, answers=(absent,))
+        said = _judge(broker_name, [record], lambda one: one.unique_key == unique_key, maximum=2)
+        answer = WitnessAnswer(witness=broker_name, presence=said.presence, detail=said.detail)
+        return Lookup(presence=said.presence, records=said.records, answers=(answer,))
+
+
+class _OffsetsSeen:
+    """reconciler.rocketmq.offsets.Offsets."""
+
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self._process = process
+        self._cluster = cluster
+
+    def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
+        broker = self._cluster.at(address)
+        place = (group, queue.topic, queue.queue_id)
+        found: int | None = ask(self._process, broker, lambda: broker.offsets.get(place), "QUERY_CONSUMER_OFFSET")
+        return found
+
+    def minimum(self, address: str, queue: MessageQueue) -> int:
+        return self._bounds(address, queue)[0]
+
+    def maximum(self, address: str, queue: MessageQueue) -> int:
+        return self._bounds(address, queue)[1]
+
+    def _bounds(self, address: str, queue: MessageQueue) -> tuple[int, int]:
+        broker = self._cluster.at(address)
+        bounds: tuple[int, int] = ask(
+            self._process, broker, lambda: broker.bounds(queue.topic, queue.queue_id), "GET_OFFSET"
+        )
+        return bounds
+
+
+class _ClientSeen:
+    """Of the remoting client only the clock is used directly, and END."""
+
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self.process = process
+        self.cluster = cluster
+        self.clock = process.clock
+
+
+class SimulatedWatermarks(Watermarks):
+    """The product's watermarks over simulated offsets."""
+
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+        self._client = _ClientSeen(process, cluster)  # type: ignore[assignment]
+        self._routes = routes  # type: ignore[assignment]
+        self._offsets = _OffsetsSeen(process, cluster)  # type: ignore[assignment]
+        self._process = process
+        self._cluster = cluster
+
+    def _store_time_ms(self, placed: Any, offset: int) -> int | None:
+        broker = self._cluster.at(placed.address)
+        queue = placed.queue
+        records = ask(
+            self._process, broker, lambda: broker.read(queue.topic, queue.queue_id, offset, 1), "PULL_MESSAGE"
+        )
+        return records[0].store_timestamp_ms if records else None
+
+
+class _ProbesSeen:
+    """reconciler.rocketmq.horizon.Probes: a message with a fresh key, looked up until the index has it."""
+
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+        self._process = process
+        self._cluster = cluster
+        self._routes = routes
+        self._sent = 0
+
+    def horizon(self, topic: str) -> Horizon:
+        found: dict[str, int] = {}
+        for place in self._routes.whereabouts(topic):
+            at_ms = self._probe(self._cluster.brokers[place.broker_name])
+            if at_ms is not None:
+                found[place.broker_name] = at_ms
+        return Horizon(at_ms=found)
+
+    def _probe(self, broker: Broker) -> int | None:
+        self._sent += 1
+        key = f"{self._process.name}-{self._sent}"
+        process = self._process
+        try:
+            record: MessageRecord = ask(
+                process, broker, lambda: broker.append(PROBE_TOPIC, 0, {"UNIQ_KEY": key, "KEYS": key}, b"p"), "PROBE"
+            )
+            for pause in (0.002, 0.01, 0.05, 1.0, 2.0):
+                if ask(process, broker, lambda: broker.query(PROBE_TOPIC, key), "QUERY_MESSAGE"):
+                    return record.store_timestamp_ms
+                process.sleep(pause)
+        except (BrokerUnavailable, RequestTimeout):
+            return None
+        process.kernel.saw("no index horizon", broker.name)
+        return None
+
+
+class _AdminSeen:
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self._process = process
+        self._cluster = cluster
+
+    def broker_config(self, address: str) -> Mapping[str, str]:
+        broker = self._cluster.at(address)
+        settings = broker.settings
+        seconds = {
+            "transactionTimeOut": settings.transaction_timeout, "transactionCheckInterval": settings.check_interval
+        }  # fmt: skip
+        config = {name: str(round(value * 1000)) for name, value in seconds.items()}
+        answer: Mapping[str, str] = ask(self._process, broker, lambda: config, "GET_BROKER_CONFIG")
+        return answer
+
+    def producer_connections(self, address: str, group: str) -> int:
+        broker = self._cluster.at(address)
+        return int(ask(self._process, broker, lambda: broker.producers.get(group, 0), "GET_PRODUCER_CONNECTION_LIST"))
+
+
+class _InstanceSeen:
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+        self.routes = routes
+        self.families = FamiliesSeen(cluster)
+        self.client = _ClientSeen(process, cluster)
+
+
+class SimulatedEvidence(RemotingBrokerEvidence):
+    """The product's witness for everything that brokers know."""
+
+    def __init__(self, process: Process, cluster: Cluster, *, skew_margin_seconds: float) -> None:
+        routes = RoutesSeen(cluster)
+        self.lookups = SimulatedLookups(process, cluster, routes)
+        self.routes = routes
+        fields: dict[str, object] = {
+            "_routes": routes,
+            "_families": FamiliesSeen(cluster),
+            "_clock": process.clock,
+            "_skew_margin_seconds": skew_margin_seconds,
+            "_lookups": self.lookups,
+            "_watermarks": SimulatedWatermarks(process, cluster, routes),
+            "_probes": _ProbesSeen(process, cluster, routes),
+            "_admin": _AdminSeen(process, cluster),
+            "_configs": {},
+            "_producers": {},
+        }
+        self.__dict__.update(fields)
+
+
+class SimulatedRepairs(RemotingBrokerRepairs):
+    """The product's repairs; `on_send` is told before a request leaves, for the checkers."""
+
+    def __init__(self, process: Process, cluster: Cluster, evidence: SimulatedEvidence) -> None:
+        self.__dict__.update(
+            {
+                "_instance": _InstanceSeen(process, cluster, evidence.routes),
+                "_lookups": evidence.lookups,
+                "_sender": _SenderSeen(process, cluster),
+            }
+        )
+
+
+class _SenderSeen:
+    """Sends ordinary messages to the first broker of the route that has a turn."""
+
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self._process = process
+        self._cluster = cluster
+
+    def send(self, message: Message, *, attempts: int) -> Any:
+        cluster, process = self._cluster, self._process
+        assert message.unique_key is not None
+        routed = cluster.routed
+        broker = routed[process.kernel.dice.randrange(len(routed))]
+        queue_id = process.kernel.dice.randrange(cluster.queues)
+        properties = message.wire_properties(message.unique_key)
+
+        def store() -> MessageRecord:
+            on_repair(message.unique_key or "", "republish")
+            record = broker.append(message.topic, queue_id, properties, message.body)
+            broker.on_copy(record)
+            return record
+
+        on_repair = process.kernel.__dict__.get("on_repair", lambda _key, _kind: None)
+        record = ask(process, broker, store, "SEND republish", unanswered=RequestTimeout)
+        return _Sent(record)
+
+
+class _Sent:
+    def __init__(self, record: MessageRecord) -> None:
+        self.broker_name = record.broker_name
+        self.queue_id = record.queue_id
+        self.queue_offset = record.queue_offset
+        self.status = _SendOk
+
+
+class _SendOk:
+    name = "SEND_OK"
+    value = 0
+
+
+def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
+    """reconciler.rocketmq.ending.end_transaction, as the repairs call it."""
+    process, broker = client.process, client.cluster.at(request.address)
+    is_commit = request.decision is EndDecision.COMMIT
+
+    def end() -> tuple[int, str]:
+        if is_commit:
+            process.kernel.__dict__.get("on_repair", lambda _key, _kind: None)(request.message_id, "end")
+        answer: tuple[int, str] = broker.end(
+            group=request.producer_group,
+            table_offset=request.tran_state_table_offset,
+            log_offset=request.commit_log_offset,
+            is_commit=is_commit,
+        )
+        return answer
+
+    try:
+        code, remark = ask(process, broker, end, "END")
+    except (RequestTimeout, ConnectionLost) as error:
+        return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(error))
+    except BrokerUnavailable as error:
+        return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(error))
+    return end_answer(code, remark)
+
+
+def end_answer(code: int, remark: str) -> EndAnswer:
+    """Sorted as reconciler.rocketmq.ending.answer_of does."""
+    if code == 0:
+        outcome = EndOutcome.DONE
+    elif code in (2, 11, 14, 215, 604):
+        outcome = EndOutcome.REFUSED_FOR_NOW
+    else:
+        outcome = EndOutcome.HALF_GONE if (code, remark) == GONE else EndOutcome.MISMATCH
+    return EndAnswer(outcome=outcome, code=code, remark=remark)
+
+
+broker_repairs.end_transaction = _end
+SCHEDULED = (SCHEDULE_TOPIC, retry_topic)
+
+
+class OutboxSeen:
+    """ports.OutboxEvidence of one process."""
+
+    def __init__(self, process: Process, databases: Sequence[OutboxDatabase]) -> None:
+        self._process = process
+        self._databases = databases
+
+    def is_configured(self, topic: str) -> bool:
+        return True
+
+    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+        rows: dict[str, list[OutboxRow]] = {key: [] for key in unique_keys}
+        answers: list[WitnessAnswer] = []
+        for database in self._databases:
+            try:
+                found = database.link.call(
+                    self._process,
+                    lambda database=database: [database.rows[k] for k in unique_keys if k in database.rows],
+                    DatabaseAway,
+                    what="SELECT outbox",
+                )
+                for row in found:
+                    if row.topic == topic:
+                        rows[row.unique_key].append(row)
+                presence = Presence.ABSENT
+            except DatabaseAway:
+                presence = Presence.UNKNOWN
+            answers.append(WitnessAnswer(witness=database.name, presence=presence, detail=""))
+        unknown = any(answer.presence is Presence.UNKNOWN for answer in answers)
+        missing = Presence.UNKNOWN if unknown else Presence.ABSENT
+        return {
+            key: Lookup(
+                presence=Presence.FOUND if found else missing, records=tuple(found), answers=tuple(answers)
+            )
+            for key, found in rows.items()
+        }  # fmt: skip
+
+
+class InboxSeen:
+    """ports.InboxEvidence of one process."""
+
+    def __init__(self, process: Process, databases: Mapping[str, InboxDatabase]) -> None:
+        self._process = process
+        self._databases = databases
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        return True
+
+    def _call(self, subscription: Subscription, act: Callable[[InboxDatabase], Any]) -> Any:
+        database = self._databases[subscription.group]
+        return database.link.call(self._process, lambda: act(database), DatabaseAway, what="SELECT inbox")
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        group = subscription.group
+        try:
+            rows = self._call(subscription, lambda database: {k: database.rows.get(k) for k in unique_keys})
+        except DatabaseAway as error:
+            return {key: Lookup.unknown(f"inbox of {group}", str(error)) for key in unique_keys}
+        answers: dict[str, Lookup[InboxRow]] = {}
+        for key, row in rows.items():
+            presence = Presence.ABSENT if row is None else Presence.FOUND
+            answer = WitnessAnswer(witness=f"inbox of {group}", presence=presence, detail="")
+            records = () if row is None else (_inbox_row(row),)
+            answers[key] = Lookup(presence=presence, records=records, answers=(answer,))
+        return answers
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        def page(database: InboxDatabase) -> list[InboxRow]:
+            places = sorted(
+                (row["applied_at_ms"], key) for key, row in database.rows.items() if row["applied_at_ms"] >= since_ms
+            )
+            chosen = [place for place in places if after is None or place > after][:limit]
+            return [_inbox_row(database.rows[key]) for _, key in chosen]
+
+        found: list[InboxRow] = self._call(subscription, page)
+        return found
+
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        newest: int | None = self._call(
+            subscription, lambda database: max((row["applied_at_ms"] for row in database.rows.values()), default=None)
+        )
+        return newest
+
+
+def _inbox_row(row: Mapping[str, Any]) -> InboxRow:
+    return InboxRow(
+        group=row["consumer_group"],
+        unique_key=row["unique_key"],
+        topic=row["topic"],
+        content_digest=row["content_digest"],
+        source=row["source"],
+        applied_at_ms=row["applied_at_ms"],
+        duplicate_of=row["duplicate_of"],
+    )

@@ -1,0 +1,364 @@
+"""One history: everything put together from a swarm's parameters, run with troubles, healed, and judged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.evidence import EndOutcome
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import Candidate
+from reconciler.rocketmq.ending import EndAnswer
+from reconciler.rocketmq.record import MessageRecord
+from tests.simulation.broker import Broker, BrokerSettings
+from tests.simulation.checkers import Checkers, Judgement
+from tests.simulation.databases import InboxDatabase, OutboxDatabase
+from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
+from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
+from tests.simulation.redis_client import RedisServer
+from tests.simulation.redis_data import RedisData
+from tests.simulation.services import ENVIRONMENT, TOPIC, ConsumingService, Order, ProducingService, Sweeping
+from tests.simulation.swarm import VERSIONS, Swarm
+from tests.simulation.troubles import Troubles
+from tests.simulation.witnesses import Cluster, ask, end_answer
+
+ORDERS = {
+    "full": (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER),
+    "republish": (Rung.END, Rung.REPUBLISH),
+    "hand-over": (Rung.HAND_OVER,),
+}
+#: A history that is not quiet so long after the last trouble has failed.
+LIVENESS_SECONDS = 1_800.0
+
+
+class World:
+    """All there is."""
+
+    def __init__(self, swarm: Swarm, *, story: list[str] | None = None) -> None:
+        self.swarm = swarm
+        self.kernel = kernel = Kernel(random.Random(swarm.seed))
+        kernel.story = story
+        dice = kernel.dice
+        skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.of("clock skew") else 0.0
+        self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
+        self.retention_seconds = 3600.0
+        self.look_ups_max = 2_000
+        # What troubles set; all off.
+        self.half_unsafe = self.announcements_lost = self.announcements_twice = 0.0
+        self.end_lost = self.end_late = self.end_twice = self.checks_lost = 0.0
+        self.group_stopped_until: dict[str, float] = {}
+        self.announcers_stopped_until = self.reconcilers_stopped_until = 0.0
+        self.producers_stay_away = False
+        self.is_healed = False
+        # Servers.
+        self.cluster = Cluster([self._broker(number) for number in range(swarm.brokers)], queues=swarm.queues)
+        redis_link = Link(kernel, "redis", delay_seconds=0.0005)
+        self.redis = RedisServer(RedisData(ServerClock(kernel, self._skew()).now_ms), redis_link)
+        self.outboxes = {"orders": OutboxDatabase(kernel, "outbox of orders", link=self._link("outbox"), skew_ms=0)}
+        groups = [f"group-{number}" for number in range(swarm.groups)]
+        self.inboxes = {g: InboxDatabase(kernel, g, link=self._link("inbox"), skew_ms=self._skew()) for g in groups}
+        self.ledger = MemoryLedger(ServerClock(kernel, self._skew()))
+        self._ledger_link = self._link("ledger")
+        self.plan = TopicPlan(
+            environment=ENVIRONMENT,
+            topic=TOPIC,
+            subscriptions=tuple(self._subscription(group) for group in groups),
+            producer_groups=frozenset({"orders"}),
+            shards=swarm.shards,
+            repair_order=ORDERS[swarm.repair_order],
+        )
+        self.checkers = Checkers(self)
+        kernel.__dict__["on_repair"] = self.checkers.repaired
+        self.redis.before_round = self.checkers.before_round
+        self.redis.after_round = self._after_round
+        self.redis.before_zrem = self.checkers.forgotten
+        self.on_round: Callable[[str], None] = lambda _root: None
+        # Messages.
+        self.orders: dict[str, Order] = {}
+        self._left: dict[tuple[str, str], int] = {}
+        self.troubles = Troubles(self)
+        self._to_send = [self.troubles.order(number) for number in range(swarm.messages)]
+        self._to_send.reverse()
+        self._producing = 0
+        self._services: dict[Process, Any] = {}
+        self.processes: list[Process] = []
+        self._start()
+
+    def _broker(self, number: int) -> Broker:
+        swarm, kernel = self.swarm, self.kernel
+        settings = BrokerSettings(
+            version=VERSIONS[swarm.version], transaction_timeout=6.0, check_interval=kernel.dice.choice((10.0, 20.0)),
+            check_max=kernel.dice.choice((2, 5, 15)),
+        )  # fmt: skip
+        link = Link(kernel, "broker", delay_seconds=0.002)
+        broker = Broker(kernel, f"broker-{number}", settings, link=link, skew_ms=self._skew())
+        broker.ask = self._check_back
+        broker.on_copy = lambda record: self.checkers.copied(record)
+        if broker.facts.has_check_back:
+            kernel.after(settings.check_interval * kernel.dice.random(), broker.check_round)
+        return broker
+
+    def _link(self, name: str) -> Link:
+        return Link(self.kernel, name, delay_seconds=0.002)
+
+    def _subscription(self, group: str) -> SubscriptionPlan:
+        return SubscriptionPlan(
+            subscription=Subscription(environment=ENVIRONMENT, topic=TOPIC, group=group),
+            tags=self.tags_of(group),
+            grace_period_seconds=self.swarm.grace_period,
+        )
+
+    # ---- processes
+
+    def _start(self) -> None:
+        swarm = self.swarm
+        for number in range(swarm.producers):
+            self._begin("producer", f"producer-{number}", self._producer)
+        for group in self.inboxes:
+            for number in range(swarm.consumers):
+                self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))
+        for number in range(swarm.sweepers):
+            self._begin("sweeper", f"sweeper-{number}", lambda process: Sweeping(self, process))
+        for number in range(swarm.announcers):
+            self._begin("announcer", f"announcer-{number}", lambda process: Announcing(self, process))
+        for number in range(swarm.reconcilers):
+            self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
+
+    def _producer(self, process: Process) -> ProducingService:
+        self._producing += 1
+        service = ProducingService(self, process, self.outboxes["orders"], "orders")
+        process.on_death.append(partial(self._producer_died, process))
+        return service
+
+    def _consumer(self, group: str, number: int, process: Process) -> ConsumingService:
+        return ConsumingService(self, process, group, number)
+
+    def _begin(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
+        process = Process(self.kernel, kind, name, skew_ms=self._skew())
+        self.processes = [known for known in self.processes if not known.is_dead]
+        self.processes.append(process)
+        self.troubles.plan(process)
+        process.on_death.append(partial(self._again, kind, name, make))
+        process.spawn(lambda: self._services.__setitem__(process, make(process)))
+
+    def _again(self, kind: str, name: str, make: Callable[[Process], Any]) -> None:
+        if kind == "producer" and self.producers_stay_away:
+            self.kernel.saw("producer does not come back", name)
+            return
+        pause = 1.0 if self.is_healed else 20 * self.kernel.dice.random() ** 2
+        self.kernel.after(pause, lambda: self._begin(kind, name, make))
+
+    def _producer_died(self, process: Process) -> None:
+        self._producing -= 1
+        self._services.pop(process, None)
+
+        def noticed() -> None:
+            for broker in self.cluster.brokers.values():
+                broker.producers["orders"] = max(0, broker.producers.get("orders", 0) - 1)
+
+        self.kernel.after(10 * self.kernel.dice.random(), noticed)
+
+    def done_producing(self, process: Process) -> None:
+        """A producer has nothing left to send; it goes on answering check-backs."""
+        self._producing -= 1
+
+    def ledger_of(self, process: Process) -> LedgerSeen:
+        """The ledger as a process sees it."""
+        return LedgerSeen(process, self._ledger_link, self.ledger)
+
+    # ---- messages
+
+    def next_order(self) -> Order | None:
+        """The next message that somebody is to send."""
+        return self._to_send.pop() if self._to_send else None
+
+    def meant(self, order: Order, unique_key: str) -> None:
+        """An order has its key."""
+        order.unique_key = unique_key
+        self.orders[unique_key] = order
+        self.kernel.tell(f"order {order.number} is {unique_key[-4:]}")
+
+    def fails_now(self, order: Order, group: str) -> bool:
+        """A handler that fails a few times before it takes a message."""
+        left = self._left.get((group, order.unique_key), order.failures)
+        self._left[group, order.unique_key] = left - 1
+        return left > 0
+
+    def tags_of(self, group: str) -> frozenset[str] | None:
+        """Tags that a group subscribes to; None: all."""
+        if self.swarm.of("filtered") and group == "group-0":
+            return frozenset({"paid"})
+        return None
+
+    def takes(self, group: str, tag: str | None) -> bool:
+        """True if the group wants messages of the tag."""
+        tags = self.tags_of(group)
+        return tags is None or tag in tags
+
+    def is_excused(self, group: str, key: str) -> bool:
+        """Nobody could deliver it: the handler never takes it, or every copy was deleted and no body was kept."""
+        order = self.orders[key]
+        if order.is_poison:
+            return True
+        if key in self.troubles.reset_over.get(group, ()):
+            return True
+        if self.swarm.keep_bodies or not (self.swarm.of("retention") or self.swarm.of("broker tail")):
+            return False
+        copies = [r for broker in self.cluster.brokers.values() for r in broker.log if r is not None]
+        return not any(record.unique_key == key for record in copies)
+
+    # ---- what brokers and networks do
+
+    def send_end(
+        self, process: Process, broker: Broker, half: MessageRecord, group: str, *, is_commit: bool,
+        is_oneway: bool = False,
+    ) -> EndAnswer:  # fmt: skip
+        """END_TRANSACTION from a producing process, which the network may drop, delay or repeat."""
+        kernel, dice = self.kernel, self.kernel.dice
+        what = f"{'COMMIT' if is_commit else 'ROLLBACK'} {half.unique_key[-4:]}"
+        half_offset = half.physical_offset
+
+        def end() -> tuple[int, str]:
+            return broker.end(
+                group=group, table_offset=half.queue_offset, log_offset=half_offset, is_commit=is_commit
+            )  # fmt: skip
+
+        no_answer = EndAnswer(outcome=EndOutcome.NO_ANSWER, remark="lost")
+        if self.end_lost and dice.random() < self.end_lost:
+            process.enter()
+            kernel.saw("END lost", what)
+            if not is_oneway:
+                process.sleep(3.0)
+            return no_answer
+        if self.end_late and dice.random() < self.end_late:
+            process.enter()
+            kernel.saw("END delayed", what)
+            kernel.after(3 + 60 * dice.random() ** 3, end)
+            if not is_oneway:
+                process.sleep(3.0)
+            return no_answer
+        try:
+            code, remark = ask(process, broker, end, "END")
+        except BrokerUnavailable as error:
+            return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(error))
+        except RequestTimeout as error:
+            return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(error))
+        if self.end_twice and dice.random() < self.end_twice:
+            kernel.saw("END executed twice", what)
+            kernel.after(5 * dice.random(), end)
+        return end_answer(code, remark)
+
+    def _check_back(self, broker: Broker, record: MessageRecord) -> None:
+        dice = self.kernel.dice
+        if self.checks_lost and dice.random() < self.checks_lost:
+            self.kernel.saw("check-back question lost", record.unique_key[-4:])
+            return
+        alive = [process for process in self._services if process.kind == "producer" and not process.is_dead]
+        if not alive:
+            self.kernel.saw("check-back without a producer", record.unique_key[-4:])
+            return
+        process = alive[dice.randrange(len(alive))]
+        halves = self._services[process].halves
+        process.spawn(lambda: halves.checked(broker, record), after=0.005 + 0.1 * dice.random() ** 3)
+
+    def _after_round(self, root: str, before: set[bytes]) -> None:
+        self.checkers.after_round(root, before)
+        self.on_round(root)
+
+    # ---- reading the truth
+
+    def candidate(self, group: str, key: str) -> Candidate | None:
+        """The ledger's row."""
+        subscription = self.plan.plan_of(group).subscription
+        return self.ledger.rows.candidates.get((subscription, key))
+
+    def has_open_outage(self) -> bool:
+        """An outage row is open."""
+        return self.ledger.outages.current(ENVIRONMENT) is not None
+
+    def has_hand_overs(self) -> bool:
+        """A row for a replay worker exists."""
+        return any(key[2] != "*" for key in self.ledger.rows.repairs)
+
+    def unrest(self) -> str:
+        """Why the world is not quiet yet; empty when it is."""
+        if (self._to_send or self._producing > 0) and not self.producers_stay_away:
+            return "messages are still sent"
+        if any(database.open_rows for database in self.outboxes.values()):
+            return "a local transaction is open"
+        for group, inbox in self.inboxes.items():
+            for key, order in self.orders.items():
+                if (
+                    key not in inbox.rows
+                    and self.takes(group, order.tag)
+                    and any(key in database.orders for database in self.outboxes.values())
+                    and not self._is_told(group, key)
+                ):
+                    return f"{key} has no effect in {group}"
+        for name, value in self.redis.data.values.items():
+            if name.endswith((":pending", ":half")) and value:
+                return f"{name} has {len(value)} keys"
+        if self.has_open_outage():
+            return "an outage is open"
+        for (owner, key), row in self.ledger.rows.candidates.items():
+            if row.state is CandidateState.OPEN:
+                return f"candidate {key} of {owner.group} is open: {row.verdict}"
+        for place, repair in self.ledger.rows.repairs.items():
+            if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
+                return f"repair of {place[3]} is {repair.state}: {repair.answer}"
+        return ""
+
+    def _is_told(self, group: str, key: str) -> bool:
+        row = self.candidate(group, key)
+        told = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
+        return told and self.is_excused(group, key)
+
+    # ---- the history
+
+    def run(self) -> Judgement:
+        """Load with troubles, healing, and the way to rest."""
+        kernel = self.kernel
+        heal_at = self.swarm.load_seconds + 15.0 + 30 * kernel.dice.random()
+        kernel.run(heal_at)
+        self.troubles.heal()
+        self.is_healed = True
+        kernel.tell("---- all troubles end")
+        until, why_not = kernel.now + LIVENESS_SECONDS, "not looked"
+        while kernel.now < until:
+            kernel.run(kernel.now + 5.0)
+            why_not = self.unrest()
+            if not why_not:
+                break
+        judgement = self.checkers.judge(is_quiet=not why_not, why_not=why_not)
+        judgement.settled_seconds = kernel.now - heal_at
+        return judgement
+
+    def lift_breaker(self) -> None:
+        """An operator resumes."""
+        self.ledger.holds.lift(ENVIRONMENT, TOPIC, HoldKind.BREAKER)
+
+
+def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
+    """One history from its parameters."""
+    try:
+        return World(swarm, story=story).run()
+    except SimulationBug:
+        raise
+    except Exception as error:  # the product must not raise anything else through its procedures
+        judgement = Judgement(seed=swarm.seed)
+        judgement.other.append(f"{type(error).__name__}: {error}")
+        if story is not None:
+            import traceback
+
+            story.append(traceback.format_exc())
+        return judgement
+
+
+__all__ = ["NEVER", "World", "run_history"]
