@@ -1,0 +1,251 @@
+"""One planted accident of each class, in an otherwise clean window: it is found once, and its rule is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reconciler.audit.classes import BY_NAME, NAMES, RULES, VIOLATIONS, KeyClass
+from reconciler.audit.job import judge_here
+from reconciler.audit.kernel_rules import CONDITIONS
+from reconciler.audit.result import JudgedWindow
+from tests.audit.reference_judge import judged
+from tests.audit.small_evidence import AS_OF_MS, END_MS, GROUP, LATE_MS, SKEW_MS, START_MS, TOPIC, SmallEvidence
+from tests.audit.small_evidence import subscription as asked_for
+
+KEY = bytes.fromhex("00FF00112233445566778899AABBCC00")
+DIGEST_A, DIGEST_B = b"a" * 32, b"b" * 32
+
+Plant = Callable[[SmallEvidence], None]
+
+
+def clean() -> SmallEvidence:
+    """Two hundred messages as they should be, one snapshot at the end."""
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    for number in range(200):
+        evidence.story(number.to_bytes(16, "big"))
+    return evidence
+
+
+def plant_without_commit(e: SmallEvidence) -> None:
+    e.add("inbox", KEY)
+
+
+def plant_after_rollback(e: SmallEvidence) -> None:
+    e.story(KEY, state="ROLLED_BACK")
+
+
+def plant_double(e: SmallEvidence) -> None:
+    e.story(KEY)
+    e.rows["effects"][-1]["effects"] = 2
+
+
+def plant_differs(e: SmallEvidence) -> None:
+    e.story(KEY, content_digest=DIGEST_A)
+    e.rows["inbox"][-1].update(content_digest=DIGEST_B, applied_at_ms=START_MS + 95_000)
+    e.add("repair", KEY)
+
+
+def plant_unnecessary(e: SmallEvidence) -> None:
+    e.story(KEY)
+    e.add("repair", KEY, sent_at_ms=START_MS + 2000 + SKEW_MS + 1)
+
+
+def plant_unannounced(e: SmallEvidence) -> None:
+    e.add("outbox", KEY, state="NEW")
+
+
+def plant_unaccounted(e: SmallEvidence) -> None:
+    e.add("outbox", KEY)
+    e.add("announced", KEY)
+
+
+def plant_lost(e: SmallEvidence) -> None:
+    plant_unaccounted(e)
+    e.add("pending", KEY)
+
+
+def plant_quarantined(e: SmallEvidence) -> None:
+    plant_unaccounted(e)
+    e.add("candidate", KEY, state="QUARANTINED", verdict="DEAD_LETTERED")
+
+
+def plant_repaired(e: SmallEvidence) -> None:
+    e.story(KEY)
+    e.rows["inbox"][-1]["applied_at_ms"] = START_MS + 92_000
+    e.add("repair", KEY)
+
+
+def plant_late(e: SmallEvidence) -> None:
+    e.story(KEY)
+    e.rows["inbox"][-1]["applied_at_ms"] = START_MS + 1000 + LATE_MS + 1
+
+
+def plant_in_time(e: SmallEvidence) -> None:
+    e.story(KEY)
+
+
+def plant_filtered(e: SmallEvidence) -> None:
+    e.subscriptions = [asked_for(tags=["paid"])]
+    for row in e.rows["outbox"]:
+        row["tag"] = "paid"
+    e.add("outbox", KEY, tag="audit")
+
+
+def plant_rejected(e: SmallEvidence) -> None:
+    plant_unaccounted(e)
+    e.rows["outbox"].pop()
+    e.add("candidate", KEY, state="SETTLED", verdict="REJECTED")
+
+
+def plant_rolled_back(e: SmallEvidence) -> None:
+    e.add("outbox", KEY, state="ROLLED_BACK")
+
+
+def plant_pending(e: SmallEvidence) -> None:
+    e.subscriptions = [asked_for(grace_period_seconds=7200.0)]
+    e.add("outbox", KEY, created_at_ms=END_MS - 1)
+
+
+PLANTS: list[tuple[KeyClass, Plant]] = [
+    (KeyClass.EFFECT_WITHOUT_COMMIT, plant_without_commit),
+    (KeyClass.EFFECT_WITHOUT_COMMIT, plant_after_rollback),
+    (KeyClass.DOUBLE_EFFECT, plant_double),
+    (KeyClass.REPAIR_DIFFERS, plant_differs),
+    (KeyClass.UNNECESSARY_REPAIR, plant_unnecessary),
+    (KeyClass.NOT_ANNOUNCED_NOT_FOUND, plant_unannounced),
+    (KeyClass.UNACCOUNTED, plant_unaccounted),
+    (KeyClass.LOST, plant_lost),
+    (KeyClass.QUARANTINED, plant_quarantined),
+    (KeyClass.REPAIRED, plant_repaired),
+    (KeyClass.EFFECT_LATE, plant_late),
+    (KeyClass.EFFECT_IN_TIME, plant_in_time),
+    (KeyClass.FILTERED, plant_filtered),
+    (KeyClass.REJECTED, plant_rejected),
+    (KeyClass.ROLLED_BACK, plant_rolled_back),
+    (KeyClass.PENDING, plant_pending),
+]
+
+
+def outcome(evidence: SmallEvidence, folder: Path) -> JudgedWindow:
+    return judge_here(evidence.write(folder))
+
+
+def test_the_list_its_numbers_and_its_conditions_are_the_same_in_one_order() -> None:
+    assert NAMES == tuple(KeyClass) == tuple(CONDITIONS)
+    assert [rule.number for rule in RULES] == list(range(1, len(NAMES) + 1))
+    assert [rule.name for rule in RULES if rule.violation] == list(KeyClass)[:7]
+    assert {name for name, _ in PLANTS} == set(KeyClass)
+
+
+def test_a_clean_window_has_no_finding(tmp_path: Path) -> None:
+    found = outcome(clean(), tmp_path)
+    assert found.verdict == "clean"
+    assert found.exit_code == 0
+    assert found.findings == ()
+    assert found.classes == {**dict.fromkeys(NAMES, 0), "EFFECT_IN_TIME": 200}
+    assert found.not_checked == ()
+
+
+@pytest.mark.parametrize(("name", "plant"), PLANTS, ids=[plant.__name__ for _, plant in PLANTS])
+def test_one_planted_key_is_in_its_class_and_nothing_else_moves(tmp_path: Path, name: KeyClass, plant: Plant) -> None:
+    evidence = clean()
+    plant(evidence)
+    found = outcome(evidence, tmp_path)
+    expected = dict.fromkeys(NAMES, 0)
+    expected["EFFECT_IN_TIME"] = 200
+    expected[name] += 1
+    assert found.classes == expected
+    assert judged(evidence)[TOPIC, GROUP][KEY] == name
+    assert found.verdict == ("violations" if name in VIOLATIONS else "clean")
+    rule = BY_NAME[name]
+    assert [(f.class_name, f.key, f.topic, f.group, f.rule) for f in found.findings] == (
+        [(name, KEY.hex().upper(), TOPIC, GROUP, rule.text)] if rule.listed else []
+    )
+
+
+def test_findings_carry_the_facts_that_made_the_rule_match(tmp_path: Path) -> None:
+    evidence = clean()
+    plant_differs(evidence)
+    [finding] = outcome(evidence, tmp_path).findings
+    assert finding.evidence == {
+        "committed_at_ms": START_MS + 1000,
+        "outbox_state": "ANNOUNCED",
+        "producer_group": "shop",
+        "announced_at_ms": START_MS + 5000,
+        "consumed_at_ms": START_MS + 5000,
+        "applied_at_ms": START_MS + 95_000,
+        "source": "consumer",
+        "effects": 1,
+        "repair_scope": "*",
+        "repair_rung": "end",
+        "repair_state": "DONE",
+        "repair_attempts": 1,
+        "repair_created_at_ms": START_MS + 90_000,
+        "repair_first_sent_ms": START_MS + 91_000,
+        "outbox_digest": DIGEST_A.hex(),
+        "inbox_digest": DIGEST_B.hex(),
+        "as_of_ms": AS_OF_MS,
+    }
+
+
+def test_an_effect_is_not_without_commit_where_a_producers_outbox_was_not_given(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.subscriptions = [asked_for(producer_groups=["shop", "returns"])]
+    plant_without_commit(evidence)
+    found = outcome(evidence, tmp_path)
+    assert found.classes["EFFECT_WITHOUT_COMMIT"] == 0
+    assert found.classes["EFFECT_IN_TIME"] == 201
+    assert {item.class_name for item in found.not_checked} == {
+        "EFFECT_WITHOUT_COMMIT",
+        "NOT_ANNOUNCED_NOT_FOUND",
+        "LOST",
+    }
+
+
+def test_a_content_digest_that_is_not_known_differs_from_nothing(tmp_path: Path) -> None:
+    evidence = clean()
+    plant_differs(evidence)
+    evidence.rows["inbox"][-1]["content_digest"] = None
+    assert outcome(evidence, tmp_path).classes["REPAIRED"] == 1
+
+
+def test_a_repair_that_is_later_than_the_effect_by_the_skew_bound_only_was_necessary(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.story(KEY)
+    evidence.add("repair", KEY, sent_at_ms=START_MS + 2000 + SKEW_MS)
+    assert outcome(evidence, tmp_path).classes["REPAIRED"] == 1
+
+
+def test_a_second_send_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.story(KEY)
+    evidence.add("repair", KEY, attempts=2, sent_at_ms=START_MS + 900_000)
+    assert outcome(evidence, tmp_path).classes["UNNECESSARY_REPAIR"] == 0
+
+
+def test_a_repair_that_was_never_sent_repairs_nothing(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.story(KEY)
+    evidence.add("repair", KEY, attempts=0, sent_at_ms=None, state="OPEN")
+    assert outcome(evidence, tmp_path).classes["EFFECT_IN_TIME"] == 201
+
+
+def test_a_snapshot_read_before_the_round_in_one_life_of_redis_accuses_nobody(tmp_path: Path) -> None:
+    """Its time is taken before it is read, the round's too: by the clock alone the key would be missing from it."""
+    evidence = clean()
+    evidence.add("outbox", KEY, created_at_ms=END_MS - 1)
+    evidence.add("announced", KEY, at_ms=AS_OF_MS - 2000, generation=10)
+    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 0
+
+
+def test_an_announced_key_without_a_later_snapshot_is_accounted_for(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.rows["snapshot"][0]["at_ms"] = START_MS + 5000
+    plant_unaccounted(evidence)
+    found = outcome(evidence, tmp_path)
+    assert found.classes["UNACCOUNTED"] == 0
+    assert found.classes["LOST"] == 1
