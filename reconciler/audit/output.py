@@ -18,6 +18,7 @@ from reconciler.audit.output_documents import (
     sorted_findings,
     volume_rows,
 )
+from reconciler.audit.output_evidence import keep
 from reconciler.audit.output_folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
 from reconciler.audit.output_tables import counts_parquet, findings_parquet
 from reconciler.audit.report import report_html
@@ -37,6 +38,7 @@ def write_output(
     previous: Path | str | None = None,
     evidence: Path | str | None = None,
     history: str | None = None,
+    keep_evidence: bool = False,
 ) -> Path:
     """Puts a judgement into OUT, instead of an older audit's output; returns its path.
 
@@ -44,7 +46,7 @@ def write_output(
     times are UTC everywhere. `signing_key`: signs the statements, which else say that nobody vouches for them.
     `previous`: an older OUT that the statements follow. `evidence`: the folder that was judged; with it and a key each
     row gets a checksum, so that `statement verify` can name an altered one. `history`: where it lies, if not where
-    evidence.json says.
+    evidence.json says. `keep_evidence`: the evidence folder becomes OUT/evidence; one that is there already stays.
 
     Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "inputs" for evidence that is not what
     was judged any more, "engine" for a full disk and the like. OUT then is what it was before.
@@ -62,6 +64,8 @@ def write_output(
             evidence=None if evidence is None else str(evidence),
             history=history,
         )
+        if evidence is not None:
+            keep(Path(evidence), draft.folder, claimed.path, is_ours=keep_evidence)
     return claimed.path
 
 

@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 from typer.main import get_command
 
-from reconciler.cli import act_commands, daemon_commands, demo_command, report_commands, setup_commands
+from reconciler.cli import act_commands, audit_command, daemon_commands, demo_command, report_commands, setup_commands
 from reconciler.errors import ReconcilerError
 
 app = typer.Typer(
@@ -53,6 +53,7 @@ report_commands.register(app)
 act_commands.register(app)
 setup_commands.register(app)
 demo_command.register(app)
+audit_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:

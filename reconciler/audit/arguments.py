@@ -1,0 +1,92 @@
+"""The arguments of `python -m reconciler.audit` (and so of `reconciler audit` and `reconciler statement`)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from reconciler.audit.errors import AuditError
+
+_SOURCES = (
+    "URL is SQLAlchemy's (sqlite, postgresql, mysql, mariadb), parquet:PATH or delta:PATH of an export, or @FILE: a "
+    "file that holds the URL."
+)
+
+
+class Arguments(argparse.ArgumentParser):
+    """argparse whose complaints are AuditErrors, so that they reach --output json, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises AuditError("usage")."""
+        raise AuditError("usage", f"{message} (see {self.prog} --help)")
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command and its options. Raises AuditError("usage"); --help ends the process."""
+    parser = Arguments(prog="reconciler", description="An independent answer: did every committed message take effect?")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Arguments)
+    _audit(commands.add_parser("audit", help="judge a window", description=AUDIT_HELP, epilog=_SOURCES))
+    statement = commands.add_parser("statement", help="signed statements of audits")
+    actions = statement.add_subparsers(dest="action", required=True, parser_class=Arguments)
+    verify = actions.add_parser("verify", help="find what was altered since it was signed")
+    verify.add_argument("folder", metavar="DIR", type=Path, help="an audit's OUT, or a folder of several")
+    verify.add_argument("--public-key", metavar="FILE", type=Path, required=True, help="Ed25519, PEM")
+    verify.add_argument("--evidence", metavar="DIR", type=Path, help="the evidence that was judged; else OUT/evidence")
+    verify.add_argument("--history", metavar="PATH", help="where the history lies now")
+    _output(verify)
+    keygen = actions.add_parser("keygen", help="make a key pair: FILE and FILE.pub")
+    keygen.add_argument("file", metavar="FILE", type=Path)
+    _output(keygen)
+    package = commands.add_parser("package", help="write the two files that spark-submit takes")
+    package.add_argument("folder", metavar="DIR", type=Path)
+    return parser.parse_args(list(arguments))
+
+
+AUDIT_HELP = (
+    "Judges every message of a window from outboxes, inboxes, ledger and history. Exit code 0: clean; 1: violations; "
+    "2: no answer, --output json tells the reason; 130: interrupted."
+)
+
+
+def _audit(parser: argparse.ArgumentParser) -> None:
+    asked = parser.add_argument_group("what is asked")
+    asked.add_argument("--window", metavar="START/END", help="ISO 8601 with offsets or zones; END is not included")
+    asked.add_argument("--timezone", metavar="ZONE", help="of times without offset, for example Europe/Berlin")
+    asked.add_argument("--subscriptions", metavar="FILE", type=Path, help="the service's settings (TOML)")
+    asked.add_argument("--only", metavar="TOPIC/GROUP", action="append", default=[], help="only these subscriptions")
+    evidence = parser.add_argument_group("evidence")
+    evidence.add_argument("--history", metavar="PATH", help="folder or URL of the service's history")
+    evidence.add_argument(
+        "--outbox", metavar="GROUP=URL", action="append", default=[], help="a producer group's outbox"
+    )
+    evidence.add_argument("--inbox", metavar="TOPIC/GROUP=URL", action="append", default=[], help="a group's inbox")
+    evidence.add_argument("--ledger", metavar="URL", help="the reconciler's ledger")
+    evidence.add_argument(
+        "--effects",
+        metavar="TOPIC/GROUP=URL#QUERY",
+        action="append",
+        default=[],
+        help="a SELECT of key and number of business effects; it may use :start_ms and :end_ms",
+    )
+    evidence.add_argument(
+        "--from-configuration", action="store_true", help="take the URLs that FILE holds where no option names one"
+    )
+    evidence.add_argument("--evidence", metavar="DIR", type=Path, help="judge evidence that was collected before")
+    result = parser.add_argument_group("result")
+    result.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder of the result")
+    result.add_argument(
+        "--signing-key", metavar="FILE", type=Path, help="Ed25519 private key (PEM): sign the statements"
+    )
+    result.add_argument("--previous", metavar="DIR", type=Path, help="an older OUT that the statements follow")
+    _output(result)
+    spark = parser.add_argument_group("engine")
+    spark.add_argument("--master", metavar="URL", help="Spark master; local[*], or what spark-submit was told")
+    spark.add_argument(
+        "--spark", metavar="NAME=VALUE", action="append", default=[], help="a Spark setting (spark.driver.memory=4g)"
+    )
+
+
+def _output(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--output", "-o", choices=("text", "json"), default="text", help="form of standard output")

@@ -1,0 +1,156 @@
+"""One audit from options to OUT: claims OUT, collects evidence unless it is given, judges, writes.
+
+Evidence is collected beside OUT and becomes OUT/evidence in the step that puts OUT in its place; if anything fails it
+is removed, and OUT is what it was before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from reconciler.audit.collect import Request, collect
+from reconciler.audit.engine import engine_name, run_on, spark_session
+from reconciler.audit.errors import AuditError
+from reconciler.audit.job import judge
+from reconciler.audit.output import write_output
+from reconciler.audit.output_folder import ClaimedOutput, claim_output
+from reconciler.audit.result import JudgedWindow
+from reconciler.audit.sources import audited_subscriptions, parse_sources, with_configured
+from reconciler.audit.statement_keys import read_signing_key
+from reconciler.audit.subscriptions import read_configuration
+from reconciler.audit.window import parse_window
+from reconciler.contract.history_row import PREFIXES
+
+_START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
+#: Options that say what to collect; with --evidence all of it is in the folder.
+_COLLECTING = (
+    "window",
+    "timezone",
+    "subscriptions",
+    "only",
+    "history",
+    "outbox",
+    "inbox",
+    "ledger",
+    "effects",
+    "from_configuration",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRun:
+    """What an audit did."""
+
+    judged: JudgedWindow
+    engine: str
+    seconds: float
+
+
+def run_audit(
+    options: argparse.Namespace, *, now_ms: int, seconds: Callable[[], float], say: Callable[[str], None]
+) -> AuditRun:
+    """Runs the audit that the options ask for. `seconds`: a clock that only goes forward. Raises AuditError."""
+    began = seconds()
+    request = None if options.evidence is not None else _request(options, now_ms)
+    _check_given(options)
+    key = None if options.signing_key is None else read_signing_key(options.signing_key)
+    settings = _spark_settings(options.spark)
+    with claim_output(options.out) as claimed, _evidence_folder(options, claimed) as evidence:
+        say("starting Spark")
+        with spark_session(options.master, settings) as spark:
+            if request is not None:
+                collect(request, evidence, partial(run_on, spark), say)
+            say("judging")
+            judged = judge(evidence, spark, progress=lambda done: say(f"judged {done} of {PREFIXES} parts"))
+            engine = engine_name(spark)
+        say("writing the result")
+        write_output(
+            judged,
+            claimed,
+            zone=_zone(options),
+            signing_key=key,
+            previous=options.previous,
+            evidence=evidence,
+            keep_evidence=request is not None,
+        )
+    return AuditRun(judged=judged, engine=engine, seconds=seconds() - began)
+
+
+def _request(options: argparse.Namespace, now_ms: int) -> Request:
+    """Everything that can be wrong with the options is found before anything is started."""
+    missing = [f"--{name}" for name in ("window", "subscriptions", "history") if getattr(options, name) is None]
+    if missing:
+        raise AuditError("usage", f"{', '.join(missing)} is missing: needed unless --evidence names what was collected")
+    window = parse_window(options.window, options.timezone)
+    configuration = read_configuration(options.subscriptions, os.environ)
+    sources = parse_sources(outbox=options.outbox, inbox=options.inbox, effects=options.effects, ledger=options.ledger)
+    if options.from_configuration:
+        sources = with_configured(sources, configuration)
+    return Request(
+        environment=configuration.environment,
+        window=window,
+        shards=configuration.shards,
+        skew_bound_ms=configuration.skew_bound_ms,
+        subscriptions=audited_subscriptions(configuration, sources, options.only),
+        sources=sources,
+        history=options.history if "://" in options.history else os.path.abspath(options.history),
+        collected_at_ms=now_ms,
+    )
+
+
+def _check_given(options: argparse.Namespace) -> None:
+    if options.evidence is None:
+        return
+    beside = [f"--{name.replace('_', '-')}" for name in _COLLECTING if getattr(options, name)]
+    if beside:
+        raise AuditError("usage", f"{', '.join(beside)} beside --evidence: that folder says what was asked; remove one")
+    if not (options.evidence / "evidence.json").is_file():
+        raise AuditError("inputs", f"--evidence {options.evidence}: there is no evidence.json in it")
+
+
+@contextmanager
+def _evidence_folder(options: argparse.Namespace, claimed: ClaimedOutput) -> Iterator[Path]:
+    """The given folder, or a new one beside OUT that goes if it was not moved into it."""
+    if options.evidence is not None:
+        yield options.evidence
+        return
+    try:
+        # The name is one that the next audit into this OUT clears away, should we be killed.
+        folder = Path(tempfile.mkdtemp(prefix=f"{claimed.partial_prefix}evidence-", dir=claimed.path.parent))
+        folder.chmod(0o755)
+    except OSError as error:
+        raise AuditError(
+            "usage", f"--out {options.out}: {error.strerror}; name a folder that can be written"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _zone(options: argparse.Namespace) -> str:
+    """How people meant the window: --timezone, the zone in START, or UTC."""
+    if options.timezone:
+        return str(options.timezone)
+    found = _START_ZONE.match(options.window or "")
+    return found[1] if found else "UTC"
+
+
+def _spark_settings(texts: Sequence[str]) -> Mapping[str, str]:
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise AuditError("usage", f"--spark {text}: expected NAME=VALUE, for example spark.driver.memory=4g")
+        settings[name] = value
+    return settings

@@ -1,0 +1,148 @@
+"""The Spark session of an audit: started, asked and ended here; nothing of it outlives the process.
+
+Under spark-submit the session is the submitted one. Otherwise a JVM is started as a child, and for a master that is
+not local the package travels to the executors as a zip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from reconciler.audit.collect_tasks import Answer, Task
+from reconciler.audit.errors import AuditError
+from reconciler.audit.package import ZIP_NAME, write_zip
+from reconciler.audit.spark_session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MAJOR_MIN = 17
+JAVA_SECONDS = 30
+#: What a JVM gets to end by itself.
+STOP_SECONDS = 10
+_VERSION = re.compile(r'version "(\d+)')
+
+
+def under_spark_submit(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a JVM has started us and not the other way round."""
+    return "PYSPARK_GATEWAY_PORT" in environ
+
+
+def require_java(environ: Mapping[str, str] = os.environ) -> None:
+    """Raises AuditError("configuration") unless there is a Java that Spark 4 runs on."""
+    remedy = f"install Java {JAVA_MAJOR_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+    home = environ.get("JAVA_HOME")
+    program = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH"))
+    if program is None:
+        raise AuditError("configuration", f"Java is missing, and Spark needs it: {remedy}, or set JAVA_HOME")
+    try:
+        told = subprocess.run(  # noqa: S603 - JAVA_HOME and PATH are the user's
+            [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AuditError("configuration", f"{program} cannot be run ({error}): {remedy}, or set JAVA_HOME") from error
+    found = _VERSION.search(told.stderr + told.stdout)
+    if found is None or int(found[1]) < JAVA_MAJOR_MIN:
+        is_what = f"is Java {found[1]}" if found else "does not tell its version"
+        raise AuditError("configuration", f"{program} {is_what}, and Spark needs {JAVA_MAJOR_MIN}: {remedy}")
+
+
+@contextlib.contextmanager
+def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session; when the block ends its JVM has ended, too. Raises AuditError("engine") if it does not start.
+
+    `master`: None is local[*], or what spark-submit was told.
+    """
+    if not under_spark_submit():
+        require_java()
+        master = master or "local[*]"
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns about every host's name
+    # pandas 3 is what `audit` was tested with; the versions are pinned in pyproject.toml.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    spark: SparkSession | None = None
+    with tempfile.TemporaryDirectory(prefix="reconciler-audit-") as folder:
+        try:
+            spark = open_session(master, settings)
+            if not under_spark_submit() and not (master or "").startswith("local"):
+                spark.sparkContext.addPyFile(str(write_zip(Path(folder) / ZIP_NAME)))
+            yield spark
+        finally:
+            _end(spark)
+
+
+def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+    """One Spark task for each of the tasks, answers in order. Raises AuditError("engine")."""
+    from pyspark.errors import PySparkException
+
+    packed = [pickle.dumps(task) for task in tasks]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                done = pickle.dumps(function(pickle.loads(packed[number])))  # noqa: S301 - made above
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([number], pa.int64()), pa.array([done], pa.binary())], names=["number", "answer"]
+                )
+
+    try:
+        rows = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "number bigint, answer binary").collect()
+    except PySparkException as error:
+        raise AuditError("engine", f"Spark gave no answer: {first_line(error)}") from error
+    answers = {row["number"]: pickle.loads(row["answer"]) for row in rows}  # noqa: S301 - made by our own tasks
+    if sorted(answers) != list(range(len(packed))):
+        raise AuditError("engine", f"Spark answered {len(answers)} of {len(packed)} tasks; run again")
+    return [answers[number] for number in range(len(packed))]
+
+
+def engine_name(spark: SparkSession) -> str:
+    """For people: which engine, and where."""
+    return f"spark {spark.version} {spark.sparkContext.master}"
+
+
+def first_line(error: BaseException) -> str:
+    """What failed, without the stack: the line of a Python worker's or the JVM's root cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith(("Caused by:", "org.apache.spark.SparkException"))]
+    return (causes or lines or [type(error).__name__])[-1 if causes else 0][:500]
+
+
+def _end(spark: SparkSession | None) -> None:
+    """Stops the session and waits for its JVM; one that does not go is killed."""
+    if under_spark_submit():
+        if spark is not None:
+            spark.stop()
+        return
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way to its JVM
+    child: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if spark is not None:
+        with contextlib.suppress(Exception):  # the JVM may have gone before us
+            spark.stop()
+    if gateway is None or child is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - another session in this process starts anew
+    if child.stdin is not None:
+        child.stdin.close()  # what the JVM waits for
+    try:
+        child.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        sys.stderr.write("reconciler audit: the JVM did not end and was killed\n")
+        child.kill()
+        child.wait()

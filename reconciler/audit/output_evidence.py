@@ -1,0 +1,29 @@
+"""OUT/evidence: what was collected for an audit lies in its output, so that others can judge it again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER = "evidence"
+
+
+def keep(evidence: Path, draft: Path, out: Path, *, is_ours: bool) -> None:
+    """Puts evidence into a draft of OUT: by moving what is ours, by hard links what lies in the older OUT.
+
+    Evidence that lies elsewhere stays there. Raises OSError.
+    """
+    place = draft / FOLDER
+    if is_ours:
+        evidence.rename(place)
+    elif evidence.resolve() == (out / FOLDER).resolve():
+        # The older OUT goes when the draft takes its place, and the evidence must not go with it.
+        _link(evidence, place)
+
+
+def _link(source: Path, target: Path) -> None:
+    for folder, _, names in os.walk(source):
+        there = target / Path(folder).relative_to(source)
+        there.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            os.link(Path(folder) / name, there / name)

@@ -1,0 +1,57 @@
+"""The audit as two files for spark-submit: a zip for --py-files, and the script that it runs.
+
+The zip holds `reconciler.audit` and `reconciler.contract`, which is all that an audit loads of this project.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import reconciler
+from reconciler.audit.errors import AuditError
+
+ZIP_NAME = "reconciler_audit.zip"
+SCRIPT_NAME = "reconciler_audit.py"
+_PARTS = ("audit", "contract")
+#: A constant time, so that the same code makes the same bytes.
+_TIME = (2020, 1, 1, 0, 0, 0)
+_SCRIPT = '''"""Driver of `spark-submit --py-files reconciler_audit.zip reconciler_audit.py audit ...`."""
+
+import sys
+
+from reconciler.audit.command import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+'''
+
+
+def write_package(folder: Path) -> tuple[Path, Path]:
+    """Writes both files; returns zip and script. Raises AuditError("usage") for a folder that cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        script = folder / SCRIPT_NAME
+        script.write_text(_SCRIPT, encoding="utf-8")
+        return write_zip(folder / ZIP_NAME), script
+    except OSError as error:
+        raise AuditError("usage", f"{folder}: {error.strerror}; name a folder that can be written") from error
+
+
+def write_zip(path: Path) -> Path:
+    """The package as Spark's executors import it."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in _files():
+            archive.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    # From a zip of our own (an audit that was submitted) nothing can be packed again, and nothing has to be.
+    root = Path(str(reconciler.__file__)).parent
+    yield "reconciler/__init__.py", (root / "__init__.py").read_bytes()
+    for part in _PARTS:
+        for path in sorted((root / part).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield f"reconciler/{path.relative_to(root).as_posix()}", path.read_bytes()

@@ -1,0 +1,40 @@
+"""The commands audit and statement: this process becomes the audit's, which shares no code with the service."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+#: The audit reads its own arguments, --help too.
+_ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+def audit(context: typer.Context) -> None:
+    """Judge a window from outboxes, inboxes, ledger and history: did every committed message take effect once?"""
+    _become("audit", context.args)
+
+
+def statement(context: typer.Context) -> None:
+    """Verify signed statements of audits (verify DIR --public-key FILE), or make a key pair (keygen FILE)."""
+    _become("statement", context.args)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("audit", context_settings=_ALL_ARGUMENTS)(audit)
+    app.command("statement", context_settings=_ALL_ARGUMENTS)(statement)
+
+
+def _become(command: str, arguments: Sequence[str]) -> None:
+    """Replaces this process: exit codes and signals are the audit's own, and nobody stands between."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A file in the working folder must not stand in for a library; a checkout that is not installed needs the folder.
+    is_checkout = sys.path[0] in ("", str(Path.cwd()))
+    flags = [] if is_checkout else ["-P"]
+    program = [sys.executable, *flags, "-m", "reconciler.audit", command, *arguments]
+    os.execv(sys.executable, program)  # noqa: S606 - our own interpreter
