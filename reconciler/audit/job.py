@@ -49,9 +49,13 @@ def judge(
     return judged_by(evidence, spark_answers(spark, progress), findings_max)
 
 
-def judge_here(evidence_dir: Path | str, *, findings_max: int = FINDINGS_MAX) -> JudgedWindow:
+def judge_here(
+    evidence_dir: Path | str, *, findings_max: int = FINDINGS_MAX, rows_at_once_max: int = ROWS_AT_ONCE_MAX
+) -> JudgedWindow:
     """The same answer without Spark, one prefix after the other in this process."""
-    evidence = load_evidence(evidence_dir, findings_a_prefix=findings_a_prefix(findings_max))
+    evidence = load_evidence(
+        evidence_dir, findings_a_prefix=findings_a_prefix(findings_max), rows_at_once_max=rows_at_once_max
+    )
     return judged_by(evidence, lambda plan, files: pa.Table.from_batches(_answers(plan, files.items())), findings_max)
 
 
