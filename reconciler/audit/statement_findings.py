@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from reconciler.audit.report_markup import visible
+
 #: Named differences and remarks of one kind; more are counted.
 NAMED_MAX = 1_000
 
@@ -14,7 +16,7 @@ NAMED_MAX = 1_000
 class Difference:
     """One thing that is not as it was signed."""
 
-    #: Relative to the verified folder; inputs begin with "evidence:".
+    #: Relative to the verified folder; inputs have "evidence:".
     file: str
     #: The row, value or line, as people find it; "" for the file as a whole.
     row: str
@@ -46,7 +48,10 @@ class VerifiedStatement:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """Everything that a verification found; nothing is left out at the first difference."""
+    """Everything that a verification found; nothing is left out at the first difference.
+
+    Texts come from suspect files: what a terminal would obey is shown as its number.
+    """
 
     statements: list[VerifiedStatement] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
@@ -61,7 +66,7 @@ class VerifyReport:
 
     def differ(self, file: str, message: str, row: str = "") -> None:
         """Keeps a difference once, up to a bound; beyond it counts."""
-        found = Difference(file, row, message)
+        found = Difference(visible(file), visible(row), visible(message))
         if found in self.differences:
             return
         if len(self.differences) < NAMED_MAX:
@@ -72,8 +77,13 @@ class VerifyReport:
     def skip(self, lines: Iterable[str]) -> None:
         """Keeps remarks once, up to a bound."""
         for line in lines:
-            if line not in self.not_checked and len(self.not_checked) < NAMED_MAX:
-                self.not_checked.append(line)
+            shown = visible(line)
+            if shown not in self.not_checked and len(self.not_checked) < NAMED_MAX:
+                self.not_checked.append(shown)
+
+    def unanswer(self, line: str) -> None:
+        """Keeps a reason why there is no answer."""
+        self.unanswered.append(visible(line))
 
     @property
     def verdict(self) -> Literal["verified", "differences", "no answer"]:

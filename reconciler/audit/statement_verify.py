@@ -11,6 +11,7 @@ from typing import Any
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output_documents import canonical
+from reconciler.audit.report_markup import visible
 from reconciler.audit.statement import (
     CHECKSUMS,
     CHECKSUMS_INDEX,
@@ -99,16 +100,19 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
     window = window if isinstance(window, dict) else {}
     counts = [value if isinstance(value := document.get(name), int) else -1 for name in ("keys", "violations")]
     signed_by = document.get("signed_by")
+    environment, topic, group = statement.subscription
     return VerifiedStatement(
-        name,
-        *statement.subscription,
-        start=str(window.get("start")),
-        end=str(window.get("end")),
+        file=visible(name),
+        environment=visible(environment),
+        topic=visible(topic),
+        group=visible(group),
+        start=visible(str(window.get("start"))),
+        end=visible(str(window.get("end"))),
         sequence=statement.sequence,
-        verdict=str(document.get("verdict")),
+        verdict=visible(str(document.get("verdict"))),
         keys=counts[0],
         violations=counts[1],
-        signed_by=None if signed_by is None else str(signed_by),
+        signed_by=None if signed_by is None else visible(str(signed_by)),
         signature_holds=holds,
     )
 
@@ -121,7 +125,7 @@ def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: Pu
     for path, message in fields:
         report.differ(name, message, path)
     if signed_by is None and statement.signature is None:
-        report.unanswered.append(f"{name}: it says that nobody signed it, so nothing vouches for it")
+        report.unanswer(f"{name}: it says that nobody signed it, so nothing vouches for it")
     elif statement.signature is None:
         report.differ(name.removesuffix(".json") + ".sig", "the signature is missing")
     elif signed_by != key.fingerprint:
@@ -215,7 +219,8 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
     for file in sorted(folder.path.rglob("*")):
         relative = file.relative_to(folder.path).as_posix()
         is_statement = relative.startswith(f"{FOLDER}/") and file.suffix in (".json", ".sig")
-        if file.is_file() and relative not in covered and not is_statement:
+        is_evidence = relative.startswith("evidence/")  # statement_verify_inputs.py
+        if file.is_file() and relative not in covered and not is_statement and not is_evidence:
             report.skip([f"{folder.name(relative)}: no statement speaks of this file"])
 
 

@@ -22,19 +22,30 @@ from reconciler.contract.evidence_layout import EVIDENCE_TABLES
 def verify_inputs(
     folders: Sequence[VerifiedFolder], report: VerifyReport, *, evidence: str | None, history: str | None
 ) -> None:
-    """Adds what has changed in the inputs; without `evidence` only says that they were not looked at."""
-    if evidence is None:
-        report.skip(["the inputs: name the evidence with --evidence DIR to have them compared, too"])
+    """Adds what has changed in the inputs: in `evidence`, else in the evidence that lies in each output."""
+    own = [folder for folder in folders if (folder.path / "evidence").is_dir()]
+    if evidence is not None:
+        _verify_given(folders, open_inputs(evidence, history), report)
         return
-    inputs = open_inputs(evidence, history)
+    for folder in own:
+        listed = _listed(folder)
+        if listed is None:
+            report.unanswer(f"the inputs: {folder.name(INPUTS)} is not as signed, or not there")
+        else:
+            _verify_files(folder, listed, open_inputs(str(folder.path / "evidence"), history), report)
+    if len(own) < len(folders):
+        report.skip(["the inputs: name the evidence with --evidence DIR to have them compared, too"])
+
+
+def _verify_given(folders: Sequence[VerifiedFolder], inputs: InputFolder, report: VerifyReport) -> None:
     lists = [(folder, found) for folder in folders if (found := _listed(folder)) is not None]
     if not lists:
-        report.unanswered.append("the inputs: their list (statement/inputs.json) is not as signed, or not there")
+        report.unanswer("the inputs: their list (statement/inputs.json) is not as signed, or not there")
         return
-    if len(lists) > 1:
+    if len(folders) > 1:
         lists = [(folder, found) for folder, found in lists if _is_of(found, inputs)]
         if not lists:
-            report.unanswered.append(f"the inputs: no audit in this folder is of --evidence {evidence}")
+            report.unanswer("the inputs: no audit in this folder is of the given evidence")
             return
         report.skip(
             f"the inputs of {folder.shown}: --evidence is that of another audit"
@@ -68,6 +79,7 @@ def _verify_files(
     folder: VerifiedFolder, listed: Sequence[Mapping[str, Any]], inputs: InputFolder, report: VerifyReport
 ) -> None:
     missing: list[str] = []
+    shown = f"{folder.shown}evidence:"
     for one in listed:
         path = str(one.get("path"))
         try:
@@ -76,22 +88,22 @@ def _verify_files(
             missing.append(path)
             continue
         except OSError as error:
-            report.unanswered.append(f"evidence:{path}: cannot be read: {error}")
+            report.unanswer(f"{shown}{path}: cannot be read: {error}")
             continue
         if digest(data) == one.get("sha256"):
             report.files_equal += 1
             continue
         kept = None if folder.checksums is None else folder.checksums.of(INPUT, path)
         for row, message in altered_rows(path, data, kept):
-            report.differ(f"evidence:{path}", message, row)
+            report.differ(f"{shown}{path}", message, row)
     retired = retired_files(listed, inputs) if missing else {}
     for path in missing:
         if path in retired:
-            report.skip([f"evidence:{path}: {retired[path]}"])
+            report.skip([f"{shown}{path}: {retired[path]}"])
         else:
-            report.differ(f"evidence:{path}", "missing")
+            report.differ(f"{shown}{path}", "missing")
     for path in sorted(_tables_of(inputs) - {str(one.get("path")) for one in listed}):
-        report.differ(f"evidence:{path}", "was not there when the evidence was judged")
+        report.differ(f"{shown}{path}", "was not there when the evidence was judged")
 
 
 def _tables_of(inputs: InputFolder) -> set[str]:
