@@ -12,7 +12,7 @@ of a shard live in one slot and one MULTI may touch them.
 | K:matched | ZSET | scratch inside the round's MULTI, never seen outside | round | round |
 | K:half:1..x | SET | announced keys that the last x rounds took; only where history is written | round | history |
 | K:matched:1..x | ZSET | keys that left pending by a match in the last x rounds -> first seen; likewise | round | history |
-| K:taken | HASH | generation -> ms of Redis TIME of the last 64 rounds; likewise | round | history |
+| K:taken | HASH | generation -> "<ms of Redis TIME> <announced> <consumed> <matched>" of the last 64 rounds; likewise | round | history |
 | K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |

@@ -12,16 +12,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock
-from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, offsets_field
+from reconciler.contract.keyspace import (
+    COMMIT_GENERATIONS_DEFAULT,
+    TIMES_KEPT,
+    offsets_field,
+    require_history_generations,
+)
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.unique_key import shard_of
+from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation
+from reconciler.ledger.readable_rounds import TakenRound, readable_rounds
 from reconciler.ports import (
     Admission,
     AnnouncementQueue,
+    Capture,
+    CapturedRound,
     PendingKey,
+    PendingSnapshot,
     RoundCounts,
     RoundDone,
+    RoundMark,
     ShardState,
 )
 
@@ -36,22 +46,31 @@ class _Memory:
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
     epoch: str | None = None
+    #: The sets of the last rounds, by generation, and what is written about more of them: for the history.
+    kept: dict[int, CapturedRound] = field(default_factory=dict)
+    taken: dict[int, TakenRound] = field(default_factory=dict)
     #: Lease name -> (token, wall time of its end).
     leases: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 class MemoryShards:
-    """ShardMemory, RoundLeases, HalfSets and CommitSets over dictionaries; `wipe` is a Redis that lost everything."""
+    """ShardMemory, RoundLeases, HalfSets and CommitSets over dictionaries; `wipe` is a Redis that lost everything.
+
+    `snapshot` is what a disk would hold; what a history reads is in memory_capture.py.
+    """
 
     def __init__(
         self,
         clock: Clock,
         *,
         commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
+        history_generations: int = 0,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
+        require_history_generations(history_generations, commit_generations=commit_generations)
         self._clock = clock
         self._commit_generations = commit_generations
+        self._history_generations = history_generations
         self._new_epoch = new_epoch
         self._shards: dict[Shard, _Memory] = {}
         self._last_ms: dict[Shard, int] = {}
@@ -167,11 +186,13 @@ class MemoryShards:
                 memory.pending[key] = min(at_ms, memory.pending.get(key, at_ms))
             united = len(memory.pending)
             # Only the youngest commit set can hold a pending key (round_commands.py says why).
-            for key in memory.commit[0] & memory.pending.keys():
+            late = memory.commit[0] & memory.pending.keys()
+            for key in late:
                 del memory.pending[key]
+            memory.generation += 1
+            self._keep(shard, memory, at_ms, late)
             memory.commit = [set(), *memory.commit[: self._commit_generations]]
             memory.half = set()
-            memory.generation += 1
             self._last_ms[shard] = at_ms
             return RoundDone(
                 shard=shard,
@@ -187,6 +208,67 @@ class MemoryShards:
                     pending_matched=united - len(memory.pending),
                     pending_after=len(memory.pending),
                 ),
+            )
+
+    def _keep(self, shard: Shard, memory: _Memory, at_ms: int, late: set[str]) -> None:
+        """Keeps what the round moved, for captures."""
+        if not self._history_generations:
+            memory.kept, memory.taken = {}, {}
+            return
+        announced, consumed, matched = (
+            tuple(sorted(member_of(key) for key in keys)) for keys in (memory.half, memory.commit[0], late)
+        )
+        number = memory.generation
+        memory.taken[number] = TakenRound(
+            at_ms=at_ms, announced=len(announced), consumed=len(consumed), matched=len(matched)
+        )
+        memory.taken.pop(number - TIMES_KEPT, None)
+        memory.kept[number] = CapturedRound(
+            shard=shard,
+            epoch=memory.epoch or "",
+            generation=number,
+            at_ms=at_ms,
+            announced=announced,
+            consumed=consumed,
+            left_matched=matched,
+        )
+        for old in [one for one in memory.kept if one <= number - self._history_generations]:
+            del memory.kept[old]
+
+    # ---- for memory_capture.py
+
+    def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
+        """The rounds that are kept."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            plan = readable_rounds(after, epoch=memory.epoch, generation=memory.generation, taken=memory.taken)
+            rounds = tuple(one for number, one in sorted(memory.kept.items()) if number >= plan.first_readable)
+            first = rounds[0].generation if rounds else memory.generation + 1
+            return Capture(
+                shard=shard,
+                epoch=memory.epoch,
+                generation=memory.generation,
+                now_ms=self._clock.now_ms(),
+                rounds=rounds,
+                missed=(plan.first_new, first - 1) if first > plan.first_new else None,
+                new_memory=plan.new_memory,
+                fell_back=plan.fell_back,
+            )
+
+    def snapshot_pending(self, shard: Shard) -> PendingSnapshot:
+        """All pending keys, in one page."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            page = sorted((member_of(key), at) for key, at in memory.pending.items())
+            page.sort(key=lambda one: (one[1], one[0]))
+            return PendingSnapshot(
+                shard=shard,
+                epoch=memory.epoch,
+                generation=memory.generation,
+                at_ms=self._clock.now_ms(),
+                pages=iter([page] if page else []),
             )
 
     def due(

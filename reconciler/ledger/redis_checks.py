@@ -243,6 +243,7 @@ def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
         ("INCRBY", keys.generation, 1),
         # Redis does not check what a script calls before the script calls it: hence its commands one by one.
         ("EVAL", "return 1", 1, keys.generation),
+        ("HDEL", keys.taken, "0"),
         ("PEXPIRE", keys.round_lease, 1),
         ("HSETNX", meta_key(keys.shard.subscription), "shards", 1),
         # The announcement consumer that `run` has, and the scan after an outage.

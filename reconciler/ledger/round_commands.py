@@ -15,12 +15,13 @@ between two rounds. Should an operator lower and raise commit_generations again,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX, TIMES_KEPT, ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
+from reconciler.ledger.shard_values import pairs_of, text_of
 from reconciler.ports import RoundCounts, RoundDone
 from reconciler.redis_access import translate
 
@@ -55,6 +56,7 @@ if damaged then return damaged end
 
 local before = redis.call('ZCARD', pending)
 local announced = redis.call('SCARD', KEYS[half])
+local consumed = redis.call('SCARD', KEYS[commit])
 local fresh = redis.call('SDIFFSTORE', new, KEYS[half], unpack(KEYS, commit, commit + h))
 local added = 0
 if before * 2 < fresh then
@@ -97,7 +99,7 @@ rotate(matched, kept, matched + x, 'ZCARD')
 rotate(half, kept, half + x, 'SCARD')
 redis.call('UNLINK', new)
 if kept > 0 then
-  redis.call('HSET', taken, ARGV[2] + 1, at)
+  redis.call('HSET', taken, ARGV[2] + 1, table.concat({at, announced, consumed, late}, ' '))
   redis.call('HDEL', taken, ARGV[2] + 1 - times)
 else
   redis.call('UNLINK', taken)
@@ -151,7 +153,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, at_ms: int, answers
         epoch=epoch,
         generation=now,
         at_ms=at_ms,
-        offsets={text_of(field): int(offset) for field, offset in _pairs(offsets)},
+        offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets)},
         counts=RoundCounts(
             announced=announced,
             matched=announced - fresh,
@@ -161,15 +163,3 @@ def round_done(shard: Shard, *, epoch: str, generation: int, at_ms: int, answers
             pending_after=after,
         ),
     )
-
-
-def text_of(answer: Any) -> str:
-    """Redis answers bytes."""
-    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
-
-
-def _pairs(answer: Any) -> list[tuple[Any, Any]]:
-    # A mapping where redis-py knows the command's answer, else Redis' flat list.
-    if isinstance(answer, Mapping):
-        return list(answer.items())
-    return list(zip(answer[::2], answer[1::2], strict=True))

@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ExecAbortError, RedisClusterException, WatchError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -23,9 +22,10 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.redis_client import RedisClients
-from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done, text_of
+from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
+from reconciler.ledger.shard_values import epoch_of, generation_of, text_of, time_ms_of
 from reconciler.ports import PendingKey, RoundDone, ShardState
-from reconciler.redis_access import RedisClient, translate, translated_errors
+from reconciler.redis_access import translate, translated_errors
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +61,9 @@ class RedisShardMemory:
             for key in expected:
                 pipe.type(key)
             epoch, generation, *types = pipe.execute()
-            now_ms = _time_ms(client, client, keys)
+            now_ms = time_ms_of(client, client, keys)
         _check_types(shard, expected, types)
-        return ShardState(epoch=_epoch(shard, epoch), generation=_generation(shard, generation), now_ms=now_ms)
+        return ShardState(epoch=epoch_of(shard, epoch), generation=generation_of(shard, generation), now_ms=now_ms)
 
     def begin_epoch(self, shard: Shard) -> str:
         """Writes a new marker unless there is one; returns the marker that stands."""
@@ -71,7 +71,7 @@ class RedisShardMemory:
         marker = f"{shard.subscription.environment}:{self._new_epoch()}"
         with translated_errors():
             self._clients.short.set(keys.epoch, marker, nx=True)
-            standing = _epoch(shard, self._clients.short.get(keys.epoch))
+            standing = epoch_of(shard, self._clients.short.get(keys.epoch))
         return standing if standing is not None else marker
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
@@ -80,10 +80,10 @@ class RedisShardMemory:
         try:
             with translated_errors(), client.pipeline(transaction=True) as pipe:
                 pipe.watch(keys.generation, keys.epoch, keys.pending, keys.new)
-                generation = _generation(shard, pipe.execute_command("GET", keys.generation))
-                if _epoch(shard, pipe.execute_command("GET", keys.epoch)) != epoch:
+                generation = generation_of(shard, pipe.execute_command("GET", keys.generation))
+                if epoch_of(shard, pipe.execute_command("GET", keys.epoch)) != epoch:
                     return None
-                at_ms = max(_time_ms(client, pipe, keys), not_before_ms, self._last_ms.get(shard, 0) + 1)
+                at_ms = max(time_ms_of(client, pipe, keys), not_before_ms, self._last_ms.get(shard, 0) + 1)
                 commands = self._commands(keys, epoch=epoch, generation=generation, at_ms=at_ms)
                 pipe.multi()
                 for command in commands:
@@ -192,33 +192,6 @@ def _execute(pipe: Any) -> list[Any] | None:
     except ExecAbortError as error:
         raise translate(error) from error
     return answers
-
-
-def _time_ms(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
-    """Redis TIME of the node that holds the shard; a cluster's pipeline refuses TIME, which has no key."""
-    if isinstance(client, RedisCluster):
-        node = client.get_node_from_key(keys.pending)  # type: ignore[no-untyped-call]  # redis-py has no annotation
-        answer: Any = client.time(target_nodes=node)
-    else:
-        answer = connection.execute_command("TIME")
-    seconds, microseconds = answer
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
-def _epoch(shard: Shard, answer: Any) -> str | None:
-    if answer is None:
-        return None
-    epoch, environment = text_of(answer), shard.subscription.environment
-    if epoch.rpartition(":")[0] != environment:
-        raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
-    return epoch
-
-
-def _generation(shard: Shard, answer: Any) -> int:
-    try:
-        return int(answer or 0)
-    except ValueError as error:
-        raise InvariantViolation(f"{shard}: generation {answer!r} is no number") from error
 
 
 def _check_types(shard: Shard, expected: Mapping[str, str], types: Sequence[Any]) -> None:

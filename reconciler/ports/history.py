@@ -25,7 +25,7 @@ class RoundMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedRound:
-    """The ids that one round moved. Each sequence holds every id once, in no order."""
+    """The ids that one round moved. Each sequence holds every id once, sorted."""
 
     shard: Shard
     epoch: str

@@ -17,6 +17,7 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import ReconcilerError
 from reconciler.ledger.redis_checks import check_redis, require_safe
 from reconciler.ledger.redis_client import open_redis
+from reconciler.ledger.round_capture import RedisRoundCapture
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_count import require_shard_count
 from reconciler.ledger.shard_memory import RedisShardMemory
@@ -76,7 +77,7 @@ def reconcile(url: str) -> None:
         leases = RedisRoundLeases(clients.short)
         assert leases.take(SHARD, token="a", lease_seconds=9)
         assert leases.take(SHARD, token="a", lease_seconds=9)
-        memory = RedisShardMemory(clients)
+        memory = RedisShardMemory(clients, history_generations=2)
         epoch = memory.begin_epoch(SHARD)
         announce(url)
         consume(url)
@@ -90,6 +91,9 @@ def reconcile(url: str) -> None:
         assert memory.pending_size(SHARD)[0] == 2
         assert memory.forget(SHARD, [key(3)]) == 1
         assert memory.state(SHARD).generation == 3
+        captures = RedisRoundCapture(clients)
+        assert [len(one.announced) for one in captures.capture(SHARD, after=None).rounds] == [3, 0]
+        assert sum(len(page) for page in captures.snapshot(SHARD).pages) == 1
         leases.release(SHARD, token="a")
         assert leases.take(SHARD, token="b", lease_seconds=9)
 

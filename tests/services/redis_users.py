@@ -46,7 +46,7 @@ RECONCILER = RedisUser(
     keys=(SHARD + "*",),
     commands=(
         "watch", "unwatch", "multi", "exec", "discard", "get", "set", "incrby", "time", "type", "hgetall", "hget",
-        "hset", "hsetnx", "zcard", "scard", "sdiffstore", "zunionstore", "zadd", "zinterstore", "zdiffstore",
+        "hset", "hsetnx", "hdel", "zcard", "scard", "sdiffstore", "zunionstore", "zadd", "zinterstore", "zdiffstore",
         "zrangebyscore", "zrange", "sadd", "sscan", "zrem", "rename", "unlink", "pexpire", "info", "role",
         "config|get", "script|load", "eval", "evalsha", "ping",
     ),

@@ -12,11 +12,13 @@ from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import ShardKeys, offsets_field
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
+from reconciler.ledger.memory_capture import MemoryRoundCapture
 from reconciler.ledger.memory_shards import MemoryShards
 from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.round_capture import RedisRoundCapture
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import AnnouncementQueue, RoundLeases, ShardMemory
+from reconciler.ports import AnnouncementQueue, RoundCapture, RoundLeases, ShardMemory
 
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
 
@@ -29,6 +31,9 @@ class Shards(Protocol):
 
     @property
     def leases(self) -> RoundLeases: ...
+
+    @property
+    def captures(self) -> RoundCapture: ...
 
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None: ...
 
@@ -59,6 +64,10 @@ class InMemory:
     @property
     def leases(self) -> RoundLeases:
         return self.store
+
+    @property
+    def captures(self) -> RoundCapture:
+        return MemoryRoundCapture(self.store)
 
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
         expected = self.store.position(shard, QUEUE)
@@ -93,14 +102,21 @@ class InRedis:
     client: redis.Redis
     clients: RedisClients
     commit_generations: int = 2
+    history_generations: int = 0
 
     @property
     def memory(self) -> ShardMemory:
-        return RedisShardMemory(self.clients, commit_generations=self.commit_generations)
+        return RedisShardMemory(
+            self.clients, commit_generations=self.commit_generations, history_generations=self.history_generations
+        )
 
     @property
     def leases(self) -> RoundLeases:
         return RedisRoundLeases(self.clients.short)
+
+    @property
+    def captures(self) -> RoundCapture:
+        return RedisRoundCapture(self.clients)
 
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
         names, members = ShardKeys(shard), [member_of(key) for key in keys]

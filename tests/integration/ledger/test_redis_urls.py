@@ -18,6 +18,7 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.ledger.redis_checks import RedisFinding, Severity, check_redis, require_safe
 from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.round_capture import RedisRoundCapture
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
 from tests.contract.ledger.rows import key, shard
@@ -184,7 +185,8 @@ def cluster_url(new_redis_server: Start) -> str:
 def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
     with opened(cluster_url) as clients:
         runs_a_round(clients)
-        memory = RedisShardMemory(clients)
+        memory = RedisShardMemory(clients, history_generations=2)
+        captures = RedisRoundCapture(clients)
         nodes = set()
         for number in range(24):
             of = shard("cluster", number)
@@ -205,6 +207,10 @@ def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
             again = memory.take_round(of, epoch=epoch)
             assert again is not None
             assert (again.generation, again.counts.pending_matched, again.counts.pending_after) == (2, 5, 10)
+            first, second = captures.capture(of, after=None).rounds
+            assert (len(first.announced), len(first.consumed), len(first.left_matched)) == (30, 10, 0)
+            assert (len(second.announced), len(second.consumed), len(second.left_matched)) == (0, 5, 5)
+            assert sum(len(page_of) for page_of in captures.snapshot(of).pages) == 10
         assert len(nodes) == 3
         findings = check_redis(clients.short, environment="cluster")
         assert {finding.severity for finding in findings} == {Severity.OK, Severity.ADVICE}

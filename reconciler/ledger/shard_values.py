@@ -1,0 +1,55 @@
+"""What the small keys of a shard hold, as Redis answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from redis.cluster import RedisCluster
+
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation
+from reconciler.redis_access import RedisClient
+
+
+def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
+    """Redis TIME of the node that holds the shard; a cluster's pipeline refuses TIME, which has no key."""
+    if isinstance(client, RedisCluster):
+        node = client.get_node_from_key(keys.pending)  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        answer: Any = client.time(target_nodes=node)
+    else:
+        answer = connection.execute_command("TIME")
+    seconds, microseconds = answer
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def epoch_of(shard: Shard, answer: Any) -> str | None:
+    """The marker; InvariantViolation for another environment's."""
+    if answer is None:
+        return None
+    epoch, environment = text_of(answer), shard.subscription.environment
+    if epoch.rpartition(":")[0] != environment:
+        raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
+    return epoch
+
+
+def generation_of(shard: Shard, answer: Any) -> int:
+    """The fence, 0 before the first round; InvariantViolation for what is no number."""
+    try:
+        return int(answer or 0)
+    except ValueError as error:
+        raise InvariantViolation(f"{shard}: generation {answer!r} is no number") from error
+
+
+def text_of(answer: Any) -> str:
+    """Redis answers bytes."""
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+
+
+def pairs_of(answer: Any) -> list[tuple[Any, Any]]:
+    """Fields and values of a hash."""
+    # A mapping where redis-py knows the command's answer, else Redis' flat list.
+    if isinstance(answer, Mapping):
+        return list(answer.items())
+    return list(zip(answer[::2], answer[1::2], strict=True))
