@@ -113,7 +113,7 @@ def build_history(
     )
     recorder = Recorder(
         shards=shards,
-        port=RedisRoundCapture(redis, history_generations=history_generations(settings)),
+        port=RedisRoundCapture(redis),
         sink=sink,
         place=SpoolPlace(folder=spool, writer=writer, size_bytes_max=history.spool_max_mebibytes * 1024 * 1024),
         standing=StandingReader(store, chain, spool=spool, shards=shards, keeper=keeper),

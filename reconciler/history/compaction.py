@@ -10,6 +10,7 @@ import pyarrow as pa
 from ulid import ULID
 
 from reconciler.contract.manifest import HistoryFile
+from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import Partition, sorted_once
@@ -81,26 +82,44 @@ class Compactor:
     def __init__(self, store: HistoryStore, chain: ManifestChain) -> None:
         self._store = store
         self._chain = chain
+        #: Files that are not what the manifest says: never merged, so that they stay to be found.
+        self.damaged: set[str] = set()
 
     def merge(self, merges: Sequence[Merge]) -> int:
         """Carries out up to MERGES_AN_ENTRY merges in one entry; returns how many files went.
 
         Zero if another writer touched the same files meanwhile: what was written is an orphan then, and deleted.
-        Raises OSError, MalformedInput for a file that was altered, ChainContended.
+        Raises OSError, ChainContended.
         """
-        merges = merges[:MERGES_AN_ENTRY]
         added: list[HistoryFile] = []
-        removed = [file.path for merge in merges for file in merge.files]
+        removed: list[str] = []
         name = str(ULID())
-        for merge in merges:
-            table = pa.concat_tables([self._store.read(file) for file in merge.files])
-            added.append(self._store.write(merge.partition, name, sorted_once(table)))
+        for merge in merges[:MERGES_AN_ENTRY]:
+            tables = self._read(merge)
+            if tables is not None:
+                added.append(self._store.write(merge.partition, name, sorted_once(pa.concat_tables(tables))))
+                removed += [file.path for file in merge.files]
+        if not added:
+            return 0
         is_done = self._chain.append("compact", added=added, removed=removed, still=lambda: self._are_there(removed))
         if not is_done:
             logger.info("history_compaction_lost_a_race", extra={"files": len(removed)})
             for file in added:
                 self._store.delete(file.path)
         return len(removed) if is_done else 0
+
+    def _read(self, merge: Merge) -> list[pa.Table] | None:
+        """None: one of the files was altered or is gone."""
+        tables = []
+        for file in merge.files:
+            try:
+                tables.append(self._store.read(file))
+            except (MalformedInput, FileNotFoundError) as error:
+                if file.path not in self.damaged:
+                    logger.error("history_file_damaged", extra={"file": file.path, "error": str(error)})  # noqa: TRY400
+                self.damaged.add(file.path)
+                return None
+        return tables
 
     def _are_there(self, paths: Sequence[str]) -> bool:
         files = self._chain.files()

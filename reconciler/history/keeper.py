@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.clock import Clock
-from reconciler.errors import MalformedInput, TransientError
+from reconciler.errors import TransientError
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
 from reconciler.history.health import Counters, Health
@@ -84,7 +84,7 @@ class Keeper:
             self._when_due("adopt", self._rules.seal_seconds, self._adopt_more)
             self._when_due("compact", self._rules.seal_seconds, self.compact)
             self._when_due("retain", RETENTION_SECONDS, self.retain)
-        except (OSError, TransientError, MalformedInput) as error:
+        except (OSError, TransientError) as error:
             self.health.failed(error)
             self._pause_seconds = min(max(PAUSE_SECONDS_MIN, self._pause_seconds * 2), PAUSE_SECONDS_MAX)
             self._not_before = self._clock.monotonic_seconds() + self._pause_seconds
@@ -122,12 +122,11 @@ class Keeper:
         self.seal_all(None)
 
     def compact(self) -> None:
-        """One entry's worth of merges. Raises OSError, MalformedInput, ChainContended."""
+        """Every merge that is worth it; files that were altered stay as they are. Raises OSError, ChainContended."""
         self._chain.refresh()
         over_before = date_of(self._clock.now_ms() - DAY_OVER_MS)
-        merges = list(
-            plan_merges(self._chain.files().values(), over_before=over_before, files_max=self._rules.compact_files)
-        )
+        files = [f for f in self._chain.files().values() if f.path not in self._compactor.damaged]
+        merges = list(plan_merges(files, over_before=over_before, files_max=self._rules.compact_files))
         for start in range(0, len(merges), MERGES_AN_ENTRY):
             self._counters.files_compacted += self._compactor.merge(merges[start : start + MERGES_AN_ENTRY])
 

@@ -1,0 +1,199 @@
+"""Compaction keeps the set of rows; retention takes whole days and says so; nothing is deleted under a reader."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.contract.manifest import HistoryFile
+from reconciler.errors import MalformedInput
+from reconciler.history.chain import ManifestChain
+from reconciler.history.compaction import Compactor, plan_merges
+from reconciler.history.positions import Standing
+from reconciler.history.retention import ORPHAN_MS, READERS_MS
+from tests.unit.history.house import ENVIRONMENT, START_MS, House, some_keys
+
+DAY_SECONDS = 86_400
+
+
+def filled(folder: Path, *, seals: int = 10) -> House:
+    """One key a seal, always the same one."""
+    house = House(folder, shards=1)
+    for _ in range(seals):
+        house.round(0, announced=[b"same prefix, always"[:16]])
+        house.seal()
+    return house
+
+
+def one_of_each(rows: list[dict[str, object]]) -> set[tuple[tuple[str, object], ...]]:
+    return {tuple(sorted(row.items())) for row in rows}
+
+
+def test_a_folder_with_many_files_is_merged_and_keeps_its_rows(tmp_path: Path) -> None:
+    house = filled(tmp_path)
+    before = {stream: one_of_each(house.rows(stream)) for stream in ("announced", "round")}
+    house.keeper.compact()
+    files = [f for f in house.chain.files().values() if f.stream == "announced"]
+    assert (len(files), files[0].rows) == (1, 10)
+    assert {stream: one_of_each(house.rows(stream)) for stream in before} == before
+    sequence = house.chain.sequence
+    house.keeper.compact()
+    assert house.chain.sequence == sequence, "nothing to do, nothing written"
+
+
+def test_few_files_of_a_day_that_goes_on_stay_and_become_one_when_it_is_over(tmp_path: Path) -> None:
+    house = filled(tmp_path, seals=3)
+    house.keeper.compact()
+    assert len([f for f in house.chain.files().values() if f.stream == "announced"]) == 3
+    house.clock.advance(DAY_SECONDS)
+    house.keeper.compact()
+    assert len([f for f in house.chain.files().values() if f.stream == "announced"]) == 1
+    assert len(house.rows("announced")) == 3
+
+
+def test_rows_that_were_written_twice_become_one(tmp_path: Path) -> None:
+    house = filled(tmp_path, seals=2)
+    again = House(tmp_path, rounds=house.rounds, writer="writer-2", shards=1)
+    again.recorder._read_standing = lambda: Standing(marks={}, is_certain=True)
+    again.seal()
+    assert len(house.rows("announced")) == 4
+    house.clock.advance(DAY_SECONDS)
+    house.keeper.compact()
+    assert [row["generation"] for row in house.rows("announced")] == [1, 2]
+
+
+def test_merged_files_stay_for_readers_that_have_begun(tmp_path: Path) -> None:
+    house = filled(tmp_path)
+    old = set(house.chain.files())
+    house.keeper.compact()
+    house.keeper.retain()
+    assert all((house.root / path).exists() for path in old)
+    house.clock.advance(READERS_MS / 1000 - 1)
+    house.keeper.retain()
+    assert all((house.root / path).exists() for path in old)
+    house.clock.advance(2)
+    house.keeper.retain()
+    assert not any((house.root / path).exists() for path in old - set(house.chain.files()))
+    assert all((house.root / path).exists() for path in house.chain.files())
+
+
+def test_files_that_no_entry_names_are_deleted_after_a_day_only(tmp_path: Path) -> None:
+    house = filled(tmp_path, seals=1)
+    [file] = [f for f in house.chain.files().values() if f.stream == "announced"]
+    orphan = (house.root / file.path).with_name("01ORPHAN.parquet")
+    half = (house.root / file.path).with_name(".tmp-01HALF.parquet")
+    for path in (orphan, half):
+        path.write_bytes(b"PAR1")
+        os.utime(path, (START_MS / 1000, START_MS / 1000))
+    house.keeper.retain()
+    assert (orphan.exists(), half.exists()) == (True, True)
+    house.clock.advance(READERS_MS / 1000)
+    house.keeper.retain()
+    assert (orphan.exists(), half.exists()) == (True, False)
+    house.clock.advance(ORPHAN_MS / 1000)
+    house.keeper.retain()
+    assert not orphan.exists()
+    assert len(house.rows("announced")) == 1
+
+
+def test_days_that_are_too_old_are_retired_with_their_date_told(tmp_path: Path) -> None:
+    house = House(tmp_path, keep_days=10, shards=1)
+    house.round(0, announced=some_keys(3))
+    house.seal()
+    house.clock.advance(10 * DAY_SECONDS)
+    house.keeper.retain()
+    assert len(house.rows("announced")) == 3, "kept for ten days"
+    house.clock.advance(DAY_SECONDS)
+    house.round(0, announced=some_keys(2, seed=1))
+    house.seal()
+    house.keeper.retain()
+    assert (house.rows("announced"), house.chain.kept_from) == (
+        [row for row in house.rows("announced") if row["generation"] == 2],
+        "2023-11-15",
+    )
+    house.clock.advance(READERS_MS / 1000)
+    house.keeper.retain()
+    assert not list(house.root.glob("*/*/date=2023-11-14"))
+
+
+def test_two_compactions_of_one_folder_do_not_double_its_rows(tmp_path: Path) -> None:
+    house = filled(tmp_path)
+    other = ManifestChain(house.root, ENVIRONMENT, writer="writer-2", clock=house.clock)
+    other.refresh()
+    merges = list(plan_merges(other.files().values(), over_before="2030-01-01", files_max=8))
+    house.keeper.compact()
+    assert Compactor(house.store, other).merge(merges) == 0
+    assert len(house.rows("announced")) == 10
+    listed = set(house.chain.files()) | set(house.chain.removed())
+    assert {p.relative_to(house.root).as_posix() for p in house.root.rglob("*.parquet")} == listed
+
+
+def test_an_altered_file_is_never_compacted_into_a_good_one(tmp_path: Path) -> None:
+    house = filled(tmp_path)
+    file = next(f for f in house.chain.files().values() if f.stream == "announced")
+    data = bytearray((house.root / file.path).read_bytes())
+    data[10] ^= 1
+    (house.root / file.path).write_bytes(data)
+    house.keeper.compact()
+    assert file.path in house.chain.files(), "it stays to be found by the audit"
+    assert len([f for f in house.chain.files().values() if f.stream == "round"]) == 1, "other folders are merged"
+    with pytest.raises(MalformedInput, match="altered"):
+        house.store.read(file)
+
+
+sizes = st.lists(st.integers(1, 10_000), max_size=40)
+
+
+@given(sizes=sizes, files_max=st.integers(2, 10), is_over=st.booleans())
+def test_merging_ends_and_leaves_few_files(sizes: list[int], files_max: int, *, is_over: bool) -> None:
+    files = {f"{n:03d}": size for n, size in enumerate(sizes)}
+    written = sum(sizes)
+    for _ in range(60):
+        found = [
+            HistoryFile(
+                path=path,
+                stream="gate",
+                date="2024-01-01",
+                prefix=None,
+                rows=1,
+                size_bytes=size,
+                sha256="",
+                first_ms=0,
+                last_ms=0,
+            )
+            for path, size in files.items()
+        ]
+        merges = list(plan_merges(found, over_before="2024-01-02" if is_over else "2024-01-01", files_max=files_max))
+        if not merges:
+            break
+        for merge in merges:
+            merged = sum(files.pop(f.path) for f in merge.files)
+            files[f"{len(files):03d}-{merged}-{len(merge.files)}"] = merged
+    else:
+        raise AssertionError("it never ends")
+    assert sum(files.values()) == written
+    assert len(files) <= (1 if is_over and sizes else files_max)
+
+
+def test_a_large_file_is_not_written_again_with_every_seal() -> None:
+    big, small = 1_000_000, 100
+    found = [
+        HistoryFile(
+            path=f"{n}",
+            stream="gate",
+            date="2024-01-01",
+            prefix=None,
+            rows=1,
+            size_bytes=big if n == 0 else small,
+            sha256="",
+            first_ms=0,
+            last_ms=0,
+        )
+        for n in range(10)
+    ]
+    [merge] = plan_merges(found, over_before="2024-01-01", files_max=8)
+    assert [f.size_bytes for f in merge.files] == [small] * 9
