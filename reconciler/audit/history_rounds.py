@@ -7,9 +7,8 @@ are 16 bytes a round in memory; of rounds before the window only the newest of e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -207,42 +206,48 @@ class ShardRounds:
 
         Those younger than a shard's newest captured one are no gap: history may lag, the watermark says so.
         """
-        have: dict[EpochKey, set[int]] = {}
+        have: dict[EpochKey, Longs] = {}
         newest: dict[ShardKey, int] = {}
         for shard_key, of in self._lives.items():
             newest[shard_key] = max(int(life.times.max()) for life in of)
             for life in of:
-                have[(*shard_key, life.epoch)] = set(life.generations.tolist())
+                have[(*shard_key, life.epoch)] = life.generations
         gaps: list[HistoryGap] = []
-        run: list[dict[str, Any]] = []
         compared = 0
-        order = [(name, "ascending") for name in (*_KEYS, "generation")]
-        for row in stored.sort_by(order).to_pylist():
-            key = (row["topic"], row["consumer_group"], row["shard"])
-            if row["at_ms"] > newest.get(key, 0):
-                continue
-            compared += 1
-            is_missing = row["generation"] not in have.get((*key, row["epoch"]), ())
-            if run and not (is_missing and all(row[name] == run[-1][name] for name in _KEYS)):
-                gaps.append(_stored_only(run))
-                run = []
-            if is_missing:
-                run.append(row)
-        if run:
-            gaps.append(_stored_only(run))
+        for key, generations, at_ms in _by_epoch(stored):
+            known = at_ms <= newest.get(key[:3], 0)
+            generations, first = np.unique(generations[known], return_index=True)
+            at_ms = at_ms[known][first]
+            compared += len(generations)
+            lacking = np.concatenate([[False], ~np.isin(generations, have.get(key, [])), [False]])
+            edges = np.flatnonzero(lacking[1:] != lacking[:-1]).reshape(-1, 2)
+            gaps += [_stored_only(key, generations[a:b], at_ms[a:b]) for a, b in edges.tolist()]
         return gaps, compared
 
 
-def _stored_only(run: Sequence[Mapping[str, Any]]) -> HistoryGap:
-    first, last = run[0], run[-1]
+def _by_epoch(table: pa.Table) -> Iterator[tuple[EpochKey, Longs, Longs]]:
+    """Generations and times of each epoch of a shard, epochs in order."""
+    names = [table[name].cast(pa.string()) if name != "shard" else table[name] for name in _KEYS]
+    plain = pa.table([*names, table["generation"], table["at_ms"]], names=[*_KEYS, "generation", "at_ms"])
+    grouped = (
+        plain.group_by(_KEYS)
+        .aggregate([("generation", "list"), ("at_ms", "list")])
+        .sort_by([(name, "ascending") for name in _KEYS])
+    )
+    for number, key in enumerate(zip(*(grouped[name].to_pylist() for name in _KEYS), strict=True)):
+        generations = grouped["generation_list"][number].values.to_numpy(zero_copy_only=False)
+        yield key, generations, grouped["at_ms_list"][number].values.to_numpy(zero_copy_only=False)
+
+
+def _stored_only(key: EpochKey, generations: Longs, at_ms: Longs) -> HistoryGap:
+    topic, group, shard, epoch = key
     return HistoryGap(
-        topic=first["topic"],
-        group=first["consumer_group"],
-        shard=first["shard"],
-        from_ms=min(row["at_ms"] for row in run),
-        to_ms=max(row["at_ms"] for row in run),
+        topic=topic,
+        group=group,
+        shard=shard,
+        from_ms=int(at_ms.min()),
+        to_ms=int(at_ms.max()),
         stream="round",
-        rows=len(run),
-        why=f"the ledger stored generations {first['generation']} to {last['generation']} of epoch {first['epoch']}, "
-        "history lacks them",
+        rows=len(generations),
+        why=f"the ledger stored generations {generations[0]} to {generations[-1]} of epoch {epoch}, history lacks them",
     )
