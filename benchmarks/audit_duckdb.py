@@ -6,10 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from benchmarks.audit_sql import VIEWS, read_evidence, statement, subscriptions, taken_tags
-
-#: Counts by (subscription's number, class).
-Counts = dict[tuple[int, str], int]
+from benchmarks.audit_sql import VIEWS, Counts, read_evidence, statement, subscriptions, taken_tags
 
 
 class DuckDbAudit:

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+#: Keys by (subscription's number, class).
+Counts = dict[tuple[int, str], int]
+
 #: View by folder below the evidence folder.
 VIEWS: Mapping[str, str] = {
     "outbox": "outbox",
@@ -162,3 +165,14 @@ def read_evidence(folder: Path) -> Mapping[str, Any]:
     """evidence.json."""
     document: Mapping[str, Any] = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
     return document
+
+
+def expected_counts(folder: Path) -> Counts:
+    """What the generator planted, classes without keys left out."""
+    document = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    return {
+        (sid, name): keys
+        for sid, asked in enumerate(document["subscriptions"])
+        for name, keys in asked["classes"].items()
+        if keys
+    }

@@ -56,13 +56,14 @@ class Folder:
         self.files: list[Written] = []
         self.history: list[HistoryFile] = []
 
-    def evidence(self, name: str, prefix: int, table: pa.Table) -> None:
-        """The files of one table and prefix; none for a table without rows."""
+    def evidence(self, name: str, prefix: int | None, table: pa.Table) -> None:
+        """The files of one table and prefix (None: not partitioned); none for a table without rows."""
         if not table.num_rows:
             (self.root / name).mkdir(parents=True, exist_ok=True)
             return
-        for part, rows in enumerate(self._copies(table, prefix)):
-            path = f"{name}/prefix={prefix:02d}/part-{part}.parquet"
+        for part, rows in enumerate(self._copies(table, prefix or 0)):
+            place = name if prefix is None else f"{name}/prefix={prefix:02d}"
+            path = f"{place}/part-{part}.parquet"
             digest, _ = self._write(path, rows)
             self.files.append(Written(path, table.num_rows, digest))
 

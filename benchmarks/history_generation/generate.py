@@ -18,7 +18,7 @@ from benchmarks.history_generation.accidents import plant
 from benchmarks.history_generation.files import Folder, Written
 from benchmarks.history_generation.plan import CLASSES, IN_TIME, PREFIXES, TAKEN_TAGS, Int64s, Plan, RoundTimes
 from benchmarks.history_generation.rows import PrefixTables
-from benchmarks.history_generation.service_rows import write_manifest, write_service_streams
+from benchmarks.history_generation.service_rows import write_ledger_rounds, write_manifest, write_service_streams
 from benchmarks.history_generation.stories import Stories
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION
 from reconciler.contract.manifest import HistoryFile
@@ -92,8 +92,9 @@ def generate(plan: Plan, root: Path, *, workers: int = 1) -> dict[str, Any]:
     folder = Folder(plan, root)
     assert not isinstance(snapshot_rows, int)
     write_service_streams(folder, plan, RoundTimes(plan), counts, snapshot_rows)
+    write_ledger_rounds(folder, plan, RoundTimes(plan), counts)
     write_manifest(root, plan, history + folder.history)
-    _write_json(root / "evidence.json", _evidence(plan, files))
+    _write_json(root / "evidence.json", _evidence(plan, files + folder.files))
     expected = _expected(plan, classes, keys)
     _write_json(root / "expected.json", expected)
     _write_json(root / "planted.json", _planted(keys))

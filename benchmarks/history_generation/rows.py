@@ -25,7 +25,7 @@ from benchmarks.history_generation.stories import (
     Repairs,
     Stories,
 )
-from reconciler.contract.evidence_layout import EVIDENCE_TABLES, EvidenceColumn
+from reconciler.contract.evidence_layout import EVIDENCE_TABLES, LEDGER_ROUND_EVIDENCE, EvidenceColumn
 from reconciler.contract.history_row import HISTORY_STREAMS, HistoryColumn
 
 DIGEST_BYTES = 32
@@ -46,7 +46,7 @@ def _schema(columns: tuple[EvidenceColumn, ...] | tuple[HistoryColumn, ...]) -> 
 
 
 SCHEMAS: dict[str, pa.Schema] = {
-    **{table.name: _schema(table.columns) for table in EVIDENCE_TABLES},
+    **{table.name: _schema(table.columns) for table in (*EVIDENCE_TABLES, LEDGER_ROUND_EVIDENCE)},
     **{f"history/{stream.name}": _schema(stream.columns) for stream in HISTORY_STREAMS},
 }
 

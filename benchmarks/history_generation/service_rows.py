@@ -45,6 +45,21 @@ def write_service_streams(
     _write_gates(folder, plan, rounds, counts, after)
 
 
+def write_ledger_rounds(folder: Folder, plan: Plan, rounds: RoundTimes, counts: Counts) -> None:
+    """The ledger's own list of rounds, from the window's start to its close."""
+    at = rounds.at.reshape(-1)
+    kept = np.flatnonzero((at >= plan.start_ms) & (at < plan.end_ms + plan.late_after_ms))
+    row, number = np.divmod(kept, rounds.rounds)
+    columns = {
+        **_shard(plan, row),
+        "epoch": named(row, rounds.epochs),
+        "generation": times(rounds.generation_first[row] + number),
+        "at_ms": times(at[kept]),
+        "announced": _flat(counts["announced"].reshape(-1)[kept]),
+    }
+    folder.evidence("ledger_round", None, made("ledger_round", columns))
+
+
 def _flat(counted: NDArray[np.integer]) -> pa.Array:
     return pa.array(counted.reshape(-1).astype(np.int64))
 
