@@ -88,10 +88,26 @@ def _parquet_rows(data: bytes) -> Rows:
 def _parquet_row_name(data: bytes, index: int) -> str:
     file = pq.ParquetFile(io.BytesIO(data))
     columns = [name for name in _NAMING if name in file.schema_arrow.names]
-    row = file.read(columns=columns).slice(index, 1).to_pylist()[0] if columns else {}
-    shown = {name: value.hex().upper() if isinstance(value, bytes) else value for name, value in row.items()}
-    words = [f"{name.removeprefix('consumer_')} {value}" for name, value in shown.items() if value is not None]
-    return f"row {index + 1}" + (f" ({', '.join(words)})" if words else "")
+    if not columns:
+        return f"row {index + 1}"
+    row = file.read(columns=columns).slice(index, 1)
+    words = [
+        f"{name.removeprefix('consumer_')} {shown}"
+        for name, column in zip(columns, row.columns, strict=True)
+        if (shown := _value_shown(column.combine_chunks())) is not None
+    ]
+    return f"row {index + 1} ({', '.join(words)})"
+
+
+def _value_shown(column: Any) -> str | None:
+    """The one value of a column that may be no UTF-8 any more; None for NULL."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    value = (column.cast(pa.large_binary()) if is_text else column)[0].as_py()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace") if is_text else value.hex().upper()
+    return None if value is None else str(value)
 
 
 def _batch_checksums(batch: Any) -> Checksums:
