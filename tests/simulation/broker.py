@@ -262,22 +262,21 @@ class Broker:
         keep = len(self.log)
         while keep and self.stored_at[keep - 1] > self.kernel.now - seconds:
             keep -= 1
-        lost = self.log[keep:]
-        del self.log[keep:]
-        del self.stored_at[keep:]
+        lost = [record for record in self.log[keep:] if record is not None]
+        # Offsets are bytes: those of new records do not hit the lost ones' by accident.
+        self.log[keep:] = [None] * (len(self.log) - keep)
         gone = {id(record) for record in lost}
         for queue in self.queues.values():
             while queue and id(queue[-1]) in gone:
                 queue.pop()
         for hits in self.index.values():
             hits[:] = [record for record in hits if id(record) not in gone]
-        self.indexed = min(self.indexed, keep)
         halves = self.bounds(HALF_TOPIC, 0)[1]
         self.finished = {offset for offset in self.finished if offset < halves}
         self.check_position = min(self.check_position, halves)
         for record in lost:
             # The delay service's progress is older than what was lost: what is due is delivered once more.
-            if record is not None and record.topic.startswith("%RETRY%"):
+            if record.topic.startswith("%RETRY%"):
                 self._retry_later(record.topic, record.properties, record.body, record.reconsume_times)
         for key in list(self.offsets):
             self.offsets[key] = min(self.offsets[key], self.bounds(key[1], key[2])[1])

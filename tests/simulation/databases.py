@@ -130,7 +130,10 @@ class LocalTransaction:
     def commit_quietly(self) -> None:
         """A commit after the block, as an outer transaction does it; nobody hears of a failure."""
         with suppress(DriverError):
-            self.commit()
+            try:
+                self.commit()
+            finally:
+                self.undo()
             self._database.kernel.saw("commit after the end of the block")
 
     def _apply(self) -> None:

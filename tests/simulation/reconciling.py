@@ -78,7 +78,7 @@ class Events:
 
     def emit(self, event: Event) -> None:
         kernel = self._world.kernel
-        if kernel.story is None or type(event).__name__ in ("ShardRoundRan", "VerdictsWritten"):
+        if kernel.story is None or type(event).__name__ in ("ShardRoundRan", "VerdictsWritten", "KeysLeft"):
             return
         if isinstance(event, RoundFinished):
             kernel.tell(

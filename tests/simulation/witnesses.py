@@ -334,6 +334,8 @@ class _SenderSeen:
         broker = routed[process.kernel.dice.randrange(len(routed))]
         queue_id = process.kernel.dice.randrange(cluster.queues)
         properties = message.wire_properties(message.unique_key)
+        if not broker.facts.indexes_unique_key:
+            properties["KEYS"] = " ".join((message.unique_key, *message.keys))
 
         def store() -> MessageRecord:
             on_repair(message.unique_key or "", "republish")

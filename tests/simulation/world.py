@@ -15,6 +15,7 @@ from reconciler.evidence import EndOutcome
 from reconciler.ledger.memory import MemoryLedger
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidate
+from reconciler.rocketmq.codes import HALF_TOPIC
 from reconciler.rocketmq.ending import EndAnswer
 from reconciler.rocketmq.record import MessageRecord
 from tests.simulation.broker import Broker, BrokerSettings
@@ -212,7 +213,7 @@ class World:
         if self.swarm.keep_bodies or not (self.swarm.of("retention") or self.swarm.of("broker tail")):
             return False
         copies = [r for broker in self.cluster.brokers.values() for r in broker.log if r is not None]
-        return not any(record.unique_key == key for record in copies)
+        return not any(record.unique_key == key and record.topic in (TOPIC, HALF_TOPIC) for record in copies)
 
     # ---- what brokers and networks do
 
