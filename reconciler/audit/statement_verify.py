@@ -235,12 +235,13 @@ def _name_rows(folder: VerifiedFolder, path: str, report: VerifyReport) -> None:
 
 
 def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyReport) -> bool:
-    """Whether a statement is of this output's window; a signed one of another window was put there."""
+    """False for a statement of another window that was put among those of this one."""
     said, mine = statement.document.get("window"), (folder.result or {}).get("window")
     if folder.result is None or said == mine or not isinstance(said, dict):
         return True
-    others = [one for one in folder.signed if one is not statement]
-    if not others or any(one.document.get("window") != said for one in others):
+    others = [one.document.get("window") for one in folder.signed if one is not statement]
+    is_foreign = mine in others
+    if is_foreign or not others:
         shown = mine if isinstance(mine, dict) else {}
         report.differ(
             folder.name_of(statement),
@@ -248,8 +249,8 @@ def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyRep
             f"{shown.get('start')} to {shown.get('end')}: one of them was altered or replaced",
             "/window",
         )
-    # The statement is believed rather than result.json only if the outputs' digests say the same.
-    return any(path != "result.json" and folder.described(path) == signed for path, signed in outputs_of(statement))
+    # Where all signed statements agree it is result.json that was altered, and its digest will say so.
+    return not is_foreign
 
 
 def _signed_checksums(folder: VerifiedFolder) -> SignedChecksums | None:
