@@ -174,6 +174,7 @@ REPAIR = Table(
         _c("answer", "text", "What the broker or the handler answered.", nullable=True),
         _c("message", "json", "Hand-over: topic, properties, body (base64); emptied at DONE.", nullable=True),
         _c("created_at_ms", "bigint", "When the loss was proved."),
+        _c("first_sent_at_ms", "bigint", "First send; NULL also where an older release sent it.", nullable=True),
         _c("sent_at_ms", "bigint", "Last send.", nullable=True),
         _c("done_at_ms", "bigint", "When every group's inbox had the key.", nullable=True),
     ),

@@ -180,6 +180,7 @@ class MemoryRepairs:
             if row is None or row.token != token:
                 return None
             now_ms = self._rows.clock.now_ms()
+            is_first = change.counts_as_attempt and row.sent_at_ms is None
             is_finished = change.state in FINISHED_REPAIRS
             gives_up = change.releases or is_finished
             if change.state is RepairState.DONE:
@@ -193,6 +194,7 @@ class MemoryRepairs:
                     lease_until_ms=None if gives_up else row.lease_until_ms,
                     attempts=row.attempts + change.counts_as_attempt,
                     sent_at_ms=now_ms if change.counts_as_attempt else row.sent_at_ms,
+                    first_sent_at_ms=now_ms if is_first else row.first_sent_at_ms,
                     done_at_ms=now_ms if change.state is RepairState.DONE else row.done_at_ms,
                     next_at_ms=now_ms + wait_ms(change.wait_seconds),
                     target=row.target if change.target is None else dict(change.target),

@@ -95,6 +95,8 @@ class Repair:
     created_at_ms: int
     sent_at_ms: int | None
     done_at_ms: int | None
+    #: Never changed once it is set; None though it was sent: a release that did not write it down sent first.
+    first_sent_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,8 @@ class RepairChange:
 
     state: RepairState
     rung: Rung
-    #: True: attempts grow by one and sent_at_ms is now; written and committed before a byte leaves.
+    #: True: attempts grow by one and sent_at_ms is now, first_sent_at_ms too if it is the first; written and committed
+    #: before a byte leaves.
     counts_as_attempt: bool = False
     #: None keeps what is written.
     target: Mapping[str, object] | None = None

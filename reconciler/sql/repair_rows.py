@@ -64,13 +64,17 @@ class RepairRows:
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
         """Writes under the token; None: the token is no longer the owner."""
         now = self._now()
-        values: dict[str, Any] = {
+        values: dict[str, Any] = {}
+        if change.counts_as_attempt:
+            # In this order: MySQL reads columns as the assignments before have left them.
+            never_sent = repair_table.c.sent_at_ms.is_(None)
+            values["first_sent_at_ms"] = sa.case((never_sent, now), else_=repair_table.c.first_sent_at_ms)
+            values |= {"sent_at_ms": now, "attempts": repair_table.c.attempts + 1}
+        values |= {
             "state": change.state.value,
             "rung": change.rung.value,
             "next_at_ms": now + wait_ms(change.wait_seconds),
         }
-        if change.counts_as_attempt:
-            values |= {"attempts": repair_table.c.attempts + 1, "sent_at_ms": now}
         if change.target is not None:
             values["target"] = json.dumps(dict(change.target), separators=(",", ":"))
         if change.answer is not None:
@@ -102,7 +106,9 @@ class RepairRows:
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
         identity = _identity(repair)
         with writing(self._engine) as connection:
-            done = connection.execute(sa.update(repair_table).where(identity, condition).values(**values))
+            done = connection.execute(
+                sa.update(repair_table).where(identity, condition).ordered_values(*values.items())
+            )
             if done.rowcount != 1:
                 return None
             return repair_of(connection.execute(sa.select(*REPAIR_COLUMNS).where(identity)).one())
@@ -126,6 +132,7 @@ def repair_of(row: sa.Row[Any]) -> Repair:
         created_at_ms=row.created_at_ms,
         sent_at_ms=row.sent_at_ms,
         done_at_ms=row.done_at_ms,
+        first_sent_at_ms=row.first_sent_at_ms,
     )
 
 

@@ -141,6 +141,30 @@ def test_a_finished_repair_is_never_claimed_again(world: World, state: RepairSta
     assert world.ledger.repairs.change(mine, RepairChange(state=RepairState.OPEN, rung=Rung.END), token="mine") is None
 
 
+def test_the_first_send_is_written_once_and_survives_every_later_one(world: World) -> None:
+    """The audit asks whether the first send came before the effect."""
+    repairs = world.ledger.repairs
+    mine = claimed(world)
+    assert mine.first_sent_at_ms is None
+    send = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    row = repairs.change(mine, send, token="mine")
+    assert row is not None
+    first_ms = world.clock.now_ms()
+    assert (row.first_sent_at_ms, row.sent_at_ms) == (first_ms, first_ms)
+    world.clock.advance(5)
+    for state, counts in ((RepairState.OPEN, False), (RepairState.SENDING, True), (RepairState.FAILED, False)):
+        row = repairs.change(row, RepairChange(state=state, rung=Rung.END, counts_as_attempt=counts), token="mine")
+        assert row is not None
+    assert (row.first_sent_at_ms, row.sent_at_ms) == (first_ms, first_ms + 5_000)
+
+    assert repairs.reopen(row, rung=Rung.REPUBLISH)
+    again = repairs.claim(row, token="other", lease_seconds=LEASE_SECONDS)
+    assert again is not None
+    sent = repairs.change(again, send, token="other")
+    assert sent is not None
+    assert (sent.attempts, sent.first_sent_at_ms) == (1, first_ms)
+
+
 def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
     repairs = world.ledger.repairs
     mine = claimed(world)

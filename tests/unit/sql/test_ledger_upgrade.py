@@ -1,0 +1,86 @@
+"""A ledger of an older release is brought up to date with its rows, and goes on working."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.ports import RepairChange
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine, reading, writing
+from reconciler.sql.repair_rows import RepairRows
+
+SENT_MS = 1_700_000_000_000
+ROWS: list[dict[str, Any]] = [
+    {"unique_key": "A0" * 16, "state": "OPEN", "attempts": 0, "sent_at_ms": None},
+    {"unique_key": "B0" * 16, "state": "SENT", "attempts": 2, "sent_at_ms": SENT_MS},
+    {"unique_key": "C0" * 16, "state": "DONE", "attempts": 1, "sent_at_ms": SENT_MS},
+]
+
+
+def ledger_of_revision_1(url: str) -> None:
+    config = schema._config("ledger")
+    engine = open_engine(url)
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001_ledger")
+        for row in ROWS:
+            values = {"environment": "prod", "topic": "ORDERS", "scope": "*", "rung": "end", "next_at_ms": 0}
+            columns = values | {"created_at_ms": SENT_MS - 9} | row
+            names, places = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+            connection.execute(sa.text(f"INSERT INTO reconciler_repair ({names}) VALUES ({places})"), columns)
+    engine.dispose()
+
+
+def test_an_upgrade_keeps_the_repairs_of_the_first_revision_and_does_not_guess_their_first_send(
+    database_url: str,
+) -> None:
+    ledger_of_revision_1(database_url)
+    assert schema.current(database_url, "ledger") == "0001_ledger"
+    assert schema.upgrade(database_url, "ledger") == "0002_first_send"
+    engine = open_engine(database_url)
+    query = (
+        "SELECT unique_key, state, attempts, sent_at_ms, first_sent_at_ms FROM reconciler_repair ORDER BY unique_key"
+    )
+    with reading(engine) as connection:
+        found = [dict(row._mapping) for row in connection.execute(sa.text(query))]
+    assert found == [row | {"first_sent_at_ms": None} for row in ROWS]
+    engine.dispose()
+
+
+def test_after_the_upgrade_only_a_row_that_was_never_sent_gets_a_first_send(database_url: str) -> None:
+    ledger_of_revision_1(database_url)
+    schema.upgrade(database_url, "ledger")
+    engine = open_engine(database_url)
+    rows = RepairRows(engine)
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+    found = {}
+    for repair in rows.claimable("prod", "ORDERS", scope="*", limit=9):
+        mine = rows.claim(repair, token="me", lease_seconds=60)
+        assert mine is not None
+        changed = rows.change(mine, sending, token="me")
+        assert changed is not None
+        found[changed.unique_key[:2]] = changed
+    assert found["A0"].first_sent_at_ms == found["A0"].sent_at_ms
+    assert found["A0"].sent_at_ms is not None
+    assert found["B0"].first_sent_at_ms is None, "its third send is not its first"
+    assert found["B0"].attempts == 3
+    engine.dispose()
+
+
+def test_the_way_back_drops_the_column_and_no_row(database_url: str) -> None:
+    ledger_of_revision_1(database_url)
+    schema.upgrade(database_url, "ledger")
+    config = schema._config("ledger")
+    engine = open_engine(database_url)
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001_ledger")
+    with reading(engine) as connection:
+        assert len(connection.execute(sa.text("SELECT * FROM reconciler_repair")).all()) == len(ROWS)
+        columns = {column["name"] for column in sa.inspect(connection).get_columns("reconciler_repair")}
+    assert "first_sent_at_ms" not in columns
+    engine.dispose()
