@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
@@ -18,7 +20,7 @@ class LifeEvent:
 
     #: Milliseconds UTC by the clock of the witness; clocks of different witnesses may differ by the skew margin.
     at_ms: int
-    #: outbox, broker, inbox, ledger.
+    #: outbox, broker, inbox, ledger, history.
     witness: str
     what: str
     #: Numbers and names behind it, JSON-ready.
@@ -69,10 +71,13 @@ def tell(
     copies: Mapping[str, Lookup[StoredMessage]],
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
+    history: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    history_problems: Sequence[str] = (),
     away: Sequence[str] = (),
 ) -> LifeStory:
     """Puts the answers of all witnesses in order.
 
+    `history` are rows of its streams (contract/history_row.py), each with its stream's name.
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
     """
     told = {name: list(_copy_events(name, lookup.records)) for name, lookup in copies.items()}
@@ -82,11 +87,13 @@ def tell(
         *_outbox_events(outbox.records),
         *(event for name, of_kind in told.items() if _kind(name) != "half" for event in of_kind),
         *(event for lookup in inboxes.values() for event in _inbox_events(lookup.records)),
+        *_history_events(history),
         *_ledger_events(ledger),
     ]
     silent = [f"outbox: {outbox.reason}"] if outbox.is_unknown else []
     silent += [f"broker, {name}: {lookup.reason}" for name, lookup in copies.items() if lookup.is_unknown]
     silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if lookup.is_unknown]
+    silent += [f"history: {problem}" for problem in history_problems]
     return LifeStory(
         unique_key=unique_key,
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
@@ -185,6 +192,44 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
         yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **stands})
     if repair.done_at_ms is not None:
         yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", stands)
+
+
+def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[LifeEvent]:
+    """What rounds did with the key, in the order in which one round does it; the ledger knows only how it stands."""
+    for stream, row in sorted(rows, key=lambda pair: _HISTORY_ORDER.get(pair[0], len(_HISTORY_ORDER))):
+        told = _history_event(stream, row)
+        if told is not None:
+            yield _event(row["at_ms"], "history", *told)
+
+
+_HISTORY_ORDER = {
+    stream: n for n, stream in enumerate(("announced", "consumed", "verdict", "repair", "left", "pending"))
+}
+
+
+def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[str, object]] | None:
+    place = {name: row[name] for name in ("shard", "epoch") if name in row}
+    whose = f"{row['topic']}/{row.get('consumer_group')}"
+    match stream:
+        case "announced":
+            return f"announcement taken by round {row['generation']} of {whose}", place
+        case "consumed":
+            return f"consumption taken by round {row['generation']} of {whose}", place
+        case "left" if row["reason"] == "MATCHED":
+            return f"left pending of {whose}: its consumption was recorded", place
+        case "left":
+            return f"left pending of {whose}: {row['reason']} as {row['detail']}", place
+        case "pending":
+            return f"still pending for {whose} when pending was written down", {"first_seen_ms": row["first_seen_ms"]}
+        case "verdict":
+            evidence = json.loads(row["evidence"])
+            return f"verdict for {whose}: {row['verdict']}", {"state": row["state"], **evidence}
+        case "repair":
+            reach = "every group" if row["scope"] == EVERY_GROUP else row["scope"]
+            what = f"repair by {row['rung']} for {reach}: {row['before']} became {row['after']}"
+            return what, {"attempts": row["attempts"], "answer": row["answer"]}
+        case _:
+            return None
 
 
 def _outlook(inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife) -> Iterator[str]:

@@ -283,6 +283,11 @@ def contradictions(settings: Settings) -> list[str]:
             f'rounds.mode = "classic" knows one pair of sets: unique_key_topic.queues = '
             f"{settings.unique_key_topic.queues} must be 1, like the recorders' shards"
         )
+    if settings.history.path is not None and settings.rounds.mode == "classic":
+        problems.append(
+            'history.path is set and rounds.mode = "classic": the original algorithm keeps nothing to write down; '
+            'unset the path, or set mode = "full"'
+        )
     problems += _check_answerers(settings.producers)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:

@@ -6,15 +6,17 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.unique_key import member_of
 from reconciler.errors import MissingDependency
 from reconciler.events import Event, EventSink
 from reconciler.history.sink import HistorySink
@@ -23,6 +25,7 @@ from reconciler.plan import TopicPlan
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
+    from reconciler.history.reader import HistoryReader, HistoryStanding
     from reconciler.history.service import HistoryService
 
 logger = logging.getLogger(__name__)
@@ -128,6 +131,41 @@ def build_history(
         clock=clock,
         seal_seconds=history.seal_seconds,
     )
+
+
+def open_reader(settings: Settings) -> HistoryReader | None:
+    """For commands that look; None: no history is configured. Raises MissingDependency."""
+    if settings.history.path is None:
+        return None
+    require_pyarrow()
+    from reconciler.history.reader import HistoryReader
+
+    return HistoryReader(history_folders(settings)[0], settings.environment)
+
+
+def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str, Mapping[str, Any]]], Sequence[str]]:
+    """What the history holds of a key, and why that may not be all."""
+    try:
+        reader = open_reader(settings)
+        if reader is None:
+            return (), ()
+        found = reader.rows_of(member_of(unique_key))
+    except (OSError, MissingDependency) as error:
+        return (), (str(error),)
+    return found.rows, found.problems
+
+
+def read_standing(
+    settings: Settings, subscriptions: Sequence[Subscription]
+) -> tuple[HistoryStanding | None, str | None]:
+    """How the history stands, or why nobody can tell; (None, None): no history is configured."""
+    try:
+        reader = open_reader(settings)
+        if reader is None:
+            return None, None
+        return reader.standing(subscriptions, spool=history_folders(settings)[1]), None
+    except (OSError, MissingDependency) as error:
+        return None, f"history: {error}"
 
 
 def history_folders(settings: Settings) -> tuple[Path, Path]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.policy import Policy
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState
@@ -15,6 +17,9 @@ from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Wate
 from reconciler.life_story import LifeStory, tell
 from reconciler.ports import HeldTopic, Horizon, LedgerFilter, Outage, RepairCount, VerdictCount
 from reconciler.settings import Settings
+
+if TYPE_CHECKING:
+    from reconciler.history.reader import HistoryStanding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,8 @@ class StatusReport:
     outages: tuple[Outage, ...]
     #: Who did not answer, one line each: the rest may be incomplete.
     away: tuple[str, ...]
+    #: None: no history is configured, or it did not answer.
+    history: HistoryStanding | None = None
 
     @property
     def exit_code(self) -> int:
@@ -115,6 +122,11 @@ class StatusReport:
             ("started_at_ms", "reason", "scanned", "closed_at_ms"),
             [(o.started_at_ms, o.reason, o.scanned, o.closed_at_ms) for o in self.outages],
         )
+        yield (
+            "history",
+            ("topic", "group", "watermark_ms", "recent_rounds", "gaps", "spool_bytes", "problems"),
+            [] if self.history is None else list(_history_rows(self.history)),
+        )
 
 
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
@@ -130,6 +142,12 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
         s.last_round_ms,
         ", ".join(weaker),
     )
+
+
+def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
+    for s in history.subscriptions:
+        about = (s.subscription.topic, s.subscription.group, s.watermark_ms, s.rounds, s.gaps)
+        yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
 
 
 def _text(value: object) -> str | None:
@@ -158,13 +176,15 @@ def read_status(settings: Settings) -> StatusReport:
                         has_inbox=policy.witnesses.inbox.is_configured(plan.subscription),
                     )
                 )
+        history, history_away = read_standing(settings, policy.subscriptions)
         return StatusReport(
             subscriptions=tuple(statuses),
+            history=history,
             verdicts=tuple(reports.verdict_counts(settings.environment)),
             repairs=tuple(reports.repair_counts(settings.environment)),
             holds=tuple(reports.holds(settings.environment)),
             outages=tuple(reports.outages(settings.environment, limit=5)),
-            away=away,
+            away=(*away, *([history_away] if history_away is not None else [])),
         )
 
 
@@ -200,7 +220,17 @@ def explain(settings: Settings, unique_key: str) -> LifeStory:
                 groups = policy.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
                 inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
-        return tell(unique_key, outbox=outbox, copies=copies, inboxes=inboxes, ledger=ledger, away=away)
+        history, history_problems = rows_of_key(settings, unique_key)
+        return tell(
+            unique_key,
+            outbox=outbox,
+            copies=copies,
+            inboxes=inboxes,
+            ledger=ledger,
+            history=history,
+            history_problems=history_problems,
+            away=away,
+        )
 
 
 def _copies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from consumers.announcement_port import StepKind
@@ -10,6 +11,7 @@ from consumers.announcements import AnnouncementConsumer
 from reconciler.bootstrap.announcing import build_announcement_consumer
 from reconciler.bootstrap.availability import require_everybody
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.history import history_sink, writing_history
 from reconciler.bootstrap.policy import Policy
 from reconciler.bootstrap.service import require_safe_redis
 from reconciler.clock import Clock, SystemClock
@@ -104,10 +106,12 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
     clock = SystemClock()
     deadline = clock.monotonic_seconds() + wait_seconds
     report = OnceReport()
-    with Connections(settings, clock=clock) as connections:
-        policy = Policy(connections)
+    with Connections(settings, clock=clock) as connections, ExitStack() as stack:
+        sink = history_sink(settings, clock)
+        policy = Policy(connections, history=sink)
         require_everybody(connections)
         require_safe_redis(policy)
+        stack.enter_context(writing_history(policy.redis, policy.plans, settings, sink=sink, clock=clock))
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
         recovery = policy.recovery()
         consumer = build_announcement_consumer(connections)

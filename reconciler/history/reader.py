@@ -1,0 +1,169 @@
+"""Reads a history from outside: what it holds of one key, and how it stands. Writes nothing. Raises OSError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reconciler.clock import SystemClock
+from reconciler.contract.history_row import GAP, HISTORY_STREAMS, ROUND, prefix_of
+from reconciler.contract.manifest import HistoryFile, manifest_folder
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import MalformedInput
+from reconciler.history.chain import ManifestChain
+from reconciler.history.store import HistoryStore
+from reconciler.history.tables import schema_of
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """What a history says of one key."""
+
+    #: (stream, row), each row once, by time.
+    rows: tuple[tuple[str, Mapping[str, Any]], ...]
+    #: Why the answer may be incomplete, one line each.
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionHistory:
+    """How far the history of one subscription came."""
+
+    subscription: Subscription
+    #: Rounds captured on the newest days that were looked at.
+    rounds: int
+    #: Redis TIME up to which every shard that ran was captured; None: there is no round.
+    watermark_ms: int | None
+    #: Gap rows that concern it.
+    gaps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryStanding:
+    """How a history stands."""
+
+    entries: int
+    files: int
+    rows: int
+    size_bytes: int
+    #: Bytes that wait to be sealed.
+    spool_bytes: int
+    subscriptions: tuple[SubscriptionHistory, ...]
+    problems: tuple[str, ...]
+
+
+class HistoryReader:
+    """One environment of one history."""
+
+    def __init__(self, root: Path, environment: str) -> None:
+        self._root = root
+        self._environment = environment
+        self._store = HistoryStore(root, environment)
+        self._chain = ManifestChain(root, environment, writer="reader", clock=SystemClock())
+
+    def rows_of(self, member: bytes) -> FoundRows:
+        """Every row of the key, from the files of its prefix only."""
+        if not self._refresh():
+            return FoundRows((), (f"nothing was written to {self._root} yet",))
+        prefix, problems = prefix_of(member), list(self._chain.problems)
+        found: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
+        for file in self._files(s.name for s in HISTORY_STREAMS if s.has_key):
+            if file.prefix != prefix:
+                continue
+            table = self._read(file, problems)
+            if table is not None:
+                for row in table.filter(pc.equal(table["key"], member)).to_pylist():
+                    found[file.stream, *row.values()] = (file.stream, row)
+        rows = sorted(found.values(), key=lambda pair: (pair[1]["at_ms"], pair[0]))
+        return FoundRows(tuple(rows), tuple(problems))
+
+    def standing(self, subscriptions: Iterable[Subscription], *, spool: Path, days: int = 2) -> HistoryStanding:
+        """Counts, and the watermark from the rounds of the newest `days` with rounds."""
+        self._refresh()
+        files, problems = list(self._chain.files().values()), list(self._chain.problems)
+        rounds = self._newest_rounds(days, problems)
+        gaps = [row for f in self._files([GAP.name]) for row in _listed(self._read(f, problems))]
+        return HistoryStanding(
+            entries=self._chain.sequence,
+            files=len(files),
+            rows=sum(f.rows for f in files),
+            size_bytes=sum(f.size_bytes for f in files),
+            spool_bytes=sum(_size(path) for path in spool.glob("*/*")),
+            subscriptions=tuple(_subscription(s, rounds, gaps) for s in subscriptions),
+            problems=tuple(problems),
+        )
+
+    def verify(self) -> list[str]:
+        """Every entry and every file of the manifest against their digests; what is wrong, one line each."""
+        if not self._refresh():
+            return [f"{self._root} has no manifest of environment {self._environment}"]
+        problems = list(self._chain.problems)
+        for file in self._files(s.name for s in HISTORY_STREAMS):
+            self._read(file, problems)
+        return problems
+
+    def _refresh(self) -> bool:
+        if not (self._root / manifest_folder(self._environment)).is_dir():
+            return False
+        self._chain.refresh()
+        return self._chain.sequence > 0
+
+    def _files(self, streams: Iterable[str]) -> list[HistoryFile]:
+        wanted = set(streams)
+        return sorted((f for f in self._chain.files().values() if f.stream in wanted), key=lambda f: f.path)
+
+    def _read(self, file: HistoryFile, problems: list[str]) -> pa.Table | None:
+        """None, and a problem: it was altered, or is gone although the manifest still names it."""
+        try:
+            return self._store.read(file)
+        except FileNotFoundError:
+            self._chain.refresh()  # a compaction may have taken it since
+            if file.path in self._chain.files():
+                problems.append(f"{file.path}: the manifest names it and it is not there")
+            else:
+                problems.append(f"{file.path}: merged or retired while it was looked for; ask again")
+        except MalformedInput as error:
+            problems.append(str(error))
+        return None
+
+    def _newest_rounds(self, days: int, problems: list[str]) -> pa.Table:
+        files = sorted(self._files([ROUND.name]), key=lambda f: f.date, reverse=True)
+        tables = [schema_of(ROUND.name).empty_table()]
+        for number, (_, of_day) in enumerate(groupby(files, key=lambda f: f.date)):
+            if number >= days:
+                break
+            tables += [table for file in of_day if (table := self._read(file, problems)) is not None]
+        return (
+            pa.concat_tables(tables)
+            .group_by(["topic", "consumer_group", "shard", "epoch", "generation"])
+            .aggregate([("at_ms", "max")])
+        )
+
+
+def _subscription(s: Subscription, rounds: pa.Table, gaps: Iterable[Mapping[str, Any]]) -> SubscriptionHistory:
+    mine = rounds.filter(pc.and_(pc.equal(rounds["topic"], s.topic), pc.equal(rounds["consumer_group"], s.group)))
+    newest = mine.group_by("shard").aggregate([("at_ms_max", "max")])["at_ms_max_max"]
+    return SubscriptionHistory(
+        subscription=s,
+        rounds=len(mine),
+        watermark_ms=pc.min(newest).as_py(),
+        gaps=sum(gap["topic"] in (s.topic, "*") and gap["consumer_group"] in (s.group, "*") for gap in gaps),
+    )
+
+
+def _listed(table: pa.Table | None) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+    return rows
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
