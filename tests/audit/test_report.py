@@ -1,0 +1,265 @@
+"""The report: complete, escaped, bounded, readable by machines that read to people, and nothing in it leads outside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from reconciler.audit.classes import BY_NAME, RULES, VIOLATIONS
+from reconciler.audit.report import report_html
+from reconciler.audit.report_findings import VIOLATIONS_MAX
+from reconciler.audit.report_markup import join, tag, visible
+from reconciler.audit.report_series import BARS_MAX, SERIES, binned_volume
+from reconciler.audit.report_words import duration, in_zone, share
+from tests.audit import judged_samples
+
+_VOID = {"meta", "link", "input", "br", "hr", "col"}
+
+
+@dataclass
+class Element:
+    name: str
+    attributes: dict[str, str | None]
+    content: list[Element | str] = field(default_factory=list)
+
+    @property
+    def children(self) -> list[Element]:
+        return [one for one in self.content if isinstance(one, Element)]
+
+    def all(self, name: str) -> list[Element]:
+        found = [self] if self.name == name else []
+        return found + [one for child in self.children for one in child.all(name)]
+
+    @property
+    def text(self) -> str:
+        return "".join(one if isinstance(one, str) else one.text for one in self.content)
+
+
+class Page(HTMLParser):
+    """Builds the tree and fails at the first tag that is not closed where it should be."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(convert_charrefs=True)
+        self.root = Element("", {})
+        self.open = [self.root]
+        self.feed(data.decode("utf-8"))
+        self.close()
+        assert [one.name for one in self.open] == [""], "tags that are never closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        element = Element(tag, dict(attrs))
+        assert len(element.attributes) == len(attrs), f"doubled attribute in <{tag}>"
+        self.open[-1].content.append(element)
+        if tag not in _VOID:
+            self.open.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().name == tag
+
+    def handle_data(self, data: str) -> None:
+        self.open[-1].content.append(data)
+
+    def all(self, name: str) -> list[Element]:
+        return self.root.all(name)
+
+    @property
+    def elements(self) -> list[Element]:
+        def below(one: Element) -> list[Element]:
+            return [one, *(each for child in one.children for each in below(child))]
+
+        return below(self.root)
+
+
+@cache
+def raw(name: str) -> bytes:
+    return report_html(judged_samples.SAMPLES[name](), zone="Asia/Shanghai")
+
+
+@cache
+def page(name: str) -> Page:
+    return Page(raw(name))
+
+
+every_sample = pytest.mark.parametrize("name", ["clean", "violations", "no-answer", "empty", "hostile", "huge"])
+
+
+@every_sample
+def test_nothing_in_the_page_leads_outside(name: str) -> None:
+    for element in page(name).elements:
+        for attribute, value in element.attributes.items():
+            assert attribute not in {"src", "srcset", "action", "formaction", "data", "poster", "style", "background"}
+            assert not attribute.startswith("on"), attribute
+            if attribute in {"href", "xlink:href"}:
+                assert value == "data:," or re.fullmatch(r"#[a-z]+", value or ""), value
+    assert {one.name for one in page(name).elements}.isdisjoint({"iframe", "object", "embed", "img", "base", "form"})
+    text = raw(name).decode()
+    style = page(name).all("style")[0].text
+    assert "url(" not in style
+    assert "@import" not in style
+    assert not re.search(r"(https?:)?//[a-z]", re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL))
+
+
+@every_sample
+def test_the_policy_allows_the_page_s_own_style_and_script_and_nothing_else(name: str) -> None:
+    (policy,) = [
+        str(meta.attributes["content"])
+        for meta in page(name).all("meta")
+        if meta.attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    for kind in ("style", "script"):
+        (element,) = page(name).all(kind)
+        digest = base64.b64encode(hashlib.sha256(element.text.encode()).digest()).decode()
+        assert rules.pop(f"{kind}-src") == f"'sha256-{digest}'"
+    assert rules == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+def test_hostile_names_stay_names() -> None:
+    text = raw("hostile").decode()
+    shown = page("hostile").root.text
+    assert len(page("hostile").all("script")) == 1
+    for name in judged_samples.HOSTILE_NAMES:
+        assert visible(name) in shown, name
+    assert not set(text) & set("\x00\x1b\u202e\u202c")
+
+
+def test_what_cannot_be_seen_is_shown_as_its_number() -> None:
+    assert visible("a\u202eb\x00c\u200bd\ud800") == "a\\u{202E}b\\u{0000}c\\u{200B}d\\u{D800}"
+    assert visible("\u0645\u062f\u0641 Zürich 支付") == "\u0645\u062f\u0641 Zürich 支付"
+    assert tag("p", "<&\"'>", title="\"'<") == '<p title="&quot;&#x27;&lt;">&lt;&amp;&quot;&#x27;&gt;</p>'
+    assert join(["<", None, tag("b", 1)], "&") == "&lt;&amp;<b>1</b>"
+
+
+@pytest.mark.parametrize("name", ["violations", "no-answer", "hostile"])
+def test_every_violation_has_key_rule_evidence_and_command(name: str) -> None:
+    judged = judged_samples.SAMPLES[name]()
+    (section,) = [one for one in page(name).all("section") if one.attributes.get("id") == "violations"]
+    rows = [row for table in section.all("table") for row in table.all("tbody")[0].all("tr")]
+    wanted = [one for one in judged.findings if one.class_name in VIOLATIONS]
+    assert len(rows) == len(wanted) > 0
+    for one in wanted:
+        (row,) = [
+            row
+            for row in rows
+            if f"reconciler explain {one.key}" in row.text and visible(f"{one.topic} / {one.group}") in row.text
+        ]
+        for fact, value in one.evidence.items():
+            assert visible(fact.removesuffix("_ms").replace("_", " ")) in row.text
+            if isinstance(value, str):
+                assert visible(value) in row.text
+        assert BY_NAME[one.class_name].rule in section.text
+
+
+def test_times_of_evidence_are_moments_and_stand_in_their_order() -> None:
+    rows = [row.text for row in page("violations").all("tr") if "outbox digest" in row.text]
+    assert "created at2026-11-20 10:00:00 UTC" in rows[0]
+    assert rows[0].index("created at") < rows[0].index("applied at") < rows[0].index("first sent at")
+    assert "late by99,260 ms" in rows[0]
+    assert "loss verdictunknown" in rows[0]
+
+
+def test_more_violations_than_a_page_holds_are_counted_and_not_dropped_in_silence() -> None:
+    (section,) = [one for one in page("huge").all("section") if one.attributes.get("id") == "violations"]
+    rows = [row for table in section.all("table") for row in table.all("tbody")[0].all("tr")]
+    beyond = judged_samples.huge().violations - VIOLATIONS_MAX
+    assert len(rows) == VIOLATIONS_MAX
+    assert f"The first 1,000 are shown here; {beyond:,} more are in findings.json" in section.text
+    assert len(raw("huge")) < 3_000_000
+
+
+def test_no_answer_never_looks_clean() -> None:
+    (headline,) = page("no-answer").all("h1")
+    (verdict,) = page("no-answer").all("header")
+    assert headline.text == "No answer"
+    assert "no-answer" in str(verdict.attributes["class"])
+    assert "The history lacks rows of ORDERS/billing; audit another window." in verdict.text
+    assert "the disk was full" in page("no-answer").root.text
+    assert "No violation" not in page("no-answer").root.text
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [
+        ("clean", "No violation"),
+        ("violations", "8 violations"),
+        ("empty", "No violation: no message fell into this window"),
+    ],
+)
+def test_the_headline_says_what_was_found(name: str, headline: str) -> None:
+    assert [one.text for one in page(name).all("h1")] == [headline]
+
+
+def test_what_was_not_checked_stands_beside_what_was() -> None:
+    (section,) = [one for one in page("violations").all("section") if one.attributes.get("id") == "checked"]
+    rows = {row.all("code")[0].text: row.text for row in section.all("tbody")[0].all("tr")}
+    assert set(rows) == VIOLATIONS
+    assert rows["DOUBLE_EFFECT"].endswith("none0")
+    assert rows["EFFECT_WITHOUT_COMMIT"].endswith("2 of 31")
+    assert rows["LOST"].endswith("all4")
+    assert "the outbox of producer group refunds was not given" in section.text
+    (verdict,) = page("violations").all("header")
+    assert "Not every rule could be checked" in verdict.text
+
+
+@every_sample
+def test_tables_and_charts_can_be_read_aloud(name: str) -> None:
+    ids = Counter(one.attributes["id"] for one in page(name).elements if "id" in one.attributes)
+    assert max(ids.values()) == 1
+    for table in page(name).all("table"):
+        assert len(table.all("caption")) == 1
+        assert all(
+            one.attributes.get("scope") in {"col", "row"} or "colspan" in one.attributes for one in table.all("th")
+        )
+    for chart in page(name).all("svg"):
+        labelled = [str(one) for one in str(chart.attributes.get("aria-labelledby", "")).split()]
+        assert chart.attributes.get("aria-hidden") == "true" or (
+            chart.attributes.get("role") == "img" and (chart.attributes.get("aria-label") or labelled)
+        )
+        assert all(ids[one] == 1 for one in labelled)
+    for link in page(name).all("a"):
+        assert ids[str(link.attributes["href"])[1:]] == 1
+    assert [one.attributes.get("lang") for one in page(name).all("html")] == ["en"]
+
+
+def test_without_scripts_there_is_no_dead_control() -> None:
+    (field_,) = [one for one in page("violations").all("p") if one.attributes.get("class") == "filter"]
+    assert "hidden" in field_.attributes
+
+
+def test_every_class_of_the_list_is_in_exactly_one_series() -> None:
+    members = [name for _, classes in SERIES.values() for name in classes]
+    assert sorted(members) == sorted(rule.name for rule in RULES)
+
+
+@pytest.mark.parametrize("hours", [1, 23, 24, 120, 121, 25 * 24, 366 * 24, 20 * 366 * 24])
+def test_any_window_fits_into_the_chart_without_losing_a_message(hours: int) -> None:
+    one = judged_samples.judged_subscription("T", "g", {"LOST": 3, "EFFECT_IN_TIME": 900}, hours=min(hours, 1000))
+    volume = binned_volume(judged_samples.judged_window([one], [], hours=hours))
+    assert len(volume.bins) <= BARS_MAX
+    assert sum(sum(classes.values()) for _, classes in volume.bins) == 903
+    starts = [start for start, _ in volume.bins]
+    assert all(b - a == volume.bin_hours * 3_600_000 for a, b in pairwise(starts))
+
+
+def test_words_are_never_rounded_into_something_else() -> None:
+    assert [share(*pair) for pair in ((0, 0), (0, 9), (9, 9), (1, 10**6), (10**6 - 1, 10**6), (1, 3))] == [
+        "-", "0 %", "100 %", "< 0.01 %", "> 99.99 %", "33.33 %",
+    ]  # fmt: skip
+    assert [duration(ms) for ms in (0, 999, 1_250, 59_990, 60_000, 3_599_000, 7_500_000, 90_000_000)] == [
+        "0 ms", "999 ms", "1.25 s", "59.99 s", "1 min", "59 min 59 s", "2 h 5 min", "1 d 1 h",
+    ]  # fmt: skip
+    assert in_zone(judged_samples.START_MS, "Asia/Kolkata") == "2026-11-20 05:30:00 +05:30"
+    assert in_zone(judged_samples.START_MS, "No/Where") is None

@@ -1,0 +1,82 @@
+"""The report in a real browser: nothing is asked for, the script runs under the page's own policy, printing works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from reconciler.audit.output import write_output
+from tests.audit import judged_samples
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install --no-install-recommends chromium"),
+    pytest.mark.slow,
+]
+
+
+class Served:
+    """A folder on loopback that remembers what it was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked: list[str] = []
+        asked = self.asked
+
+        class Handler(SimpleHTTPRequestHandler):
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
+                asked.append(self.path)
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    write_output(judged_samples.violations(), tmp_path / "violations")
+    write_output(judged_samples.hostile(), tmp_path / "hostile")
+    server = Served(tmp_path)
+    yield server
+    server.stop()
+
+
+def browse(profile: Path, *arguments: str) -> str:
+    assert BROWSER is not None
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+    quiet = ["--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-component-update"]
+    command = [BROWSER, "--headless=new", *sandbox, *quiet, f"--user-data-dir={profile}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["violations", "hostile"])
+def test_the_page_asks_for_nothing_but_itself_and_its_script_runs(served: Served, tmp_path: Path, name: str) -> None:
+    shown = browse(tmp_path / "profile", "--dump-dom", f"{served.url}/{name}/report.html")
+    assert served.asked == [f"/{name}/report.html"]
+    assert '<p class="filter">' in shown  # the script has taken `hidden` away
+    assert "<script>alert" not in shown
+
+
+def test_it_prints(served: Served, tmp_path: Path) -> None:
+    pdf = tmp_path / "report.pdf"
+    browse(tmp_path / "profile", f"--print-to-pdf={pdf}", f"{served.url}/violations/report.html")
+    assert pdf.read_bytes().startswith(b"%PDF-")
