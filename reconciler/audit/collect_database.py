@@ -14,7 +14,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, NoSuchTableError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from reconciler.audit.errors import AuditError
@@ -52,8 +52,11 @@ def pages(
 
 
 def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
-    """Columns that a table has; AuditError("inputs") where there is no such table."""
-    return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
+    """Columns that a table has; none where there is no such table."""
+    try:
+        return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
+    except NoSuchTableError:
+        return frozenset()
 
 
 def now_ms(connection: sa.Connection) -> int:

@@ -177,7 +177,8 @@ def _read_export(source: Source, selection: Selection, file: str | None) -> Iter
     condition: ds.Expression | None = None
     for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
         if name in have:  # a column that was left out of the export says nothing against its rows
-            one = ds.field(name).isin(list(values))
+            is_number = any(isinstance(value, int) for value in values)
+            one = ds.field(name).isin(pa.array(values, pa.int64() if is_number else pa.string()))
             condition = one if condition is None else condition & one
     for batch in _batches(source, dataset, condition):
         columns: list[Sequence[Any]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ WAITING_ROWS = 262_144
 KEY_BYTES_MIN = 16
 KEY_BYTES_MAX = 32
 
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+", re.ASCII)
 _TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "i64": pa.int64(), "i32": pa.int32()}
 
 
@@ -52,7 +54,9 @@ def key_bytes(value: object) -> bytes:
         data = bytes(value)
         # A text column that the driver gives as bytes is longer than the longest key that is bytes.
         value = data if len(data) <= KEY_BYTES_MAX else data.decode("ascii", "replace")
-    member = bytes.fromhex(value) if isinstance(value, str) else value
+    member: object = value
+    if isinstance(value, str):
+        member = bytes.fromhex(value) if _HEX.fullmatch(value) else None
     if not isinstance(member, bytes) or not KEY_BYTES_MIN <= len(member) <= KEY_BYTES_MAX:
         raise ValueError(f"{value!r}"[:80] + f" is no unique key of {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes")
     return member

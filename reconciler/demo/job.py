@@ -8,6 +8,9 @@ from pathlib import Path
 
 from reconciler.demo.truth import DemoFiles
 
+#: The audit waits for it before it judges.
+LATE_AFTER_SECONDS = 5.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -87,6 +90,7 @@ topic = "{job.topic}"
 group = "{job.consumer_group(name)}"
 inbox_url = "sqlite:///{files.inbox(name)}"
 grace_period_seconds = 2.0
+late_after_seconds = {LATE_AFTER_SECONDS}
 repair_order = {order}
 """
 
@@ -126,6 +130,10 @@ enabled = {str(bool(job.repair_order)).lower()}
 interval_seconds = 1.0
 sweep_after_seconds = 2.0
 settle_after_seconds = 5.0
+
+[history]
+path = "{files.history}"
+seal_seconds = 1.0
 
 [logging]
 format = "json"

@@ -1,4 +1,4 @@
-"""The demo's acts in order: prepare, load with losses, mark, resume the repairs, let the lagging group go, count."""
+"""The demo's acts in order: prepare, load with losses, mark, repair, let the lagging group go, count, audit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from reconciler.clock import Clock
 from reconciler.contract.tables import Rung
+from reconciler.demo.audit_step import AuditSaid, audit, is_closed, window_of
 from reconciler.demo.broker_view import BrokerView
 from reconciler.demo.job import Job, settings_toml
 from reconciler.demo.plan import PRODUCERS
@@ -50,11 +51,13 @@ class Play:
         self._patience_seconds = ACT_SECONDS + job.messages / MESSAGES_PER_SECOND_MIN
         #: Consumers that should run, restarted when they were killed: name -> child.
         self._consumers: dict[str, Child] = {}
+        #: The daemon and the sweeper.
+        self._services: list[Child] = []
         console = people()
         columns = (TextColumn("{task.description:36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
-    def run(self) -> Counts:
+    def run(self) -> tuple[Counts, AuditSaid]:
         """All acts; raises DemoFailed or what a child's failure means."""
         with self._progress, BrokerView(self._job, self._clock) as broker:
             self._prepare(broker)
@@ -67,7 +70,7 @@ class Play:
             self._release_lagging(broker)
             write_copies(self._files.truth, broker.copies())
             self._stop()
-            return count(self._files)
+            return count(self._files), self._audit()
 
     # ----------------------------------------------------------------- acts
 
@@ -102,7 +105,8 @@ class Play:
                 self._start_replay(group)
         producers = {number: self._start_producer(number) for number in range(PRODUCERS + 1)}
         self._wait(lambda: self._tend_producers(producers, task), "producers have finished")
-        for child in (service, sweeper):
+        self._services = [service, sweeper]
+        for child in self._services:
             if child.exit_code is not None:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
@@ -174,6 +178,16 @@ class Play:
             # One that was killed and started again a moment ago may not have its handler for SIGTERM yet.
             self._children.stop(child, expected=(0, -signal.SIGTERM))
         self._consumers.clear()
+
+    def _audit(self) -> AuditSaid:
+        task = self._act("audit", 1)
+        window = window_of(self._job)
+        self._wait(lambda: is_closed(self._job, window[1]), "the window of the audit is closed")
+        for child in self._services:
+            self._children.stop(child)  # the daemon seals its history
+        said = audit(self._job, self._children, window, self._wait)
+        self._progress.update(task, completed=1)
+        return said
 
     # ----------------------------------------------------------------- tending processes
 

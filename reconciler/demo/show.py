@@ -14,6 +14,7 @@ from ulid import ULID
 
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import Rung
+from reconciler.demo.audit_step import AuditSaid
 from reconciler.demo.job import Job
 from reconciler.demo.plan import plan_messages
 from reconciler.demo.play import Play
@@ -35,6 +36,7 @@ MEANINGS = {
     "double_effects": "effects that happened twice (must be 0)",
     "unnecessary_repairs": "repairs of messages that were not lost (must be 0)",
     "rolled_back_delivered": "rolled back messages that took effect (must be 0)",
+    "audit": "the independent answer from databases and history; needs the extra audit and Java 17",
 }
 
 
@@ -43,6 +45,7 @@ class Outcome:
     """What came out."""
 
     counts: Counts
+    audit: AuditSaid
     seconds: int
     holds: bool
 
@@ -51,13 +54,16 @@ class Outcome:
         """0 if every count is as promised."""
         return 0 if self.holds else 1
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
-        return {**self.counts.as_dict(), "seconds": self.seconds}
+        audit = {"verdict": self.audit.verdict or "skipped", "classes": self.audit.classes}
+        return {**self.counts.as_dict(), "seconds": self.seconds, "audit": audit}
 
-    def rows(self) -> list[tuple[str, int, str]]:
+    def rows(self) -> list[tuple[str, object, str]]:
         """Rows for people."""
-        return [(name.replace("_", " "), value, MEANINGS[name]) for name, value in self.counts.as_dict().items()]
+        counted = [(name.replace("_", " "), value, MEANINGS[name]) for name, value in self.counts.as_dict().items()]
+        classes = ", ".join(f"{count} {name}" for name, count in self.audit.classes.items())
+        return [*counted, ("audit", self.audit.verdict or "skipped", classes or MEANINGS["audit"])]
 
 
 def run_demo(
@@ -98,11 +104,12 @@ def run_demo(
                 repair_order=_repair_order(repair),
                 accept_unverified_redis=not is_real_redis,
             )
-            counts = Play(job, children, clock).run()
+            counts, audit = Play(job, children, clock).run()
         finally:
             children.stop_all()
     seconds = round(clock.monotonic_seconds() - began)
-    return Outcome(counts=counts, seconds=seconds, holds=counts.holds(messages=messages, lose=lose))
+    holds = counts.holds(messages=messages, lose=lose) and audit.verdict in (None, "clean")
+    return Outcome(counts=counts, audit=audit, seconds=seconds, holds=holds)
 
 
 def _repair_order(repair: str) -> tuple[str, ...]:

@@ -52,6 +52,16 @@ class DemoFiles:
         return self.folder / "reconciler.toml"
 
     @property
+    def history(self) -> Path:
+        """What the service wrote down for the audit."""
+        return self.folder / "history"
+
+    @property
+    def audit(self) -> Path:
+        """What the audit says."""
+        return self.folder / "audit"
+
+    @property
     def released(self) -> Path:
         """Exists once the lagging group may go on."""
         return self.folder / "released"

@@ -1,0 +1,82 @@
+"""The demo's last step: the audit, a process of its own, judges the whole run from databases and history.
+
+It is skipped, with one line on standard error, where the extra `audit` or Java is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from reconciler.demo.job import LATE_AFTER_SECONDS, Job
+from reconciler.demo.processes import Child, Children, DemoFailed
+from reconciler.demo.truth import LAGGING, REFERENCE, connect
+from reconciler.instrumentation.console import people
+
+#: Exit codes with which the audit has an answer.
+_ANSWERED = (0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSaid:
+    """What the audit answered."""
+
+    #: clean or violations; None: skipped.
+    verdict: str | None
+    #: Keys by class over both groups; classes without keys are left out.
+    classes: dict[str, int]
+
+
+def window_of(job: Job) -> tuple[int, int]:
+    """From the first row of the outbox to the last one, in milliseconds."""
+    with closing(connect(job.files.outbox)) as db:
+        first, last = db.execute("SELECT min(created_at_ms), max(created_at_ms) FROM reconciler_outbox").fetchone()
+    return int(first), int(last) + 1
+
+
+def is_closed(job: Job, end_ms: int) -> bool:
+    """Whether every shard has had a round after which no effect of the window is in time any more."""
+    closes_ms = end_ms + round(LATE_AFTER_SECONDS * 1000)
+    with closing(connect(job.files.ledger)) as db:
+        rows = db.execute(
+            "SELECT max(at_ms) FROM reconciler_round WHERE void = 0 GROUP BY consumer_group, shard"
+        ).fetchall()
+    return len(rows) == 2 * job.shards and all(at_ms >= closes_ms for (at_ms,) in rows)
+
+
+def audit(
+    job: Job, children: Children, window: tuple[int, int], wait: Callable[[Callable[[], bool], str], None]
+) -> AuditSaid:
+    """Runs it after the service has stopped; raises DemoFailed if it has no answer."""
+    start, end = (datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds") for ms in window)
+    files = job.files
+    arguments: list[str | Path] = ["audit", "--window", f"{start}/{end}", "--subscriptions", files.settings]
+    arguments += ["--from-configuration", "--history", files.history, "--out", files.audit, "--output", "json"]
+    query = "SELECT key, count(*) FROM effects GROUP BY key"
+    for group in (REFERENCE, LAGGING):
+        arguments += ["--effects", f"{job.topic}/{job.consumer_group(group)}=sqlite:///{files.inbox(group)}#{query}"]
+    child = children.start_module("audit", "reconciler", *arguments)
+    wait(lambda: child.exit_code is not None, "the audit has ended")
+    children.forget(child)
+    answer = _answer(child)
+    if answer.get("reason") == "configuration":
+        people().print(f"audit step skipped: {answer.get('message')}", soft_wrap=True, markup=False)
+        return AuditSaid(verdict=None, classes={})
+    if child.exit_code not in _ANSWERED:
+        raise DemoFailed(f"the audit ended with {child.exit_code}:\n{child.tail()}")
+    return AuditSaid(
+        verdict=str(answer["verdict"]), classes={name: count for name, count in answer["classes"].items() if count}
+    )
+
+
+def _answer(child: Child) -> dict[str, Any]:
+    for line in reversed(child.tail().splitlines()):
+        if line.startswith("{"):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return {}

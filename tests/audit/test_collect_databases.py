@@ -1,0 +1,236 @@
+"""Collected from databases, the evidence gives the answer that the generated folder gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
+from reconciler.audit.collect import collect
+from reconciler.audit.errors import AuditError
+from reconciler.audit.job import judge_here
+from reconciler.audit.sources import Source, parse_sources
+from reconciler.sql import tables
+from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
+
+ACCIDENTS = {
+    "EFFECT_WITHOUT_COMMIT": 4,
+    "DOUBLE_EFFECT": 4,
+    "REPAIR_DIFFERS": 4,
+    "UNNECESSARY_REPAIR": 4,
+    "NOT_ANNOUNCED_NOT_FOUND": 4,
+    "UNACCOUNTED": 4,
+    "LOST": 6,
+    "QUARANTINED": 4,
+    "REPAIRED": 8,
+    "EFFECT_LATE": 8,
+    "FILTERED": 8,
+    "REJECTED": 8,
+    "ROLLED_BACK": 8,
+}
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated") / "evidence"
+    generate(Plan(rows=1_500, seed=11, accidents=ACCIDENTS, topics=2, key_lengths=(16, 17, 28, 32)), folder)
+    return folder
+
+
+@pytest.fixture
+def databases(generated: Path, new_database_url: Callable[[], str]) -> Databases:
+    return load_databases(generated, new_database_url)
+
+
+@pytest.fixture
+def sqlite(generated: Path, tmp_path: Path) -> Databases:
+    numbers = iter(range(100))
+    return load_databases(generated, lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db")
+
+
+def collected(databases: Databases, folder: Path) -> Path:
+    folder.mkdir()
+    collect(databases.request(), folder, run_here, quiet)
+    return folder
+
+
+def test_the_answer_is_that_of_the_generated_folder(databases: Databases, generated: Path, tmp_path: Path) -> None:
+    judged = judge_here(collected(databases, tmp_path / "evidence"))
+    expected = judge_here(generated)
+    assert judged.classes == expected.classes
+    assert {(f.class_name, f.topic, f.group, f.key) for f in judged.findings} == {
+        (f.class_name, f.topic, f.group, f.key) for f in expected.findings
+    }
+    assert judged.no_answer is None
+    planted = json.loads((generated / "planted.json").read_text())
+    assert {name: judged.classes[name] for name in planted} == {name: len(keys) for name, keys in planted.items()}
+
+
+def test_every_file_is_named_and_nothing_else_is_there(sqlite: Databases, tmp_path: Path) -> None:
+    folder = collected(sqlite, tmp_path / "evidence")
+    document = json.loads((folder / "evidence.json").read_text())
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert there == {*document["files"], "evidence.json"}
+    assert document["ledger"] is True
+    assert {path.split("/")[0] for path in there} >= {"outbox", "inbox", "effects", "candidate", "repair"}
+
+
+def test_an_effect_of_a_message_that_was_committed_long_before_is_no_phantom(sqlite: Databases, tmp_path: Path) -> None:
+    start_ms = sqlite.asked["window"]["start_ms"]
+    asked = sqlite.asked["subscriptions"][0]
+    key = "AB" * 16
+    row = {"unique_key": key, "topic": asked["topic"], "state": "ANNOUNCED", "created_at_ms": start_ms - 86_400_000}
+    run(sqlite.outbox_url, sa.insert(tables.outbox).values(**row, producer_group=asked["producer_groups"][0]))
+    effect = {"unique_key": key, "topic": asked["topic"], "consumer_group": asked["group"], "source": "consumer"}
+    run(sqlite.inbox_url, sa.insert(tables.inbox).values(**effect, applied_at_ms=start_ms + 1))
+    folder = collected(sqlite, tmp_path / "evidence")
+    keys = [k for file in folder.glob("outbox/*/*.parquet") for k in pq.read_table(file)["key"].to_pylist()]
+    assert keys.count(bytes.fromhex(key)) == 1
+    assert key not in {f.key for f in judge_here(folder).findings}
+
+
+def test_an_effect_long_after_the_window_is_late_and_not_lost(sqlite: Databases, tmp_path: Path) -> None:
+    window = sqlite.asked["window"]
+    asked = sqlite.asked["subscriptions"][0]
+    lost = next(f for f in judge_here(collected(sqlite, tmp_path / "before")).findings if f.class_name == "LOST")
+    of_group = next(s for s in sqlite.asked["subscriptions"] if s["topic"] == lost.topic and s["group"] == lost.group)
+    assert asked["late_after_seconds"] < 86_400
+    effect = {"unique_key": lost.key, "topic": lost.topic, "consumer_group": of_group["group"], "source": "consumer"}
+    run(sqlite.inbox_url, sa.insert(tables.inbox).values(**effect, applied_at_ms=window["end_ms"] + 86_400_000))
+    after = {f.key: f.class_name for f in judge_here(collected(sqlite, tmp_path / "after")).findings}
+    assert after[lost.key] != "LOST"
+
+
+def run(url: str, statement: sa.Executable) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(statement)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        ("DROP TABLE reconciler_outbox", "there is no table reconciler_outbox"),
+        ("ALTER TABLE reconciler_outbox DROP COLUMN tag", "reconciler_outbox has no column tag"),
+        ("UPDATE reconciler_outbox SET unique_key = 'XYZ' || unique_key", "a row does not fit outbox"),
+        ("UPDATE reconciler_outbox SET unique_key = substr(unique_key, 1, 8)", "is no unique key of 16 to 32 bytes"),
+    ],
+)
+def test_a_database_of_another_shape_is_no_evidence(
+    sqlite: Databases, tmp_path: Path, spoil: str, message: str
+) -> None:
+    if "UPDATE" in spoil:
+        run(sqlite.outbox_url, sa.text("CREATE TABLE copy AS SELECT * FROM reconciler_outbox"))
+        run(sqlite.outbox_url, sa.text("DROP TABLE reconciler_outbox"))
+        run(sqlite.outbox_url, sa.text("ALTER TABLE copy RENAME TO reconciler_outbox"))
+    run(sqlite.outbox_url, sa.text(spoil))
+    with pytest.raises(AuditError, match=message) as refused:
+        collected(sqlite, tmp_path / "evidence")
+    assert refused.value.reason == "inputs"
+    assert not (tmp_path / "evidence" / "evidence.json").exists()
+    assert not list((tmp_path / "evidence").rglob("*.partial"))
+
+
+def test_an_unknown_state_of_a_row_is_never_guessed_at(sqlite: Databases, tmp_path: Path) -> None:
+    run(sqlite.outbox_url, sa.text("UPDATE reconciler_outbox SET state = 'FROZEN' WHERE state = 'SETTLED'"))
+    with pytest.raises(AuditError, match="'FROZEN', which this audit does not know") as refused:
+        judge_here(collected(sqlite, tmp_path / "evidence"))
+    assert refused.value.reason == "inputs"
+
+
+def test_the_audit_cannot_write_into_what_it_reads(databases: Databases, tmp_path: Path) -> None:
+    sources = databases.sources()
+    key = next(iter(sources.effects))
+    query = "WITH gone AS (DELETE FROM payments RETURNING message_key) SELECT message_key FROM gone"
+    effects = {**sources.effects, key: replace(sources.effects[key], query=query)}
+    (tmp_path / "evidence").mkdir()
+    request = databases.request(replace(sources, effects=effects))
+    with pytest.raises(AuditError):
+        collect(request, tmp_path / "evidence", run_here, quiet)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT message_key, topic, 1 FROM payments", "3 columns"),
+        ("SELECT message_key FROM nowhere", "did not answer to the end"),
+        ("SELECT message_key FROM payments WHERE topic = :other", "may use :start_ms and :end_ms"),
+        ("SELECT topic FROM payments", "is no unique key"),
+    ],
+)
+def test_a_query_that_does_not_count_effects_is_refused(
+    sqlite: Databases, tmp_path: Path, query: str, message: str
+) -> None:
+    sources = sqlite.sources()
+    effects = {key: replace(one, query=query) for key, one in sources.effects.items()}
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match=message):
+        collect(sqlite.request(replace(sources, effects=effects)), tmp_path / "evidence", run_here, quiet)
+
+
+@pytest.mark.parametrize("url", ["postgresql://auditor:hunter2@127.0.0.1:1/x", "mysql://auditor:hunter2@127.0.0.1:1/x"])
+def test_a_database_that_is_away_is_named_without_its_password(sqlite: Databases, tmp_path: Path, url: str) -> None:
+    sources = replace(sqlite.sources(), outboxes=parse_sources(outbox=[f"orders={url}"]).outboxes)
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match="--outbox orders: the database did not answer") as refused:
+        collect(sqlite.request(sources), tmp_path / "evidence", run_here, quiet)
+    assert refused.value.reason == "inputs"
+    assert "hunter2" not in f"{refused.value!r} {refused.value.__cause__!r} {refused.value.__context__!r} {sources!r}"
+
+
+def test_exports_give_the_same_answer(sqlite: Databases, generated: Path, tmp_path: Path) -> None:
+    def export(url: str, names: list[str]) -> Path:
+        folder = tmp_path / f"export-{names[0]}"
+        engine = sa.create_engine(url)
+        with engine.connect() as connection:
+            for name in names:
+                rows = [dict(row) for row in connection.execute(sa.text(f"SELECT * FROM {name}")).mappings()]
+                (folder / name).mkdir(parents=True)
+                pq.write_table(pq_table(rows), folder / name / "a.parquet")
+        engine.dispose()
+        return folder
+
+    sources = sqlite.sources()
+    outbox = Source(kind="parquet", address=str(export(sqlite.outbox_url, ["reconciler_outbox"])), option="--outbox")
+    inbox = Source(kind="parquet", address=str(export(sqlite.inbox_url, ["reconciler_inbox"])), option="--inbox")
+    ledger = export(sqlite.ledger_url, ["reconciler_candidate", "reconciler_repair", "reconciler_round"])
+    given = replace(
+        sources,
+        outboxes=tuple((group, outbox) for group, _ in sources.outboxes),
+        inboxes=dict.fromkeys(sources.inboxes, inbox),
+        ledger=Source(kind="parquet", address=str(ledger), option="--ledger"),
+    )
+    (tmp_path / "evidence").mkdir()
+    collect(sqlite.request(given), tmp_path / "evidence", run_here, quiet)
+    assert judge_here(tmp_path / "evidence").classes == judge_here(generated).classes
+
+
+def pq_table(rows: list[dict[str, object]]) -> object:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows)
+
+
+def test_delta_without_its_package_says_what_to_install(sqlite: Databases, tmp_path: Path) -> None:
+    sources = replace(sqlite.sources(), ledger=parse_sources(ledger="delta:/nowhere").ledger)
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match=r"deltalake|Delta"):
+        collect(sqlite.request(sources), tmp_path / "evidence", run_here, quiet)
+
+
+def test_an_export_without_a_column_is_no_evidence(sqlite: Databases, tmp_path: Path) -> None:
+    (tmp_path / "export").mkdir()
+    pq.write_table(pq_table([{"unique_key": "AB" * 16, "topic": "ORDERS"}]), tmp_path / "export" / "a.parquet")
+    sources = parse_sources(outbox=[f"orders=parquet:{tmp_path}/export"])
+    (tmp_path / "evidence").mkdir()
+    given = replace(sqlite.sources(), outboxes=sources.outboxes)
+    with pytest.raises(AuditError, match="the export has no column"):
+        collect(sqlite.request(given), tmp_path / "evidence", run_here, quiet)
