@@ -7,7 +7,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format conformance chaos docs clean
+.PHONY: model help setup demo test test-fast lint format conformance chaos docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -60,6 +60,9 @@ SEED ?= 1
 RATE ?= 300
 chaos: setup ## kills, lost calls, lost memory against real services for MINUTES=10; SEED, RATE
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
+
+model: setup ## every reachable state of rounds, announcements and repair: no violation, six counterexamples
+	$(BIN)/python -m tests.model.whole
 
 docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py
