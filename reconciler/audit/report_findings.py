@@ -8,7 +8,7 @@ from reconciler.audit.classes import BY_NAME, VIOLATIONS
 from reconciler.audit.output_documents import sorted_findings
 from reconciler.audit.report_figures import scrolling, table_head
 from reconciler.audit.report_markup import Markup, join, name, tag
-from reconciler.audit.report_words import counted, moment, number
+from reconciler.audit.report_words import counted, duration, moment, number
 from reconciler.audit.result import EvidenceValue, Finding, JudgedWindow
 
 #: Violations that are shown one by one, in the order of the list of classes; all are in findings.json.
@@ -32,7 +32,7 @@ def violations_section(judged: JudgedWindow) -> Markup:
     return tag(
         "section",
         tag("h2", f"Violations ({number(judged.violations)})"),
-        _beyond(len(shown), beyond, listed) if beyond else None,
+        _beyond(len(shown), beyond, listed) if beyond > 0 else None,
         _filter() if len(shown) > 1 else None,
         *_tables(shown, judged.classes),
         id="violations",
@@ -104,18 +104,25 @@ def _row(one: Finding) -> Markup:
 
 
 def _evidence(evidence: Mapping[str, EvidenceValue]) -> Markup:
-    pairs = [
-        tag("div", tag("dt", fact.removesuffix("_ms").replace("_", " ")), tag("dd", _value(fact, value)))
-        for fact, value in sorted(evidence.items(), key=_order)
+    """Times first, in order, each with the time since the first one: they tell the story. Then what else is known."""
+    times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
+    story = [tag("div", tag("dt", _words(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times]
+    told = {fact for _, fact in times}
+    facts = [
+        tag("div", tag("dt", _words(fact)), " ", tag("dd", _value(fact, value)))
+        for fact, value in sorted(evidence.items())
+        if fact not in told
     ]
-    return tag("dl", *pairs, class_="evidence")
+    lists = ((story, "story"), (facts, "known"))
+    return join(tag("dl", *pairs, class_=css) for pairs, css in lists if pairs)
 
 
-def _order(fact: tuple[str, EvidenceValue]) -> tuple[int, int, str]:
-    """Times first, in their order: they tell the story."""
-    text, value = fact
-    time_ms = _time_ms(text, value)
-    return (1, 0, text) if time_ms is None else (0, time_ms, text)
+def _words(fact: str) -> str:
+    return fact.removesuffix("_ms").replace("_", " ")
+
+
+def _since(milliseconds: int) -> Markup | None:
+    return tag("span", f" +{duration(milliseconds)}", class_="since") if milliseconds else None
 
 
 def _time_ms(fact: str, value: EvidenceValue) -> int | None:
@@ -131,9 +138,6 @@ def _value(fact: str, value: EvidenceValue) -> Markup:
         return tag("span", "unknown", class_="none")
     if isinstance(value, bool):
         return join(["yes" if value else "no"])
-    time_ms = _time_ms(fact, value)
-    if time_ms is not None:
-        return join([moment(time_ms)])
     if isinstance(value, int):
         return join([f"{number(value)} ms" if fact.endswith("_ms") else number(value)])
     return name(value)

@@ -166,9 +166,10 @@ def test_every_violation_has_key_rule_evidence_and_command(name: str) -> None:
 def test_times_of_evidence_are_moments_and_stand_in_their_order() -> None:
     rows = [row.text for row in page("violations").all("tr") if "outbox digest" in row.text]
     assert "created at2026-11-20 10:00:00 UTC" in rows[0]
+    assert "applied at2026-11-20 10:00:00.740 UTC +740 ms" in rows[0]
     assert rows[0].index("created at") < rows[0].index("applied at") < rows[0].index("first sent at")
-    assert "late by99,260 ms" in rows[0]
-    assert "loss verdictunknown" in rows[0]
+    assert "late by 99,260 ms" in rows[0]
+    assert "loss verdict unknown" in rows[0]
 
 
 def test_more_violations_than_a_page_holds_are_counted_and_not_dropped_in_silence() -> None:
