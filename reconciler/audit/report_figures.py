@@ -67,15 +67,15 @@ def outcome_section(judged: JudgedWindow) -> Markup:
         tag(
             "tr",
             tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
-            tag("td", rule.meaning),
-            tag("td", number(count), class_="n" + (" bad" if rule.violation and count else ""), data_label="Messages"),
-            tag("td", share(count, keys) if count else "", class_="n", data_label="Share"),
+            tag("td", number(count), class_="n" + (" bad" if rule.violation and count else "")),
+            tag("td", share(count, keys) if count else "", class_="n"),
+            tag("td", rule.meaning, class_="words-of"),
             class_="zero" if not count else None,
         )
         for rule in RULES
         for count in [judged.classes.get(rule.name, 0)]
     ]
-    head = table_head(("Class", ""), ("Meaning", ""), ("Messages", "n"), ("Share", "n"))
+    head = table_head(("Class", ""), ("Messages", "n"), ("Share", "n"), ("Meaning", "words-of"))
     caption = tag("caption", "Every message is in the first class whose rule matches")
     return tag(
         "section",

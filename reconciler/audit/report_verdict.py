@@ -138,12 +138,12 @@ def checked_section(judged: JudgedWindow) -> Markup:
             tag(
                 "tr",
                 tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
-                tag("td", rule.meaning),
-                tag("td", state, class_=f"state {css}", data_label="Checked for"),
-                tag("td", number(found), class_="n" + (" bad" if found else ""), data_label="Found"),
+                tag("td", state, class_=f"state {css}"),
+                tag("td", number(found), class_="n" + (" bad" if found else "")),
+                tag("td", rule.meaning, class_="words-of"),
             )
         )
-    head = _head(("Rule", ""), ("It would mean", ""), ("Checked for", ""), ("Found", "n"))
+    head = _head(("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
     table = tag("table", tag("caption", "Rules whose breach is a violation"), head, tag("tbody", *rows))
     return tag(
         "section",
