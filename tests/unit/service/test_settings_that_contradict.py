@@ -1,0 +1,40 @@
+"""Settings that are fine alone and lose messages, or repeat effects, together are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.errors import ConfigurationError
+from reconciler.settings_file import load_settings
+
+EXAMPLE = Path("config/reconciler.toml")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("# inbox_keep_days = 30.0", "inbox_keep_days = 9.0", r"inbox_keep_days = 9 .*at least 10 days"),
+        ("keep_days = 30", "keep_days = 10", r"sweep\.keep_days = 10: must be 11 or more"),
+        ('mode = "full"', 'mode = "classic"', r"rounds\.mode = \"classic\".*unique_key_topic\.queues = 16 must be 1"),
+    ],
+    ids=["inbox rows deleted before the last repair", "tombstones deleted before their halves", "classic with shards"],
+)
+def test_what_cannot_work_together_is_refused_with_its_remedy(
+    tmp_path: Path, before: str, after: str, told: str
+) -> None:
+    text = EXAMPLE.read_text()
+    assert before in text
+    path = tmp_path / "reconciler.toml"
+    path.write_text(text.replace(before, after))
+    with pytest.raises(ConfigurationError, match=told):
+        load_settings(path, {})
+
+
+def test_classic_mode_with_one_pair_of_sets_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(
+        EXAMPLE.read_text().replace('mode = "full"', 'mode = "classic"').replace("queues = 16", "queues = 1")
+    )
+    assert load_settings(path, {}).rounds.mode == "classic"
