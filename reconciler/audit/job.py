@@ -1,4 +1,4 @@
-"""The audit as a Spark job: 64 tasks, each one judges a prefix with the kernel; Spark only schedules.
+"""The audit as a Spark job: each task judges prefixes with the kernel; Spark only schedules.
 
 Written as functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run it.
 A cluster's workers need this package (installed, or by --py-files), numpy and pyarrow, and have to see the evidence.
@@ -7,6 +7,7 @@ A cluster's workers need this package (installed, or by --py-files), numpy and p
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +20,15 @@ from reconciler.audit.kernel import judge_prefix
 from reconciler.audit.kernel_plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
 from reconciler.audit.result import JudgedWindow
-from reconciler.audit.spark_progress import Progress, watched
+from reconciler.audit.spark_progress import Progress, is_connect, watched
 from reconciler.contract.history_row import PREFIXES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FINDINGS_MAX = 100_000
+_TASKS_MIN = 16
+_TASKS_A_CORE = 8
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -77,24 +80,34 @@ def findings_a_prefix(findings_max: int) -> int:
 def spark_answers(
     spark: SparkSession, progress: Progress | None
 ) -> Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]:
-    """Answers of all prefixes, by one Spark job of 64 tasks."""
+    """Answers of all prefixes, by one Spark job."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
         from pyspark.errors import PySparkException
 
-        prefixes = spark.range(0, len(files), 1, len(files))
+        tasks = _tasks(spark)
         try:
-            with watched(spark, len(files), progress):
-                return judged_prefixes(prefixes, plan, files).toArrow()
+            with watched(spark, tasks, None if progress is None else lambda done: progress(done * PREFIXES // tasks)):
+                return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files).toArrow()
         except PySparkException as error:
-            raise AuditError("engine", f"Spark gave no answer: {_first_lines(error)}") from error
+            raise AuditError("engine", f"Spark gave no answer: {_told(error)}") from error
 
     return run
 
 
+def _tasks(spark: SparkSession) -> int:
+    """Many a core, so that all end at about one time, but not one a prefix where there are few cores: a task costs
+    some 10 ms of its own."""
+    cores = PREFIXES if is_connect(spark) else spark.sparkContext.defaultParallelism
+    return max(_TASKS_MIN, min(PREFIXES, _TASKS_A_CORE * cores))
+
+
 def judged_prefixes(prefixes: DataFrame, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> DataFrame:
     """Prefixes (column `id`) in, result rows (merge.RESULT_SCHEMA) out."""
-    return prefixes.mapInArrow(_task(plan, files), RESULT_DDL)
+    with warnings.catch_warnings():
+        # PySpark warns of pandas 3 wherever a function is registered; Arrow in, Arrow out uses no pandas.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return prefixes.mapInArrow(_task(plan, files), RESULT_DDL)
 
 
 def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> Task:
@@ -121,6 +134,8 @@ def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]
             yield error_rows(prefix, error)
 
 
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:3])[:600] or type(error).__name__
+def _told(error: Exception) -> str:
+    """Spark's first line and, of a Python traceback in it, the last: the error itself."""
+    lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("SQLSTATE", "at "))] or [type(error).__name__]
+    return " ... ".join(dict.fromkeys((lines[0][:300], lines[-1][:300])))

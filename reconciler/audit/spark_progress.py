@@ -23,7 +23,7 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
         yield
         return
     told = _Told(progress, tasks)
-    if _is_connect(spark):
+    if is_connect(spark):
         with _connect(spark, told):
             yield
     else:
@@ -48,7 +48,8 @@ class _Told:
             self._progress(done)
 
 
-def _is_connect(spark: SparkSession) -> bool:
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client, which has no SparkContext."""
     return "pyspark.sql.connect" in type(spark).__module__
 
 

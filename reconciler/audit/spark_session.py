@@ -17,8 +17,6 @@ _EVERYWHERE = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "8",
     "spark.ui.showConsoleProgress": "false",
-    # A prefix is one row that stands for minutes of work: never wait for a second one.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 _LOCAL = {

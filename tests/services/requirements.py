@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes.util
 import functools
+import importlib.util
 import os
 import platform
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -129,6 +132,25 @@ def java_missing() -> str | None:
     return f"Java or Maven is missing: apt-get install {' '.join(absent)} (Debian, Ubuntu)"
 
 
+#: PySpark 4 needs it.
+SPARK_JAVA = 17
+
+
+@functools.cache
+def spark_missing() -> str | None:
+    """None, or how to get PySpark and a Java that runs it."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "PySpark is missing: pip install -e '.[audit]'"
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return f"Java {SPARK_JAVA} is missing: apt-get install openjdk-17-jre-headless (Debian, Ubuntu)"
+    told = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < SPARK_JAVA:
+        return f"PySpark needs Java {SPARK_JAVA}: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+    return None
+
+
 def wheel_missing() -> str | None:
     """None, or why the wheel rocketmq 0.4.4 cannot be installed here."""
     if platform.system() == "Linux" and platform.machine() == "x86_64":
@@ -162,4 +184,5 @@ BY_MARK: dict[str, Callable[..., str | None]] = {
     "sql": sql_missing,
     "broker": java_missing,
     "native": wheel_missing,
+    "spark": spark_missing,
 }

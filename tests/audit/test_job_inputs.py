@@ -1,0 +1,214 @@
+"""Evidence that is not to be believed: each ends in a message that names it, never in an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reconciler.audit.errors import AuditError, Reason
+from reconciler.audit.job import judge_here
+from tests.audit.small_evidence import (
+    AS_OF_MS,
+    END_MS,
+    LATE_MS,
+    SmallEvidence,
+    read_document,
+    seal_again,
+    subscription,
+    write_document,
+)
+
+Damage = Callable[[Path], None]
+KEYS = [number.to_bytes(16, "big") for number in range(64)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    for key in KEYS:
+        evidence.story(key, content_digest=b"d" * 32)
+        evidence.add("candidate", key, state="SETTLED", verdict="CONSUMED")
+        evidence.add("verdict", key)
+    evidence.add("repair", KEYS[0], sent_at_ms=None, attempts=0)
+    return evidence.write(tmp_path / "evidence")
+
+
+def refused(folder: Path) -> tuple[Reason, str]:
+    with pytest.raises(AuditError) as raised:
+        judge_here(folder)
+    return raised.value.reason, str(raised.value)
+
+
+def first(folder: Path, table: str) -> str:
+    return str(sorted((folder / table).rglob("*.parquet"))[0].relative_to(folder))
+
+
+def changed(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) -> str:
+    """The first file of a table, rewritten with a digest that fits: only its contents are wrong."""
+    path = first(folder, table)
+    seal_again(folder, path, change(pq.ParquetFile(folder / path).read()))
+    return path
+
+
+def with_column(name: str, values: Callable[[int], pa.Array]) -> Callable[[pa.Table], pa.Table]:
+    return lambda table: table.set_column(table.schema.get_field_index(name), name, values(table.num_rows))
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["outbox", "inbox", "effects", "candidate", "repair", "history/announced", "history/consumed", "history/verdict"],
+)
+@pytest.mark.parametrize("how", ["truncated", "altered", "missing"])
+def test_a_damaged_file_of_any_table_is_named(folder: Path, table: str, how: str) -> None:
+    path = first(folder, table)
+    data = (folder / path).read_bytes()
+    if how == "missing":
+        (folder / path).unlink()
+    else:
+        flipped = data[:40] + bytes([data[40] ^ 1]) + data[41:]
+        (folder / path).write_bytes(data[:-5] if how == "truncated" else flipped)
+    reason, message = refused(folder)
+    assert reason == "inputs"
+    assert path.removeprefix("history/") in message
+
+
+def test_a_file_of_another_window_is_named(folder: Path, tmp_path: Path) -> None:
+    other = SmallEvidence()
+    for key in KEYS:
+        other.add("inbox", key, applied_at_ms=END_MS + 5)
+    path = first(other.write(tmp_path / "other"), "inbox")
+    (folder / path).write_bytes((tmp_path / "other" / path).read_bytes())
+    reason, message = refused(folder)
+    assert (reason, path in message) == ("inputs", True)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "told"),
+    [
+        ("outbox", lambda t: t.drop_columns(["created_at_ms"]), "no column `created_at_ms`"),
+        ("outbox", with_column("created_at_ms", lambda n: pa.array(["noon"] * n)), "has the type string"),
+        ("outbox", with_column("created_at_ms", lambda n: pa.nulls(n, pa.int64())), "NULLs"),
+        ("outbox", with_column("state", lambda n: pa.array(["UNDECIDED"] * n)), "'UNDECIDED'"),
+        ("candidate", with_column("state", lambda n: pa.array(["FORGIVEN"] * n)), "'FORGIVEN'"),
+        ("repair", with_column("state", lambda n: pa.array(["WAITING"] * n)), "'WAITING'"),
+        ("inbox", with_column("key", lambda n: pa.array([b"x" * 65] * n)), "65 bytes"),
+        ("inbox", with_column("key", lambda n: pa.array([b""] * n)), "0 to 0 bytes"),
+        ("inbox", with_column("key", lambda n: pa.array([b"elsewhere"] * n)), "not where it belongs"),
+    ],
+)
+def test_a_file_of_another_schema_is_named_with_its_column(
+    folder: Path, table: str, change: Callable[[pa.Table], pa.Table], told: str
+) -> None:
+    path = changed(folder, table, change)
+    reason, message = refused(folder)
+    assert reason == "inputs"
+    assert path in message
+    assert told in message
+
+
+def test_digests_of_another_length_are_refused_where_they_are_compared(folder: Path) -> None:
+    path = changed(folder, "repair", with_column("attempts", lambda n: pa.array([1] * n, pa.int32())))
+    outbox = next((folder / "outbox" / Path(path).parent.name).glob("*.parquet")).relative_to(folder)
+    table = pq.ParquetFile(folder / outbox).read()
+    seal_again(folder, str(outbox), with_column("content_digest", lambda n: pa.array([b"short"] * n))(table))
+    reason, message = refused(folder)
+    assert (reason, "digests" in message, str(outbox) in message) == ("inputs", True, True)
+
+
+def test_rows_that_do_not_add_up_are_told(folder: Path) -> None:
+    document = read_document(folder)
+    path = first(folder, "inbox")
+    document["files"][path]["rows"] += 1
+    write_document(folder, document)
+    reason, message = refused(folder)
+    assert (reason, f"{path}: has" in message) == ("inputs", True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("version", 2, "version 2"),
+        ("version", None, "version"),
+        ("window", {"start_ms": 5, "end_ms": 5}, "window"),
+        ("subscriptions", [], "at least one"),
+        ("subscriptions", [subscription(), subscription()], "none twice"),
+        ("subscriptions", [subscription(producer_groups=[])], "producer_groups"),
+        ("subscriptions", [subscription(grace_period_seconds="1m")], "grace_period_seconds"),
+        ("subscriptions", [subscription(inbox=False, effects=False)], "neither its inbox nor its effects"),
+        ("outboxes", [], "nothing says what was committed"),
+        ("shards", 0, "shards"),
+        ("files", {"../outside/x.parquet": {"rows": 1, "sha256": ""}}, "relative path"),
+        ("files", {"gossip/prefix=00/x.parquet": {"rows": 1, "sha256": ""}}, "gossip"),
+        ("files", {"inbox/prefix=64/x.parquet": {"rows": 1, "sha256": ""}}, "prefix"),
+    ],
+)
+def test_a_document_that_makes_no_sense_is_refused_with_its_field(
+    folder: Path, field: str, value: Any, told: str
+) -> None:
+    write_document(folder, {**read_document(folder), field: value})
+    reason, message = refused(folder)
+    assert reason == "inputs"
+    assert told in message
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 1', b"\xff\xfe"])
+def test_a_document_that_is_none_is_refused(folder: Path, content: bytes) -> None:
+    (folder / "evidence.json").write_bytes(content)
+    assert refused(folder)[0] == "inputs"
+
+
+def test_a_folder_without_a_document_is_refused(tmp_path: Path) -> None:
+    reason, message = refused(tmp_path)
+    assert (reason, "evidence.json" in message) == ("inputs", True)
+
+
+def test_unknown_fields_of_the_document_are_ignored(folder: Path) -> None:
+    write_document(folder, {**read_document(folder), "weather": "fine"})
+    assert judge_here(folder).verdict == "clean"
+
+
+def test_a_gap_withholds_the_verdict_and_shows_what_was_found(tmp_path: Path) -> None:
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    evidence.add("outbox", KEYS[0])
+    evidence.add("gap")
+    found = judge_here(evidence.write(tmp_path))
+    assert found.no_answer is not None
+    assert (found.no_answer.reason, found.verdict, found.exit_code) == ("gap", "no answer", 2)
+    assert [f.class_name for f in found.findings] == ["NOT_ANNOUNCED_NOT_FOUND"]
+    assert found.gaps
+
+
+@pytest.mark.parametrize(("as_of_ms", "collected_at_ms"), [(END_MS + LATE_MS - 1, AS_OF_MS), (AS_OF_MS, END_MS)])
+def test_a_window_that_history_or_databases_have_not_passed_is_no_answer(
+    tmp_path: Path, as_of_ms: int, collected_at_ms: int
+) -> None:
+    """Databases that were read too early would make every later effect a loss."""
+    evidence = SmallEvidence(as_of_ms=as_of_ms, collected_at_ms=collected_at_ms)
+    for key in KEYS:
+        evidence.story(key)
+    found = judge_here(evidence.write(tmp_path))
+    assert found.no_answer is not None
+    assert found.no_answer.reason == "window"
+    assert not found.subscriptions[0].closed
+
+
+def test_the_window_is_closed_exactly_at_its_end_and_the_time_for_late_effects(tmp_path: Path) -> None:
+    evidence = SmallEvidence(as_of_ms=END_MS + LATE_MS, collected_at_ms=END_MS + LATE_MS)
+    evidence.story(KEYS[0])
+    assert judge_here(evidence.write(tmp_path)).verdict == "clean"
+
+
+def test_inputs_name_every_file_that_was_read(folder: Path) -> None:
+    found = judge_here(folder)
+    named = {item.path for item in found.inputs}
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert named == files
+    assert json.loads((folder / "evidence.json").read_text())["files"].keys() <= named

@@ -1,0 +1,108 @@
+"""Windows and their edges: every key in exactly one of two neighbouring windows, and windows of no or one row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reconciler.audit.classes import NAMES
+from reconciler.audit.job import judge_here
+from reconciler.audit.window import parse_window
+from tests.audit.small_evidence import END_MS, GROUP, START_MS, TOPIC, SmallEvidence, subscription
+
+DAY_MS = 86_400_000
+
+
+def test_an_empty_window_is_clean_and_counts_nothing(tmp_path: Path) -> None:
+    found = judge_here(SmallEvidence().write(tmp_path))
+    assert found.verdict == "clean"
+    assert found.classes == dict.fromkeys(NAMES, 0)
+    assert found.subscriptions[0].volume == ()
+    assert found.subscriptions[0].latencies == {}
+
+
+@pytest.mark.parametrize("key", [bytes(16), bytes(17), bytes(28), bytes(32), b"\xff" * 32])
+def test_a_window_of_one_row(tmp_path: Path, key: bytes) -> None:
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    evidence.add("outbox", key)
+    [finding] = judge_here(evidence.write(tmp_path)).findings
+    assert finding.key == key.hex().upper()
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "belongs"), [(START_MS - 1, False), (START_MS, True), (END_MS - 1, True), (END_MS, False)]
+)
+@pytest.mark.parametrize("seen", ["outbox", "announced", "inbox", "candidate"])
+def test_a_key_belongs_from_the_first_millisecond_to_before_the_last(
+    tmp_path: Path, at_ms: int, belongs: bool, seen: str
+) -> None:
+    evidence = SmallEvidence()
+    column = {
+        "outbox": "created_at_ms",
+        "announced": "at_ms",
+        "inbox": "applied_at_ms",
+        "candidate": "first_seen_ms",
+    }[seen]
+    evidence.add(seen, b"k" * 16, **{column: at_ms})
+    assert judge_here(evidence.write(tmp_path)).subscriptions[0].keys == belongs
+
+
+def test_evidence_after_the_window_counts_for_keys_of_the_window(tmp_path: Path) -> None:
+    """An effect just after the end must not make its key a loss."""
+    evidence = SmallEvidence()
+    evidence.story(b"k" * 16, created_at_ms=END_MS - 1)
+    for table, column in (("inbox", "applied_at_ms"), ("announced", "at_ms"), ("consumed", "at_ms")):
+        evidence.rows[table][0][column] = END_MS + 2000
+    assert judge_here(evidence.write(tmp_path)).classes["EFFECT_IN_TIME"] == 1
+
+
+def test_a_committed_key_of_an_earlier_window_is_not_judged_again(tmp_path: Path) -> None:
+    evidence = SmallEvidence()
+    evidence.story(b"k" * 16, created_at_ms=START_MS - 1)
+    assert judge_here(evidence.write(tmp_path)).subscriptions[0].keys == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("2026-03-29[Europe/Berlin]/2026-03-30[Europe/Berlin]", 23),
+        ("2026-10-25[Europe/Berlin]/2026-10-26[Europe/Berlin]", 25),
+        ("2026-12-31T12:00Z/2027-01-01T12:00Z", 24),
+    ],
+)
+def test_every_hour_of_a_day_of_changing_clocks_and_of_the_years_end_is_counted_once(
+    tmp_path: Path, text: str, hours: int
+) -> None:
+    window = parse_window(text)
+    later_ms = window.end_ms + 3_600_000
+    evidence = SmallEvidence(
+        start_ms=window.start_ms, end_ms=window.end_ms, as_of_ms=later_ms, collected_at_ms=later_ms
+    )
+    for number, at_ms in enumerate(range(window.start_ms, window.end_ms, 1_800_000)):
+        evidence.story(number.to_bytes(16, "big"), created_at_ms=at_ms)
+        evidence.rows["inbox"][-1]["applied_at_ms"] = at_ms + 100
+        for stream in ("announced", "consumed"):
+            evidence.rows[stream][-1]["at_ms"] = at_ms + 5000
+    found = judge_here(evidence.write(tmp_path))
+    assert found.verdict == "clean"
+    [one] = found.subscriptions
+    assert [hour.hour_start_ms for hour in one.volume] == [window.start_ms + hour * 3_600_000 for hour in range(hours)]
+    assert {tuple(hour.classes.items()) for hour in one.volume} == {(("EFFECT_IN_TIME", 2),)}
+    assert datetime.fromtimestamp(one.volume[0].hour_start_ms / 1000, tz=UTC).minute == 0
+
+
+def test_each_group_of_a_topic_is_judged_for_itself(tmp_path: Path) -> None:
+    evidence = SmallEvidence(subscriptions=[subscription(), subscription(group="mail"), subscription("RETURNS")])
+    evidence.story(b"k" * 16)
+    found = {
+        (one.subscription.topic, one.subscription.group): {name for name, keys in one.classes.items() if keys}
+        for one in judge_here(evidence.write(tmp_path)).subscriptions
+    }
+    assert found == {
+        (TOPIC, GROUP): {"EFFECT_IN_TIME"},
+        (TOPIC, "mail"): {"NOT_ANNOUNCED_NOT_FOUND"},
+        ("RETURNS", GROUP): set(),
+    }
