@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -34,6 +35,8 @@ from reconciler.sql import schema
 
 #: What a slow machine may take for one act, on top of what the number of messages needs.
 ACT_SECONDS = 120.0
+#: What a slow machine may take to start Spark, on top of that.
+AUDIT_SECONDS = 480.0
 #: Messages a second that are expected at the very least.
 MESSAGES_PER_SECOND_MIN = 20.0
 #: Consumers of the reference group.
@@ -185,7 +188,7 @@ class Play:
         self._wait(lambda: is_closed(self._job, window[1]), "the window of the audit is closed")
         for child in self._services:
             self._children.stop(child)  # the daemon seals its history
-        said = audit(self._job, self._children, window, self._wait)
+        said = audit(self._job, self._children, window, partial(self._wait, beyond_seconds=AUDIT_SECONDS))
         self._progress.update(task, completed=1)
         return said
 
@@ -269,9 +272,10 @@ class Play:
             people().print(title)
         return self._progress.add_task(title, total=total)
 
-    def _wait(self, reached: Callable[[], bool], what: str) -> None:
-        deadline = self._clock.monotonic_seconds() + self._patience_seconds
+    def _wait(self, reached: Callable[[], bool], what: str, *, beyond_seconds: float = 0.0) -> None:
+        patience_seconds = self._patience_seconds + beyond_seconds
+        deadline = self._clock.monotonic_seconds() + patience_seconds
         while not reached():
             if self._clock.monotonic_seconds() > deadline:
-                raise DemoFailed(f"still waiting after {self._patience_seconds:.0f} s until {what}")
+                raise DemoFailed(f"still waiting after {patience_seconds:.0f} s until {what}")
             self._clock.sleep(0.1)
