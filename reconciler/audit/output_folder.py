@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -86,6 +87,12 @@ class OutputDraft:
     def read(self, name: str) -> bytes:
         """What was written under the name."""
         return (self.folder / name).read_bytes()
+
+    def described(self, name: str) -> tuple[int, str]:
+        """Bytes and SHA-256; without holding the file in memory."""
+        with (self.folder / name).open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return file.tell(), sha256
 
     def sync(self) -> None:
         """Every byte and name is on the disk."""

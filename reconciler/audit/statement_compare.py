@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,14 @@ class SignedChecksums:
         return None if place is None else self.words[place[0] : place[0] + place[1]]
 
 
-def read_checksums(binary: bytes, index: bytes) -> SignedChecksums:
-    """Raises ValueError for files that do not fit together."""
-    words = np.frombuffer(binary, dtype="<u8").astype(np.uint64)
+def read_checksums(binary: Path, index: bytes) -> SignedChecksums:
+    """Maps the file, which has 8 bytes for every row that was judged. Raises ValueError, OSError for a bad index."""
     places = {
         (str(one["where"]), str(one["path"])): (int(one["offset"]), int(one["rows"])) for one in json.loads(index)
     }
-    if sum(rows for _, rows in places.values()) != len(words):
+    if sum(rows for _, rows in places.values()) * 8 != binary.stat().st_size:
         raise ValueError("the index does not fit the checksums")
+    words: Checksums = np.memmap(binary, dtype="<u8", mode="r")
     return SignedChecksums(words, places)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,6 @@ from typing import Any
 
 from reconciler.audit.statement import StatementFile
 from reconciler.audit.statement_compare import SignedChecksums
-from reconciler.audit.statement_inputs import digest
 
 
 @dataclass(slots=True)
@@ -43,19 +43,30 @@ class VerifiedFolder:
         if not isinstance(relative, str):
             return None
         if relative not in self._described:
-            data = self.read(relative)
-            self._described[relative] = None if data is None else (len(data), digest(data))
+            self._described[relative] = self._describe(relative)
         return self._described[relative]
 
-    def read(self, relative: object) -> bytes | None:
-        """None for a missing file, and for a path that leads out of the folder."""
-        if not isinstance(relative, str):
-            return None
-        path = PurePosixPath(relative)
-        if path.is_absolute() or ".." in path.parts:
+    def _describe(self, relative: str) -> tuple[int, str] | None:
+        place = self.place(relative)
+        if place is None:
             return None
         try:
-            return (self.path / relative).read_bytes()
+            with place.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                return file.tell(), sha256
+        except (OSError, ValueError):
+            return None
+
+    def place(self, relative: str) -> Path | None:
+        """None for a path that leads out of the folder."""
+        path = PurePosixPath(relative)
+        return None if path.is_absolute() or ".." in path.parts else self.path / relative
+
+    def read(self, relative: str) -> bytes | None:
+        """None for a missing file, and for a path that leads out of the folder."""
+        place = self.place(relative)
+        try:
+            return None if place is None else place.read_bytes()
         except (OSError, ValueError):
             return None
 

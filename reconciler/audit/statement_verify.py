@@ -259,7 +259,7 @@ def _signed_checksums(folder: VerifiedFolder) -> SignedChecksums | None:
         said = dict(outputs_of(statement))
         if all(path in said and folder.described(path) == said[path] for path in (CHECKSUMS, CHECKSUMS_INDEX)):
             try:
-                return read_checksums(folder.read(CHECKSUMS) or b"", folder.read(CHECKSUMS_INDEX) or b"")
-            except (ValueError, KeyError, TypeError):
+                return read_checksums(folder.path / CHECKSUMS, folder.read(CHECKSUMS_INDEX) or b"")
+            except (ValueError, KeyError, TypeError, OSError):
                 return None
     return None

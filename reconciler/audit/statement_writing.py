@@ -65,8 +65,8 @@ def write_statements(
 
 
 def _described(draft: OutputDraft, name: str) -> dict[str, Any]:
-    data = draft.read(name)
-    return {"path": name, "bytes": len(data), "sha256": digest(data)}
+    size, sha256 = draft.described(name)
+    return {"path": name, "bytes": size, "sha256": sha256}
 
 
 def _write_checksums(draft: OutputDraft, result: Mapping[str, Any], inputs: InputFolder | None) -> None:
