@@ -20,11 +20,10 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import MissingDependency
 from reconciler.events import Event, EventSink
 from reconciler.history.sink import HistorySink
-from reconciler.ledger.redis_client import RedisClients
-from reconciler.plan import TopicPlan
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
+    from reconciler.bootstrap.policy import Policy
     from reconciler.history.reader import HistoryReader, HistoryStanding
     from reconciler.history.service import HistoryService
 
@@ -70,14 +69,12 @@ def require_pyarrow() -> None:
 
 
 @contextmanager
-def writing_history(
-    redis: RedisClients, plans: Sequence[TopicPlan], settings: Settings, *, sink: HistorySink | None, clock: Clock
-) -> Iterator[HistoryService | None]:
+def writing_history(policy: Policy, *, sink: HistorySink | None, clock: Clock) -> Iterator[HistoryService | None]:
     """The history's threads from the first line of the block to its end; what is in hand is sealed then."""
     if sink is None:
         yield None
         return
-    service = build_history(redis, plans, settings, sink=sink, clock=clock)
+    service = build_history(policy, sink=sink, clock=clock)
     service.start()
     try:
         yield service
@@ -85,9 +82,7 @@ def writing_history(
         service.close()
 
 
-def build_history(
-    redis: RedisClients, plans: Sequence[TopicPlan], settings: Settings, *, sink: HistorySink, clock: Clock
-) -> HistoryService:
+def build_history(policy: Policy, *, sink: HistorySink, clock: Clock) -> HistoryService:
     """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
@@ -98,6 +93,7 @@ def build_history(
     from reconciler.history.store import HistoryStore
     from reconciler.ledger.round_capture import RedisRoundCapture
 
+    settings, plans = policy.settings, policy.plans
     history = settings.history
     root, spool = history_folders(settings)
     writer, counters = writer_name(), Counters()
@@ -116,10 +112,12 @@ def build_history(
     )
     recorder = Recorder(
         shards=shards,
-        port=RedisRoundCapture(redis),
+        port=RedisRoundCapture(policy.redis),
         sink=sink,
         place=SpoolPlace(folder=spool, writer=writer, size_bytes_max=history.spool_max_mebibytes * 1024 * 1024),
-        standing=StandingReader(store, chain, spool=spool, shards=shards, keeper=keeper),
+        standing=StandingReader(
+            store, chain, spool=spool, shards=shards, keeper=keeper, last_stored=policy.ledger.rounds.last
+        ),
         counters=counters,
         clock=clock,
     )

@@ -70,7 +70,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
         ]
         require_safe_redis(policy)
         policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
-        with writing_history(policy.redis, policy.plans, settings, sink=sink, clock=clock):
+        with writing_history(policy, sink=sink, clock=clock):
             consumer = build_announcement_consumer(connections)
             consumer.start()
             try:

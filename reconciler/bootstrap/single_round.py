@@ -111,7 +111,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
         policy = Policy(connections, history=sink)
         require_everybody(connections)
         require_safe_redis(policy)
-        stack.enter_context(writing_history(policy.redis, policy.plans, settings, sink=sink, clock=clock))
+        stack.enter_context(writing_history(policy, sink=sink, clock=clock))
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
         recovery = policy.recovery()
         consumer = build_announcement_consumer(connections)

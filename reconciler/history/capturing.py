@@ -37,42 +37,32 @@ def look(
     *,
     after: RoundMark | None,
     ran: Mapping[tuple[str, int], RoundDone],
-    is_position_certain: bool,
+    told: Mapping[str, tuple[int, int]],
+    stored: RoundDone | None = None,
 ) -> Found:
     """Captures one shard. Raises RedisAway and InvariantViolation.
 
-    `ran`: what this process told of its own rounds. `is_position_certain`: False where the history could not be
-    asked what it has; a hole is then left for its readers to find.
+    `ran`: the last rounds that are known of, for their counts. `told`: epoch -> first and last generation that are
+    known to have run here and were not captured. Only those are written down as a gap: of others nobody here can tell
+    whether another writer has them, and readers find every hole between generations by themselves. `stored`: the last
+    round that the ledger knew when the process began; what is gone with Redis' memory leaves no hole to be found.
     """
     capture = port.capture(shard, after=after)
-    records: list[list[RowBatch]] = []
-    missed = 0
     first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
-    lost = _lost_with_memory(capture, after, ran) if after is not None else None
-    if lost is not None and after is not None:
-        last, reason = lost
-        missed += 0 if last is None else last - after.generation
-        generations = None if last is None else (after.generation + 1, last)
-        gap = gap_of_rounds(
-            shard, epoch=after.epoch, generations=generations, from_ms=after.at_ms, at_ms=first_ms, reason=reason
-        )
-        records.append([gap])
-    if capture.missed is not None and (after is not None or is_position_certain):
-        first, last_missed = capture.missed
-        missed += last_missed - first + 1
-        gap = gap_of_rounds(
-            shard,
-            epoch=capture.epoch,
-            generations=capture.missed,
-            from_ms=0 if after is None else after.at_ms,
-            at_ms=first_ms,
-            reason=(
-                f"history begins with generation {last_missed + 1}"
-                if after is None
-                else "the rounds' sets had rotated away before they were captured"
-            ),
-        )
-        records.append([gap])
+    missed = list(_missed(capture, after, told, stored))
+    records = [
+        [
+            gap_of_rounds(
+                shard,
+                epoch=epoch,
+                generations=(first, last),
+                from_ms=first_ms if after is None else after.at_ms,
+                at_ms=first_ms,
+                reason=reason,
+            )
+        ]
+        for epoch, first, last, reason in missed
+    ]
     for captured in capture.rounds:
         done = ran.get((captured.epoch, captured.generation))
         counts = done.counts if done is not None and done.at_ms == captured.at_ms else None
@@ -82,35 +72,40 @@ def look(
         records=tuple(records),
         mark=capture.rounds[-1].mark if capture.rounds else _mark_without_rounds(capture, after, first_ms),
         rounds=len(capture.rounds),
-        missed=missed,
+        missed=sum(last - first + 1 for _, first, last, _ in missed),
         now_ms=capture.now_ms,
     )
 
 
+def _missed(
+    capture: Capture, after: RoundMark | None, told: Mapping[str, tuple[int, int]], stored: RoundDone | None
+) -> Iterator[tuple[str, int, int, str]]:
+    """Epoch, first and last generation, reason."""
+    if capture.epoch is None:
+        return
+    ours = told.get(capture.epoch)
+    if ours is not None and capture.missed is not None:
+        first, last = max(ours[0], capture.missed[0]), min(ours[1], capture.missed[1])
+        if first <= last:
+            yield capture.epoch, first, last, "the rounds' sets had rotated away before they were captured"
+    if after is None or after.epoch == capture.epoch:
+        return
+    last = max(
+        told.get(after.epoch, (0, 0))[1],
+        stored.generation if stored is not None and stored.epoch == after.epoch else 0,
+    )
+    # Where only the epoch's marker was lost the counter goes on, and the rounds are read under the new one.
+    goes_on = capture.generation > after.generation and capture.generation >= last
+    if last > after.generation and not goes_on:
+        yield after.epoch, after.generation + 1, last, "Redis lost its memory before the rounds were captured"
+
+
 def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:
     """A gap that was told must not be told again."""
-    if capture.missed is not None and capture.epoch is not None:
-        return RoundMark(epoch=capture.epoch, generation=capture.missed[1], at_ms=at_ms)
-    if capture.new_memory and capture.epoch is not None:
-        return RoundMark(epoch=capture.epoch, generation=0, at_ms=at_ms)
+    if capture.epoch is not None and (capture.missed is not None or capture.new_memory):
+        generation = 0 if capture.missed is None else capture.missed[1]
+        return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)
     return after
-
-
-def _lost_with_memory(
-    capture: Capture, after: RoundMark, ran: Mapping[tuple[str, int], RoundDone]
-) -> tuple[int | None, str] | None:
-    """The last round of a memory that is gone and why it is missing; None: everything had been captured.
-
-    Nobody but this process can tell what ran: rounds of another owner, or of a process before, may be missing.
-    """
-    if not capture.new_memory or capture.epoch is None:
-        return None
-    told = [generation for epoch, generation in ran if epoch == after.epoch]
-    if not told:
-        return None, "Redis lost its memory; nobody knows whether rounds ran after the last one that was captured"
-    if max(told) <= after.generation:
-        return None
-    return max(told), "Redis lost its memory before the rounds were captured"
 
 
 def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[list[RowBatch]]:

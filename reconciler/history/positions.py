@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from reconciler.contract.history_row import ROUND
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.errors import MalformedInput
+from reconciler.errors import MalformedInput, TransientError
 from reconciler.history.chain import ManifestChain
 from reconciler.history.keeper import Keeper
 from reconciler.history.sealing import read_segment
 from reconciler.history.spool import adoptable
 from reconciler.history.store import HistoryStore
-from reconciler.ports import RoundMark
+from reconciler.ports import RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 
@@ -63,34 +63,41 @@ def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable
 class Standing:
     """What the history has of the shards when the process begins."""
 
+    #: The newest round of each shard that is in it; none where it could not be asked.
     marks: dict[Shard, RoundMark]
-    #: False: the history could not be read; what it lacks is left for its readers to find.
-    is_certain: bool
+    #: The newest round of each shard that the ledger knows of.
+    stored: dict[Shard, RoundDone] = field(default_factory=dict)
 
 
 class StandingReader:
     """Adopts what dead writers left in the spool, and reads how far they and the history came."""
 
     def __init__(
-        self, store: HistoryStore, chain: ManifestChain, *, spool: Path, shards: Sequence[Shard], keeper: Keeper
+        self,
+        store: HistoryStore,
+        chain: ManifestChain,
+        *,
+        spool: Path,
+        shards: Sequence[Shard],
+        keeper: Keeper,
+        last_stored: Callable[[Shard], RoundDone | None],
     ) -> None:
         self._store = store
         self._chain = chain
         self._spool = spool
         self._shards = shards
         self._keeper = keeper
+        self._last_stored = last_stored
 
     def __call__(self) -> Standing:
         """Raises nothing: without an answer the process begins without one."""
         marks: dict[Shard, RoundMark] = {}
-        is_certain = True
         try:
             adopted = adoptable(self._spool)
             self._keeper.adopt(adopted)
             segments = [segment for folder in adopted for segment in folder.segments()]
             marks = marks_in_segments(self._store.environment, segments)
         except OSError as error:
-            is_certain = False
             logger.warning("history_spool_unreadable", extra={"error": str(error)})
         try:
             # The spool may be older than the history where another writer went on with a shard.
@@ -99,6 +106,17 @@ class StandingReader:
                 if known is None or known.at_ms < mark.at_ms:
                     marks[shard] = mark
         except (OSError, MalformedInput) as error:
-            is_certain = False
             logger.warning("history_unreadable", extra={"error": str(error)})
-        return Standing(marks=marks, is_certain=is_certain)
+        return Standing(marks=marks, stored=self._stored())
+
+    def _stored(self) -> dict[Shard, RoundDone]:
+        """What ran before this process: without it, rounds that are lost with Redis' memory are not told as a gap."""
+        found: dict[Shard, RoundDone] = {}
+        try:
+            for shard in self._shards:
+                last = self._last_stored(shard)
+                if last is not None:
+                    found[shard] = last
+        except TransientError as error:
+            logger.warning("history_ledger_unreadable", extra={"error": str(error)})
+        return found

@@ -24,7 +24,7 @@ from reconciler.history.positions import Standing
 from reconciler.history.round_rows import gaps_of_rows
 from reconciler.history.sink import HistorySink, Waiting
 from reconciler.history.spool import Spool, SpoolFull, WriterFolder
-from reconciler.ports import RoundCapture, RoundMark
+from reconciler.ports import RoundCapture, RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ class Recorder:
         self._clock = clock
         self._standing: Standing | None = None
         self._marks: dict[Shard, RoundMark] = {}
+        #: The last round of each shard before this process, until its first capture.
+        self._before: dict[Shard, RoundDone] = {}
         #: Day (since 1970, UTC) of the last look at a shard: when it changes, pending is written down.
         self._days: dict[Shard, int] = {}
         #: Shards whose rounds are to be read: all of them at first.
@@ -119,21 +121,21 @@ class Recorder:
             self.spool = Spool(folder, size_bytes_max=self._place.size_bytes_max)
         return self.spool
 
-    def _stand(self) -> Standing:
+    def _stand(self) -> None:
         if self._standing is None:
             self._standing = self._read_standing()
             for shard, mark in self._standing.marks.items():
                 self._marks.setdefault(shard, mark)
                 self._days.setdefault(shard, _day(mark.at_ms))
+            self._before = dict(self._standing.stored)
             self.stands.set()
-        return self._standing
 
     def _capture(self, spool: Spool, done: list[Found], *, shutdown: bool) -> None:
         """Rounds and due snapshots of all shards that have news; who does not answer keeps them.
 
         `done` gets what is whole in the spool. Raises OSError.
         """
-        standing = self._stand()
+        self._stand()
         self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
         if shutdown:
             self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
@@ -145,7 +147,8 @@ class Recorder:
                     shard,
                     after=self._marks.get(shard),
                     ran=self._sink.ran(shard),
-                    is_position_certain=standing.is_certain,
+                    told=self._sink.told(shard),
+                    stored=self._before.get(shard),
                 )
                 self._append(spool, found.records)
                 self._snapshot(spool, found, shutdown=shutdown)
@@ -196,9 +199,11 @@ class Recorder:
         for one in found:
             if one.mark is not None:
                 self._marks[one.shard] = one.mark
+                self._sink.captured(one.mark, one.shard)
                 counters.captured_until_ms = max(counters.captured_until_ms, one.mark.at_ms)
             self._days[one.shard] = _day(one.now_ms)
             self._to_capture.pop(one.shard, None)
+            self._before.pop(one.shard, None)
             counters.rounds_captured += one.rounds
             counters.rounds_missed += one.missed
             if one.missed:

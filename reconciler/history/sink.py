@@ -11,7 +11,7 @@ from reconciler.clock import Clock
 from reconciler.contract.history_row import GATE, LEFT, REPAIR, VERDICT
 from reconciler.contract.subscription import Shard
 from reconciler.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
-from reconciler.ports import RoundDone
+from reconciler.ports import RoundDone, RoundMark
 
 #: Rows of events that wait in memory, about half a kilobyte each; more are counted and told as a gap.
 EVENT_ROWS_MAX = 100_000
@@ -57,8 +57,9 @@ class HistorySink:
         self._rows = 0
         self._dropped: dict[str, Dropped] = {}
         self._ran: dict[Shard, deque[RoundDone]] = {}
+        self._told: dict[Shard, dict[str, tuple[int, int]]] = {}
         self._fresh: set[Shard] = set()
-        #: Set when a shard's round ran: its sets can be read for a few rounds only.
+        #: Set when there is news: a round's sets can be read for a few rounds only, and a kill loses what waits here.
         self.wake = threading.Event()
         self.dropped_rows = 0
 
@@ -66,8 +67,7 @@ class HistorySink:
         """Takes the event, or counts it where there is no room."""
         if isinstance(event, ShardRoundRan):
             with self._lock:
-                self._ran.setdefault(event.done.shard, deque(maxlen=ROUNDS_KEPT)).append(event.done)
-                self._fresh.add(event.done.shard)
+                self._note(event.done)
             self.wake.set()
             return
         stream, rows = _weight(event)
@@ -78,6 +78,7 @@ class HistorySink:
             if self._rows + rows <= self._rows_max:
                 self._rows += rows
                 self._events.append((now_ms, event))
+                self.wake.set()
                 return
             self.dropped_rows += rows
             _count(self._dropped, stream, Dropped(rows, now_ms, now_ms))
@@ -108,6 +109,25 @@ class HistorySink:
         """(epoch, generation) -> what was told of the shard's last rounds."""
         with self._lock:
             return {(done.epoch, done.generation): done for done in self._ran.get(shard, ())}
+
+    def _note(self, done: RoundDone) -> None:
+        self._ran.setdefault(done.shard, deque(maxlen=ROUNDS_KEPT)).append(done)
+        self._fresh.add(done.shard)
+        of = self._told.setdefault(done.shard, {})
+        first, last = of.get(done.epoch, (done.generation, done.generation))
+        of[done.epoch] = (min(first, done.generation), max(last, done.generation))
+
+    def told(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
+        """Epoch -> first and last generation that ran here and were not captured yet."""
+        with self._lock:
+            return dict(self._told.get(shard, {}))
+
+    def captured(self, mark: RoundMark, shard: Shard) -> None:
+        """Rounds up to the mark are in the spool, or are told as a gap; those of other memories likewise."""
+        with self._lock:
+            first, last = self._told.get(shard, {}).get(mark.epoch, (0, 0))
+            is_open = last > mark.generation
+            self._told[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
 
     def shards_that_ran(self) -> Sequence[Shard]:
         """Shards that ever ran a round here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,7 @@ class House:
         writer: str = "writer-1",
         sealer: type[Sealer] = Sealer,
         store: type[HistoryStore] = HistoryStore,
+        last_stored: Callable[[Shard], RoundDone | None] = lambda _: None,
     ) -> None:
         self.clock = clock or (rounds.clock if rounds is not None else ManualClock(START_MS))
         self.rounds = rounds or ScriptedRounds(self.clock)
@@ -159,7 +160,14 @@ class House:
             port=self.rounds,
             sink=self.sink,
             place=SpoolPlace(folder=self.spool_folder, writer=writer, size_bytes_max=spool_bytes_max),
-            standing=StandingReader(self.store, self.chain, spool=self.spool_folder, shards=names, keeper=self.keeper),
+            standing=StandingReader(
+                self.store,
+                self.chain,
+                spool=self.spool_folder,
+                shards=names,
+                keeper=self.keeper,
+                last_stored=last_stored,
+            ),
             counters=self.counters,
             clock=self.clock,
         )

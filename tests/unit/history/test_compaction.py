@@ -58,7 +58,7 @@ def test_few_files_of_a_day_that_goes_on_stay_and_become_one_when_it_is_over(tmp
 def test_rows_that_were_written_twice_become_one(tmp_path: Path) -> None:
     house = filled(tmp_path, seals=2)
     again = House(tmp_path, rounds=house.rounds, writer="writer-2", shards=1)
-    again.recorder._read_standing = lambda: Standing(marks={}, is_certain=True)
+    again.recorder._read_standing = lambda: Standing(marks={})
     again.seal()
     assert len(house.rows("announced")) == 4
     house.clock.advance(DAY_SECONDS)

@@ -139,20 +139,55 @@ def test_a_restart_after_a_clean_seal_reads_its_place_from_the_history(tmp_path:
     first.round(0, announced=some_keys(1))
     first.seal()
     first.dies()
-    for _ in range(4):
-        first.rounds.run(shard(0))
+    for n in range(2):
+        first.rounds.run(shard(0), announced=some_keys(1, seed=n + 1))
     house = House(tmp_path, rounds=first.rounds, writer="writer-2")
     house.seal()
-    assert [(g["first_generation"], g["last_generation"]) for g in house.rows("gap")] == [(2, 3)]
+    assert [row["generation"] for row in house.rows("round")] == [1, 2, 3]
+    assert [row["generation"] for row in house.rows("announced")].count(1) == 1, "not captured again"
 
 
-def test_history_switched_on_for_a_service_that_runs_says_from_when_it_is_whole(tmp_path: Path) -> None:
+def test_rounds_that_another_daemon_ran_are_no_gap_here(tmp_path: Path) -> None:
+    """The other one has captured them; if it has not, every reader sees the hole between the generations."""
     house = House(tmp_path)
-    for _ in range(10):
+    house.round(0)
+    house.recorder.run_pass()
+    for _ in range(6):
         house.rounds.run(shard(0))
+    house.round(0)
     house.seal()
-    [gap] = house.rows("gap")
-    assert (gap["from_ms"], gap["first_generation"], gap["last_generation"]) == (0, 1, 8)
+    assert house.rows("gap") == []
+    assert [row["generation"] for row in house.rows("round")] == [1, 7, 8]
+
+
+def test_a_long_failure_is_told_with_all_its_rounds(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.round(0)
+    house.recorder.run_pass()
+    house.rounds.is_away = True
+    for _ in range(40):
+        house.round(0)
+        house.recorder.run_pass()
+    house.rounds.is_away = False
+    house.seal()
+    assert [(g["first_generation"], g["last_generation"]) for g in house.rows("gap")] == [(2, 39)]
+
+
+def test_rounds_of_a_killed_process_that_went_with_redis_memory_are_told(tmp_path: Path) -> None:
+    dead = House(tmp_path)
+    dead.round(0)
+    dead.recorder.run_pass()
+    dead.round(0)
+    last = dead.round(0)
+    dead.dies()
+    dead.rounds.epoch = "test:0002"
+    house = House(
+        tmp_path, rounds=dead.rounds, writer="writer-2", last_stored=lambda of: last if of == shard(0) else None
+    )
+    house.round(0)
+    house.seal()
+    assert [(g["epoch"], g["first_generation"], g["last_generation"]) for g in house.rows("gap")] == [(EPOCH, 2, 3)]
+    assert {(row["epoch"], row["generation"]) for row in house.rows("round")} == {(EPOCH, 1), ("test:0002", 1)}
 
 
 def test_redis_away_delays_and_loses_nothing(tmp_path: Path) -> None:
@@ -276,7 +311,7 @@ def test_the_same_rounds_captured_by_two_daemons_are_the_same_set_of_rows(tmp_pa
     one.seal()
     alone = {stream: {tuple(row.items()) for row in one.rows(stream)} for stream in ("announced", "consumed")}
     two.sink.emit(ShardRoundRan(done=done))
-    two.recorder._read_standing = lambda: Standing(marks={}, is_certain=True)
+    two.recorder._read_standing = lambda: Standing(marks={})
     two.seal()
     for stream, rows in alone.items():
         assert {tuple(row.items()) for row in two.rows(stream)} == rows
