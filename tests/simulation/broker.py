@@ -57,6 +57,8 @@ class Broker:
         self.producers: dict[str, int] = {}
         self.finished: set[int] = set()
         self.check_position = 0
+        #: Grows when the broker loses its tail: offsets of before may mean other records now.
+        self.era = 0
         self.is_disk_full = False
         self.ends_busy = 0.0
         #: Asks a producer of the record's group; set by the world.
@@ -259,6 +261,7 @@ class Broker:
 
     def lose_tail(self, seconds: float) -> int:
         """Restarts without what it had not flushed: records of the last seconds are gone. Returns how many."""
+        self.era += 1
         keep = len(self.log)
         while keep and self.stored_at[keep - 1] > self.kernel.now - seconds:
             keep -= 1

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
 
 if TYPE_CHECKING:
+    from tests.simulation.kernel import Process
     from tests.simulation.world import World
 
 #: Properties that brokers and clients add; all others are the service's own.
@@ -33,6 +36,8 @@ class Judgement:
     body_differs: list[str] = field(default_factory=list)
     unaccounted: list[str] = field(default_factory=list)
     unnecessary: list[str] = field(default_factory=list)
+    #: Repairs that turned out to be superfluous by what happened while they were decided; nobody could know.
+    raced: list[str] = field(default_factory=list)
     #: Other broken promises: an exception where none may be, a budget exceeded, a halt.
     other: list[str] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -64,30 +69,68 @@ class Checkers:
         self.judgement = Judgement(seed=world.swarm.seed)
         self.copies: Counter[str] = Counter()
         self._look_ups: Counter[str] = Counter()
+        self._rolled_back: set[str] = set()
+        #: Look-ups of keys whose copy waits for a slow group, by process and group: time of the first, and number.
+        self._gated: dict[str, tuple[float, int]] = {}
 
     # ---- while it runs
 
-    def looked_up(self, topic: str, key: str) -> None:
-        """A QUERY_MESSAGE of the reconciler."""
+    def looked_up(self, process: Process, topic: str, key: str) -> None:
+        """A QUERY_MESSAGE of the reconciler: of keys whose copy waits for a slow group only the trickle asks."""
         self._look_ups[key] += 1
         self.judgement.look_ups += 1
+        if topic == self._world.plan.topic and self._is_waiting_long(key):
+            now = self._world.kernel.now
+            since, number = self._gated.get(process.name, (now, 0))
+            self._gated[process.name] = since, number + 1
+            if number + 1 > 30 + 2 * len(self._world.inboxes) * (10 + now - since):
+                self.judgement.other.append(f"{process.name} asked {number + 1} times for messages of a slow group")
+                self._gated[process.name] = now, -1_000
+
+    def _is_waiting_long(self, key: str) -> bool:
+        since = self._world.kernel.now - self._world.swarm.grace_period
+        for broker in self._world.cluster.brokers.values():
+            for record in broker.index.get((self._world.plan.topic, key), ()):
+                is_copy = record.physical_offset and broker.at_offset(record.physical_offset) is record
+                stored_at = broker.stored_at[record.physical_offset // 100 - 1]
+                if is_copy and record.system_flag != 4 and stored_at < since:
+                    return self._waits(broker, record.topic, record.queue_id, record.queue_offset)
+        return False
+
+    def told_to_roll_back(self, key: str) -> None:
+        """A producing process has said END ROLLBACK."""
+        self._rolled_back.add(key)
+
+    def stopped(self, reason: str) -> None:
+        """The product says that a shard's memory is damaged, which no trouble does."""
+        self.judgement.other.append(f"a shard stopped: {reason}")
+
+    def recorded(self, root: str, members: tuple[bytes, ...]) -> None:
+        """A key enters a commit set only after its effect."""
+        group = root.split(":")[4]
+        for member in members:
+            if member.hex().upper() not in self._world.inboxes[group].rows:
+                self.judgement.other.append(f"{member.hex().upper()} was recorded for {group} before its effect")
 
     def copied(self, record: Any) -> None:
         """A committed copy was stored."""
         self.copies[record.unique_key] += 1
         self._world.kernel.tell(f"{record.broker_name} stores a copy of {record.unique_key[-4:]}")
 
-    def repaired(self, unique_key: str, kind: str) -> None:
+    def repaired(self, process: Process, unique_key: str, kind: str) -> None:
         """The reconciler's END COMMIT or republish has reached a broker."""
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        if self._is_everywhere(unique_key):
-            self.judgement.unnecessary.append(f"{unique_key} by {kind}: every group that takes it has its effect")
-        elif self._is_waiting(unique_key):
-            self.judgement.unnecessary.append(f"{unique_key} by {kind}: a copy waits at its broker")
+        age = world.kernel.now - max((d.orders.get(unique_key, -1e9) for d in world.outboxes.values()))
+        if age < world.swarm.grace_period - 0.1:
+            self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):
             self.judgement.phantom.append(f"{unique_key} was repaired by {kind}, but its business never committed")
+        elif self._is_everywhere(unique_key):
+            self.judgement.raced.append(f"{unique_key} by {kind}: the last effect came while it was decided")
+        else:
+            self._in_vain(process, unique_key, kind)
 
     def _is_everywhere(self, unique_key: str) -> bool:
         world = self._world
@@ -95,19 +138,28 @@ class Checkers:
         wanting = [group for group in world.inboxes if order is None or world.takes(group, order.tag)]
         return all(unique_key in world.inboxes[group].rows for group in wanting)
 
-    def _is_waiting(self, unique_key: str) -> bool:
-        """A copy that a group has not consumed yet: the repair races a slow group."""
+    def _in_vain(self, process: Process, unique_key: str, kind: str) -> None:
+        """A copy waits at its broker for a group that is slow. It could have been known if it lies before the probe
+        that proved the index to this process."""
         for broker in self._world.cluster.brokers.values():
             for (topic, queue_id), queue in broker.queues.items():
                 if topic != self._world.plan.topic:
                     continue
                 for record in queue:
-                    if record.unique_key != unique_key:
+                    if record.unique_key != unique_key or not self._waits(broker, topic, queue_id, record.queue_offset):
                         continue
-                    for group in self._world.inboxes:
-                        if broker.offsets.get((group, topic, queue_id), 0) <= record.queue_offset:
-                            return True
-        return False
+                    if record.physical_offset > process.proved.get(broker.name, 1 << 60):
+                        self.judgement.raced.append(f"{unique_key} by {kind}: a copy came after the index was proved")
+                    elif not broker.facts.indexes_committed and broker.at_offset(record.prepared_transaction_offset) is None:
+                        self.judgement.raced.append(f"{unique_key} by {kind}: 3.2.6, its prepared record has expired")
+                    else:
+                        self.judgement.unnecessary.append(f"{unique_key} by {kind}: a copy waits at {broker.name}")
+                    return
+
+    def _waits(self, broker: Any, topic: str, queue_id: int, queue_offset: int) -> bool:
+        return any(
+            broker.offsets.get((group, topic, queue_id), 0) <= queue_offset for group in self._world.inboxes
+        )  # fmt: skip
 
     def before_round(self, root: str) -> set[bytes]:
         """Keys that must still be somewhere after the round."""
@@ -162,6 +214,11 @@ class Checkers:
                     self._without_effect(group, key)
         self._outboxes()
         self._budgets()
+        self._verdicts()
+        judgement.other += [
+            f"{key} has committed, and a broker was told to roll it back" for key in sorted(self._rolled_back)
+            if self._committed(key)
+        ]  # fmt: skip
         if not is_quiet and not judgement.lost:
             judgement.unaccounted.append(f"not quiet at the end: {why_not}")
         return judgement
@@ -197,6 +254,25 @@ class Checkers:
                 row = database.rows.get(key)
                 if row is None or not row.is_committed:
                     self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
+
+    def _verdicts(self) -> None:
+        """Nobody says that a group acknowledged without an effect when the effect had been there for long."""
+        for (subscription, key), row in self._world.ledger.rows.candidates.items():
+            if row.verdict is not Verdict.DELIVERED_NOT_APPLIED:
+                continue
+            at = [e.at for e in self._world.inboxes[subscription.group].effects if e.unique_key == key]
+            said_at = (row.updated_at_ms - BASE_MS) / 1000
+            if at and at[0] < said_at - self._world.swarm.skew_margin - 1:
+                self.judgement.other.append(f"{key} is called {row.verdict} in {subscription.group}, but was applied")
+
+    def ended(self, process: Process, broker: Any, half: Any) -> None:
+        """END COMMIT by the reconciler: it must be aimed at the newest copy that the index was proved to have."""
+        limit = process.proved.get(broker.name, 0)
+        for record in broker.index.get((half.topic, half.unique_key), ()) if half is not None else ():
+            is_newer = half.physical_offset < record.physical_offset < limit
+            if is_newer and broker.facts.has_half_topic and broker.at_offset(record.physical_offset) is record:
+                self.judgement.other.append(f"{half.unique_key} was ended on an old half copy")
+                return
 
     def _budgets(self) -> None:
         worst = self._look_ups.most_common(1)

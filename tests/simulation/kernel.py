@@ -38,6 +38,9 @@ class Kernel:
         self.seen: Counter[str] = Counter()
         self.story: list[str] | None = None
         self.events = 0
+        #: Told when a repair of the reconciler reaches a broker: process, key, kind.
+        self.on_repair: Callable[[Process, str, str], None] = lambda _process, _key, _kind: None
+        self.on_end: Callable[[Process, Any, Any], None] = lambda _process, _broker, _half: None
         self._heap: list[tuple[float, int, Any]] = []
         self._numbers = 0
         self._limit = 0.0
@@ -107,6 +110,8 @@ class Process:
         self.trouble_at = NEVER
         self.trouble: Callable[[], None] = lambda: None
         self.on_death: list[Callable[[], None]] = []
+        #: Broker -> offset of the newest record up to which its index was proved to this process.
+        self.proved: dict[str, int] = {}
         self.clock = MachineClock(self, skew_ms)
         self._threads: list[greenlet] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from consumers.announcement_port import PulledBatch, StepKind
@@ -12,7 +13,7 @@ from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.brakes import BreakerRules, CircuitBreaker
 from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
-from reconciler.events import Event, RepairStepped, RoundFinished
+from reconciler.events import Event, RepairStepped, RoundFinished, ShardStopped
 from reconciler.ledger.memory import MemoryLedger
 from reconciler.ledger.redis_client import RedisClients
 from reconciler.ledger.round_leases import RedisRoundLeases
@@ -78,6 +79,8 @@ class Events:
 
     def emit(self, event: Event) -> None:
         kernel = self._world.kernel
+        if isinstance(event, ShardStopped):
+            self._world.checkers.stopped(event.reason)
         if kernel.story is None or type(event).__name__ in ("ShardRoundRan", "VerdictsWritten", "KeysLeft"):
             return
         if isinstance(event, RoundFinished):
@@ -112,7 +115,7 @@ class Reconciling:
         )
         self.ledger = ledger = world.ledger_of(process)
         evidence = SimulatedEvidence(process, world.cluster, skew_margin_seconds=swarm.skew_margin)
-        evidence.lookups.on_look_up = world.checkers.looked_up
+        evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
         outbox = OutboxSeen(process, list(world.outboxes.values()))
         inbox = InboxSeen(process, world.inboxes)
         events = Events(world, process)

@@ -28,6 +28,7 @@ class RedisServer:
         #: Around each EXEC of a round, and before a ZREM; told the root of the shard's keys. For checkers and faults.
         self.before_round: Callable[[str], set[bytes]] = lambda _root: set()
         self.after_round: Callable[[str, set[bytes]], None] = lambda _root, _before: None
+        self.before_record: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
         self.before_zrem: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
 
 
@@ -174,6 +175,9 @@ class SimulatedPipeline:
                     raise exceptions.WatchError("Watched variable changed.")
             if is_multi and self._data.is_full:
                 raise exceptions.ExecAbortError("Transaction discarded because of: OOM")
+            for command in commands:
+                if command[0] == "SADD":
+                    server.before_record(str(command[1]).removesuffix(":commit"), command[2:])
             if not is_round:
                 return [_answer(self._data, command) for command in commands]
             root = str(commands[0][1]).removesuffix(":offsets")

@@ -250,6 +250,7 @@ class _ProbesSeen:
             )
             for pause in (0.002, 0.01, 0.05, 1.0, 2.0):
                 if ask(process, broker, lambda: broker.query(PROBE_TOPIC, key), "QUERY_MESSAGE"):
+                    process.proved[broker.name] = record.physical_offset
                     return record.store_timestamp_ms
                 process.sleep(pause)
         except (BrokerUnavailable, RequestTimeout):
@@ -338,12 +339,12 @@ class _SenderSeen:
             properties["KEYS"] = " ".join((message.unique_key, *message.keys))
 
         def store() -> MessageRecord:
-            on_repair(message.unique_key or "", "republish")
+            on_repair(process, message.unique_key or "", "republish")
             record = broker.append(message.topic, queue_id, properties, message.body)
             broker.on_copy(record)
             return record
 
-        on_repair = process.kernel.__dict__.get("on_repair", lambda _key, _kind: None)
+        on_repair = process.kernel.on_repair
         record = ask(process, broker, store, "SEND republish", unanswered=RequestTimeout)
         return _Sent(record)
 
@@ -368,7 +369,8 @@ def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
 
     def end() -> tuple[int, str]:
         if is_commit:
-            process.kernel.__dict__.get("on_repair", lambda _key, _kind: None)(request.message_id, "end")
+            process.kernel.on_repair(process, request.message_id, "end")
+            process.kernel.on_end(process, broker, broker.at_offset(request.commit_log_offset))
         answer: tuple[int, str] = broker.end(
             group=request.producer_group,
             table_offset=request.tran_state_table_offset,

@@ -50,6 +50,9 @@ class World:
         skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.of("clock skew") else 0.0
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
+        # By default hours: only where brokers lose announcements must the sweeper be quick.
+        is_deleted = swarm.of("broker tail") or swarm.of("retention") or swarm.of("announcements lost")
+        self.announce_again_seconds = 120.0 if is_deleted else 21_600.0
         self.look_ups_max = 2_000
         # What troubles set; all off.
         self.half_unsafe = self.announcements_lost = self.announcements_twice = 0.0
@@ -76,10 +79,12 @@ class World:
             repair_order=ORDERS[swarm.repair_order],
         )
         self.checkers = Checkers(self)
-        kernel.__dict__["on_repair"] = self.checkers.repaired
+        kernel.on_repair = self.checkers.repaired
         self.redis.before_round = self.checkers.before_round
         self.redis.after_round = self._after_round
         self.redis.before_zrem = self.checkers.forgotten
+        self.redis.before_record = self.checkers.recorded
+        kernel.on_end = self.checkers.ended
         self.on_round: Callable[[str], None] = lambda _root: None
         # Messages.
         self.orders: dict[str, Order] = {}
@@ -225,6 +230,8 @@ class World:
         kernel, dice = self.kernel, self.kernel.dice
         what = f"{'COMMIT' if is_commit else 'ROLLBACK'} {half.unique_key[-4:]}"
         half_offset = half.physical_offset
+        if not is_commit:
+            self.checkers.told_to_roll_back(half.unique_key)
 
         def end() -> tuple[int, str]:
             return broker.end(

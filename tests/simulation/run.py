@@ -1,0 +1,115 @@
+"""make simulate HISTORIES=N SEED=S [MUTANTS=1]: many histories on all cores, mutants, the classic round; one JSON line.
+
+A failing seed is printed with the command that replays it. With HISTORIES=1 the whole story of the history is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from tests.simulation.checkers import Judgement
+from tests.simulation.swarm import draw
+from tests.simulation.world import run_history
+
+CHUNK = 20
+#: Failing seeds that are shown.
+SHOWN_MAX = 20
+
+
+def judge_seeds(seeds: range) -> list[Judgement]:
+    """Histories of some seeds, in one process."""
+    logging.disable(logging.CRITICAL)
+    return [run_history(draw(seed)) for seed in seeds]
+
+
+def judged(first: int, count: int, *, jobs: int) -> Iterator[Judgement]:
+    """All histories, in no particular order."""
+    chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
+    if jobs == 1:
+        for chunk in chunks:
+            yield from judge_seeds(chunk)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for part in pool.imap_unordered(judge_seeds, chunks):
+            yield from part
+
+
+def add_up(found: Iterator[Judgement], *, write: Any) -> tuple[dict[str, Any], Counter[str]]:
+    """Sums, with the failing seeds told as they come."""
+    sums: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    shown = 0
+    for judgement in found:
+        sums["histories"] += 1
+        sums["messages"] += judgement.messages
+        sums["repairs"] += judgement.repairs
+        sums["failing_histories"] += judgement.has_failed
+        for name in ("lost", "double", "phantom", "body_differs", "unaccounted", "other"):
+            sums[name] += len(getattr(judgement, name))
+        sums["unnecessary_repairs"] += len(judgement.unnecessary)
+        sums["raced_repairs"] += len(judgement.raced)
+        seen += judgement.seen
+        if (judgement.has_failed or judgement.unnecessary) and shown < SHOWN_MAX:
+            shown += 1
+            for line in (judgement.accidents + [f"unnecessary repair: {text}" for text in judgement.unnecessary])[:3]:
+                write(f"seed {judgement.seed}: {line}")
+            write(f"seed {judgement.seed}: replay with  make simulate SEED={judgement.seed} HISTORIES=1")
+    return dict(sums), seen
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the JSON object as its last line; 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="make simulate")
+    parser.add_argument("--histories", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mutants", type=int, default=0)
+    parser.add_argument("--classic", type=int, default=None, help="histories of the original algorithm")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+
+    def write(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    started = time.monotonic()
+    if options.histories == 1:
+        story: list[str] = []
+        logging.disable(logging.CRITICAL)
+        swarm = draw(options.seed)
+        write(str(swarm))
+        judgement = run_history(swarm, story=story)
+        for line in story:
+            write(line)
+        sums, seen = add_up(iter([judgement]), write=write)
+    else:
+        sums, seen = add_up(judged(options.seed, options.histories, jobs=options.jobs), write=write)
+    seconds = time.monotonic() - started
+    write("accidents that happened, by kind:")
+    for kind, number in sorted(seen.items()):
+        write(f"{number:9d}  {kind}")
+    answer: dict[str, Any] = {
+        name: sums.get(name, 0)
+        for name in ("histories", "lost", "double", "phantom", "body_differs", "unaccounted", "unnecessary_repairs")
+    }
+    answer |= {"mutants_caught": 0, "mutants": 0, "classic_failures": 0, "classic_histories": 0}
+    answer |= {name: sums.get(name, 0) for name in ("other", "messages", "repairs", "raced_repairs", "failing_histories")}
+    answer |= {
+        "accident_kinds": len(seen),
+        "histories_per_second": round(sums.get("histories", 0) / seconds, 1),
+        "seconds": round(seconds, 1),
+    }
+    write(json.dumps(answer))
+    return int(bool(sums.get("failing_histories")))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
