@@ -48,6 +48,7 @@ class HistoryService:
         self._keeper = keeper
         self._clock = clock
         self._seal_seconds = seal_seconds
+        self._is_closed = False
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._captured_all = threading.Event()
@@ -66,15 +67,16 @@ class HistoryService:
         return has_caught_up
 
     def close(self, *, within_seconds: float = CLOSE_SECONDS) -> bool:
-        """Captures, writes pending down, seals. False: not in time; the next start does the rest."""
+        """Captures, writes pending down, seals. False: not in time; the next start does the rest, or a second call."""
         self._stop.set()
         self.sink.wake.set()
         deadline = self._clock.monotonic_seconds() + within_seconds
-        for thread in self._threads:
+        for thread in (thread for thread in self._threads if thread.ident is not None):
             thread.join(max(0.0, deadline - self._clock.monotonic_seconds()))
         is_done = not any(thread.is_alive() for thread in self._threads)
         spool = self._recorder.spool
-        if is_done and spool is not None:
+        if is_done and spool is not None and not self._is_closed:
+            self._is_closed = True
             spool.close()
         if not is_done or (spool is not None and spool.size_bytes):
             logger.warning("history_left_in_spool", extra={"is_done": is_done, **self.counters.as_dict()})

@@ -1,0 +1,62 @@
+"""Where history.path is unset nothing of it is loaded; where pyarrow is missing the start says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.bootstrap.history import history_generations, history_sink, rows_of_key, writer_name
+from reconciler.clock import ManualClock
+from reconciler.errors import ConfigurationError, MissingDependency
+from reconciler.settings import Settings
+from reconciler.settings_file import load_settings
+
+EXAMPLE = Path("config/reconciler.toml")
+
+
+def settings(**history: Any) -> Settings:
+    return load_settings(EXAMPLE, {}, {"history": history} if history else {})
+
+
+def test_without_a_path_no_history_no_kept_sets_and_no_pyarrow() -> None:
+    assert history_sink(settings(), ManualClock()) is None
+    assert history_generations(settings()) == 0
+    assert rows_of_key(settings(), "AB" * 16) == ((), ())
+    code = (
+        "import sys, reconciler.bootstrap.service, reconciler.bootstrap.reporting; sys.exit('pyarrow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_path_without_pyarrow_is_a_configuration_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependency, match=r"checkback-reconciler\[daemon\]") as caught:
+        history_sink(settings(path="/var/lib/history"), ManualClock())
+    assert isinstance(caught.value, ConfigurationError)
+    rows, problems = rows_of_key(settings(path="/var/lib/history"), "AB" * 16)
+    assert (rows, len(problems)) == ((), 1), "explain tells it and goes on"
+
+
+def test_as_many_rounds_are_kept_as_commit_generations_allow() -> None:
+    kept = [
+        history_generations(
+            load_settings(EXAMPLE, {}, {"history": {"path": "/h"}, "rounds": {"commit_generations": n}})
+        )
+        for n in (1, 2, 4, 16)
+    ]
+    assert kept == [1, 2, 4, 4]
+
+
+def test_the_original_algorithm_cannot_write_history() -> None:
+    with pytest.raises(ConfigurationError, match=r"history\.path is set and rounds\.mode"):
+        load_settings(EXAMPLE, {}, {"history": {"path": "/h"}, "rounds": {"mode": "classic"}})
+
+
+def test_writers_have_names_of_their_own_that_fit_into_paths() -> None:
+    names = {writer_name() for _ in range(100)}
+    assert len(names) == 100
+    assert not any(set(name) & set("/. \\") for name in names)
