@@ -1,0 +1,106 @@
+"""On a standalone cluster the submitted audit gives the same bytes, also if an executor is killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
+from reconciler.audit.package import write_package
+from tests.audit.audit_process import MODULE, Ended, RunningAudit, audit
+from tests.audit.spark_cluster import SparkCluster
+from tests.polling import eventually
+from tests.services.requirements import require, spark_missing
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+ACCIDENTS = {"LOST": 5, "EFFECT_WITHOUT_COMMIT": 3, "EFFECT_LATE": 4, "QUARANTINED": 2}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    require(spark_missing())
+    with SparkCluster(tmp_path_factory.mktemp("cluster") / "spark", workers=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated") / "evidence"
+    generate(Plan(rows=2_000, seed=5, accidents=ACCIDENTS), folder)
+    return folder
+
+
+def submitted(cluster: SparkCluster, generated: Path, tmp_path: Path) -> list[str | Path]:
+    archive, script = write_package(tmp_path / "package")
+    command: list[str | Path] = [cluster.home / "bin" / "spark-submit", "--master", cluster.url]
+    command += ["--py-files", archive, script, "audit", "--evidence", generated]
+    return [*command, "--out", tmp_path / "out", "--output", "json"]
+
+
+def require_answer(ended: Ended, generated: Path, out: Path) -> None:
+    assert ended.exit_code == 1, ended.stderr[-3000:]
+    planted = json.loads((generated / "planted.json").read_text())
+    findings = json.loads((out / "findings.json").read_text())
+    for name in ACCIDENTS:
+        assert {f["key"] for f in findings if f["class"] == name} == set(planted[name]), name
+    assert ended.document["verdict"] == "violations"
+
+
+def outputs(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+
+def test_a_submitted_audit_gives_the_bytes_of_a_local_one(
+    cluster: SparkCluster, generated: Path, tmp_path: Path
+) -> None:
+    # From a folder without the checkout: what runs is what was submitted.
+    with RunningAudit(tmp_path, submitted(cluster, generated, tmp_path), cluster.environment) as running:
+        ended = running.ended()
+    require_answer(ended, generated, tmp_path / "out")
+    assert cluster.url in ended.document["engine"]
+    local = audit("audit", "--evidence", generated, "--out", tmp_path / "local", "--master", "local[1]")
+    assert local.exit_code == 1, local.stderr
+    assert outputs(tmp_path / "out") == outputs(tmp_path / "local")
+
+
+def test_an_audit_ships_itself_to_a_cluster(cluster: SparkCluster, generated: Path, tmp_path: Path) -> None:
+    command: list[str | Path] = [
+        *MODULE,
+        "audit",
+        "--evidence",
+        generated,
+        "--out",
+        tmp_path / "out",
+        "--output",
+        "json",
+    ]
+    with RunningAudit(tmp_path, [*command, "--master", cluster.url], {"SPARK_LOCAL_IP": "127.0.0.1"}) as running:
+        ended = running.ended()
+    require_answer(ended, generated, tmp_path / "out")
+
+
+def test_an_executor_killed_in_the_middle_changes_nothing(
+    cluster: SparkCluster, generated: Path, tmp_path: Path
+) -> None:
+    eventually(lambda: not cluster.executors(), within_seconds=120, message="those of earlier audits have ended")
+    with RunningAudit(tmp_path, submitted(cluster, generated, tmp_path), cluster.environment) as running:
+
+        def in_the_middle() -> list[int]:
+            assert running.process.poll() is None
+            return cluster.executors()
+
+        victims = eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")
+        os.kill(victims[0], signal.SIGKILL)
+        ended = running.ended()
+    if ended.exit_code == 2:  # Spark may give up; it must say so
+        assert (ended.document["verdict"], ended.document["reason"]) == ("no answer", "engine")
+        assert not (tmp_path / "out").exists()
+    else:
+        require_answer(ended, generated, tmp_path / "out")
