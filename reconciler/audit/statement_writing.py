@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from reconciler.audit.statement import (
     statement_document,
     statement_name,
 )
-from reconciler.audit.statement_checksums import Rows, rows_of
+from reconciler.audit.statement_checksums import Checksums, rows_of
 from reconciler.audit.statement_inputs import InputFolder, digest, open_inputs
 from reconciler.audit.statement_keys import SigningKey
 
@@ -75,8 +78,7 @@ def _write_checksums(draft: OutputDraft, result: Mapping[str, Any], inputs: Inpu
     offset = 0
     outputs = [(OUTPUT, name, draft.read(name)) for name in sorted(draft.names)]
     with draft.create(CHECKSUMS) as file:
-        for where, path, data in [*outputs, *_input_files(result, inputs)]:
-            checksums = _rows_at_signing(path, data).checksums
+        for where, path, checksums in _checksums(chain(outputs, _input_files(result, inputs))):
             file.write(checksums.astype("<u8").tobytes())
             index.append({"path": path, "where": where, "offset": offset, "rows": len(checksums)})
             offset += len(checksums)
@@ -100,9 +102,19 @@ def _input_files(result: Mapping[str, Any], inputs: InputFolder | None) -> Itera
         yield INPUT, path, data
 
 
-def _rows_at_signing(path: str, data: bytes) -> Rows:
+def _checksums(files: Iterator[tuple[str, str, bytes]]) -> Iterator[tuple[str, str, Checksums]]:
+    """In the order of the files, several at once: reading Parquet and hashing let other threads run."""
+    workers = min(4, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        # A few files at a time: all of them would not fit into memory.
+        while part := list(islice(files, 2 * workers)):
+            found = pool.map(_checksums_of, [(path, data) for _, path, data in part])
+            yield from ((where, path, one) for (where, path, _), one in zip(part, found, strict=True))
+
+
+def _checksums_of(file: tuple[str, bytes]) -> Checksums:
     try:
-        return rows_of(path, data)
+        return rows_of(*file).checksums
     except (OSError, ValueError, RecursionError):
         # Readable enough to be judged, but not by rows (an empty file, a suffix that does not fit): as one row.
-        return Rows(np.zeros(1, dtype=np.uint64), lambda _: "the file")
+        return np.zeros(1, dtype=np.uint64)
