@@ -191,7 +191,8 @@ REPAIR = HistoryStream(
 )
 GAP = HistoryStream(
     name="gap",
-    doc="What history knows that it lacks: written instead of rows that could not be captured.",
+    doc="What history knows that it lacks: rounds that its writer ran and could not capture, rows that found no room "
+    "or were damaged (topic and group '*'). A hole between generations is a gap, too, told or not.",
     columns=(
         *_SUBSCRIPTION,
         _c("shard", "i32", "Shard; -1: rows of many shards.", nullable=False),

@@ -93,6 +93,16 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     eventually(lambda: set(deployed.effects()) == everything, within_seconds=90)
     eventually(lambda: set(deployed.repairs().values()) == {"DONE"}, within_seconds=60)
     eventually(lambda: keys(root, deployed, "consumed") == everything, within_seconds=60)
+
+    story = deployed.command("explain", lost[0], "--output", "json")
+    assert story.exit_code == 0, story.stderr
+    told = [event["what"] for event in story.document["events"] if event["witness"] == "history"]
+    assert any("announcement taken by round" in what for what in told), told
+    assert any("consumption taken by round" in what for what in told), told
+    status = deployed.command("status", "--output", "json")
+    [standing] = status.document["history"]
+    assert standing["gaps"] == 0
+    assert standing["watermark_ms"] > 0
     assert service.end() == 0, service.output[-3000:]
 
     assert keys(root, deployed, "announced") == everything
