@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from reconciler.audit.classes import RULES
-from reconciler.audit.classes import RULES
 from reconciler.contract import announcement, keyspace, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
@@ -168,34 +167,14 @@ def audit_classes_page() -> str:
         "# What the audit says about a key",
         "",
         NOTE,
-        "The first rule that matches decides, for each subscription.",
+        "The first rule that matches decides, for each subscription; [how a key is judged](../audit-classes.md) says what the",
+        "words mean.",
         "",
     ]
     lines += ["| class | rule | meaning | for example |", "|---|---|---|---|"]
     for rule in RULES:
         kind = "**violation**" if rule.violation else "listed" if rule.listed else "counted"
         lines.append(f"| {rule.number} `{rule.name}` ({kind}) | {rule.rule} | {rule.meaning} | {rule.example} |")
-    return "\n".join(lines) + "\n"
-
-
-def audit_classes_page() -> str:
-    """The ordered list by which `reconciler audit` judges."""
-    lines = [
-        "# Classes of the audit",
-        "",
-        NOTE,
-        "Every key of a subscription's window is in exactly one class: the first whose rule matches. Violations are",
-        "promises that were broken (exit code 1). Listed keys stand one by one in `findings.json`, the others are counted.",
-        "[How a key is judged](../audit-classes.md) says what the words mean.",
-        "",
-        "| | class | rule | violation | listed |",
-        "|---|---|---|---|---|",
-    ]
-    for rule in RULES:
-        violation, listed = ("yes" if flag else "" for flag in (rule.violation, rule.listed))
-        lines.append(f"| {rule.number} | [`{rule.name}`](#{rule.name.lower()}) | {rule.rule} | {violation} | {listed} |")
-    for rule in RULES:
-        lines += ["", f"## {rule.name}", "", rule.meaning, "", f"Example: {rule.example}"]
     return "\n".join(lines) + "\n"
 
 
@@ -207,7 +186,6 @@ PAGES = {
     "redis-keys.md": keys_page,
     "announcement.md": announcement_page,
     "exit-codes.md": exit_codes_page,
-    "audit-classes.md": audit_classes_page,
 }
 
 
