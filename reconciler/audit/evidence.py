@@ -7,6 +7,7 @@ them; evidence.json, the manifest, rounds, gaps and snapshots are read here.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ class Evidence:
 
 def load_evidence(folder: Path | str, *, findings_a_prefix: int, rows_at_once_max: int = ROWS_AT_ONCE_MAX) -> Evidence:
     """Reads everything but the files of the prefixes. Raises AuditError("inputs")."""
-    root = str(folder).rstrip("/")
+    # Workers have a working directory of their own.
+    root = str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
     document = parse_evidence(_document_bytes(root))
     history_root = _history_root(root, document.history)
     history = check_history(

@@ -65,7 +65,7 @@ class PrefixResult:
 def judge_prefix(plan: JudgePlan, files: Sequence[PlannedFile]) -> PrefixResult:
     """Every key of the prefix in one class a subscription. Raises AuditError("inputs") for a file not to be believed.
 
-    Memory: about 100 bytes a row, at most `plan.rows_at_once_max` rows at once and the largest row group.
+    Memory: about 160 bytes a row, at most `plan.rows_at_once_max` rows at once and the largest row group.
     """
     result = PrefixResult(subscriptions=[SubscriptionCounts() for _ in plan.subscriptions])
     for part in slices(files, plan.rows_at_once_max):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from reconciler.audit.result import Window
 
-#: Rows of all tables of a prefix that are judged at once, about 100 bytes each; more are judged in slices of keys.
-ROWS_AT_ONCE_MAX = 8_000_000
+#: Rows of all tables of a prefix that are judged at once, about 160 bytes each; more are judged in slices of keys.
+ROWS_AT_ONCE_MAX = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
