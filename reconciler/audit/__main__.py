@@ -21,7 +21,13 @@ def run() -> int:
         sys.stderr.write(f"reconciler: no answer (configuration): {message}\n")
         if "json" in sys.argv or "--output=json" in sys.argv:
             nothing = {"classes": {}, "violations": 0, "gaps": 0, "rows": 0, "seconds": 0.0, "engine": None}
-            document = {"verdict": "no answer", "reason": "configuration", "message": message, **nothing}
+            document = {
+                "schema_version": 1,
+                "verdict": "no answer",
+                "reason": "configuration",
+                "message": message,
+                **nothing,
+            }
             sys.stdout.write(json.dumps(document) + "\n")
         return 2
     return main(sys.argv[1:])

@@ -24,6 +24,8 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.package import write_package
 from reconciler.audit.result import JudgedWindow
 
+#: As in every command's JSON.
+SCHEMA_VERSION = 1
 EXIT_CLEAN, EXIT_VIOLATIONS, EXIT_NO_ANSWER, EXIT_INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": EXIT_NO_ANSWER}
 
@@ -114,7 +116,7 @@ def summary(done: AuditRun, out: Path) -> str:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One object on one line of standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 

@@ -111,7 +111,7 @@ def check_history(
     for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
         table = read_stream_file(filesystem, base, file, GAP, problems)
         if table is not None:
-            gaps += _declared(table, closes_ms)
+            gaps += _declared(table, closes_ms, found)
     counted = None if ledger_rounds is None else 0
     if ledger_rounds is not None:
         missing, counted = found.missing(ledger_rounds)
@@ -187,9 +187,13 @@ def _holes(
                 yield _gap(key, hole.from_ms, hole.to_ms, None, why)
 
 
-def _declared(table: pa.Table, closes_ms: Mapping[tuple[str, str], int]) -> Iterable[HistoryGap]:
+def _declared(table: pa.Table, closes_ms: Mapping[tuple[str, str], int], found: ShardRounds) -> Iterable[HistoryGap]:
+    """What writers say they lack; rounds that another writer has captured are not missing."""
     for row in table.to_pylist():
+        generations = (row["first_generation"], row["last_generation"])
         for topic, group in closes_ms:
+            if row["stream"] == ROUND.name and found.has_all((topic, group, row["shard"]), row["epoch"], generations):
+                continue
             if row["topic"] in {topic, *_ALL} and row["consumer_group"] in {group, *_ALL}:
                 yield HistoryGap(
                     topic=topic,

@@ -188,6 +188,14 @@ class ShardRounds:
             newest_ms = max(int(life.times.max()), newest_ms)
         return found
 
+    def has_all(self, key: ShardKey, epoch: str | None, generations: tuple[int | None, int | None]) -> bool:
+        """Whether every one of these generations is there since the window's start."""
+        first, last = generations
+        if first is None or last is None:
+            return False
+        have = {int(g) for life in self._lives.get(key, ()) if life.epoch == epoch for g in life.generations}
+        return last >= first and last - first < len(have) and have.issuperset(range(first, last + 1))
+
     def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
         """Up to where every shard is there without a hole that ends in or after the window; None: a shard has none."""
         lowest: int | None = None

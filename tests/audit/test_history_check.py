@@ -253,6 +253,15 @@ def test_a_declared_gap_counts_where_it_touches_the_window(
     assert [gap.why for gap in check(history).gaps] == (["disk full"] if counts else [])
 
 
+@pytest.mark.parametrize(("last", "healed"), [(125, True), (190, False)])
+def test_a_gap_of_rounds_that_another_daemon_captured_is_none(
+    history: WrittenHistory, last: int, *, healed: bool
+) -> None:
+    rounds = {"shard": 1, "epoch": "test:1", "first_generation": 120, "last_generation": last, "stream": "round"}
+    history.seal({"round": minutes(-10, 90), "gap": [gap_row(START_MS, END_MS, **rounds)]})
+    assert (check(history).gaps == ()) is healed
+
+
 def stored(*rows: dict[str, Any]) -> pa.Table:
     names = ("topic", "consumer_group", "shard", "epoch", "generation", "at_ms", "announced")
     return pa.Table.from_pylist([{name: row[name] for name in names} for row in rows])
