@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -16,6 +17,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.round_commands import round_commands, round_done
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import RoundDone
 from reconciler.redis_access import open_client
@@ -204,6 +206,32 @@ class _DamagesBeforeExec(RedisShardMemory):
     def _commands(self, keys, **values):  # type: ignore[no-untyped-def]  # the hook, not the interface
         self._damage()  # type: ignore[operator]
         return super()._commands(keys, **values)
+
+
+def test_a_round_that_a_client_sends_twice_moves_nothing_twice(direct: InRedis, of: Shard) -> None:
+    """redis-py sends a MULTI again by itself; should one do so without its WATCH, the second run must see its fence."""
+    direct.announce(of, [key(n) for n in range(9)], following=9)
+    commands = round_commands(
+        ShardKeys(of),
+        epoch=direct.memory.begin_epoch(of),
+        generation=0,
+        at_ms=1_700_000_000_000,
+        commit_generations=2,
+        history_generations=0,
+    )
+    answers = []
+    for _ in range(2):
+        direct.consume(of, [key(20)])
+        pipe: Any
+        with direct.client.pipeline(transaction=True) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            answers.append(pipe.execute()[-1])
+    assert [answer[0] for answer in answers] == [b"ran", b"moved"]
+    assert len(direct.pending(of)) == 9
+    assert direct.memory.state(of).generation == 1
+    assert direct.client.exists(ShardKeys(of).commit), "the consumed keys of the next round were not rotated"
+    assert round_done(of, epoch="e", generation=0, at_ms=1, answers=[{}, answers[1]]) is None
 
 
 def test_an_epoch_that_changes_under_the_round_stops_it(direct: InRedis, of: Shard) -> None:
