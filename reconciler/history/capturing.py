@@ -5,14 +5,14 @@ Pure but for the port; positions move only when the rows are durable, so a failu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.subscription import Shard
 from reconciler.history.batch import RowBatch
 from reconciler.history.round_rows import SnapshotHead, gap_of_rounds, pending_batch, round_batches, snapshot_batch
-from reconciler.ports import Capture, PendingSnapshot, RoundCapture, RoundDone, RoundMark
+from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +49,19 @@ def look(
     """
     capture = port.capture(shard, after=after)
     first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
-    missed = list(_missed(capture, after, told, stored))
+    known = dict(ran)
+    if stored is not None and after is not None and stored.epoch == after.epoch:
+        known.setdefault((stored.epoch, stored.generation), stored)
+        if stored.generation > after.generation and stored.epoch != capture.epoch:
+            told = {stored.epoch: (after.generation + 1, stored.generation), **told}
+    missed = list(_missed(capture, told, known))
     records = [
         [
             gap_of_rounds(
                 shard,
                 epoch=epoch,
                 generations=(first, last),
-                from_ms=first_ms if after is None else after.at_ms,
+                from_ms=_not_before_ms(after, known.get((epoch, first))),
                 at_ms=first_ms,
                 reason=reason,
             )
@@ -78,26 +83,34 @@ def look(
 
 
 def _missed(
-    capture: Capture, after: RoundMark | None, told: Mapping[str, tuple[int, int]], stored: RoundDone | None
+    capture: Capture, told: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
 ) -> Iterator[tuple[str, int, int, str]]:
     """Epoch, first and last generation, reason."""
     if capture.epoch is None:
         return
-    ours = told.get(capture.epoch)
-    if ours is not None and capture.missed is not None:
-        first, last = max(ours[0], capture.missed[0]), min(ours[1], capture.missed[1])
+    for epoch, (first, last) in told.items():
+        if epoch != capture.epoch:
+            # Where only the epoch's marker was lost the counter goes on, and rounds are read under the new one.
+            while last >= first and _is_among(capture.rounds, known.get((epoch, last))):
+                last -= 1
+            reason = "Redis lost its memory before the rounds were captured"
+        elif capture.missed is not None:
+            first, last = max(first, capture.missed[0]), min(last, capture.missed[1])
+            reason = "the rounds' sets had rotated away before they were captured"
+        else:
+            continue
         if first <= last:
-            yield capture.epoch, first, last, "the rounds' sets had rotated away before they were captured"
-    if after is None or after.epoch == capture.epoch:
-        return
-    last = max(
-        told.get(after.epoch, (0, 0))[1],
-        stored.generation if stored is not None and stored.epoch == after.epoch else 0,
-    )
-    # Where only the epoch's marker was lost the counter goes on, and the rounds are read under the new one.
-    goes_on = capture.generation > after.generation and capture.generation >= last
-    if last > after.generation and not goes_on:
-        yield after.epoch, after.generation + 1, last, "Redis lost its memory before the rounds were captured"
+            yield epoch, first, last, reason
+
+
+def _not_before_ms(after: RoundMark | None, done: RoundDone | None) -> int:
+    if after is not None:
+        return after.at_ms
+    return done.at_ms if done is not None else 0
+
+
+def _is_among(rounds: Sequence[CapturedRound], done: RoundDone | None) -> bool:
+    return done is not None and any((r.generation, r.at_ms) == (done.generation, done.at_ms) for r in rounds)
 
 
 def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +22,14 @@ from reconciler.history.event_rows import rows_of
 from reconciler.history.health import Counters, Health
 from reconciler.history.positions import Standing
 from reconciler.history.round_rows import gaps_of_rows
-from reconciler.history.sink import HistorySink, Waiting
-from reconciler.history.spool import Spool, SpoolFull, WriterFolder
+from reconciler.history.sink import HistorySink
+from reconciler.history.spool import Spool, WriterFolder
 from reconciler.ports import RoundCapture, RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 
+#: After a snapshot as long as this, rounds are captured before the next one.
+SNAPSHOT_ROWS_A_PASS = 20_000
 #: Batches of events in one record of the spool.
 BATCHES_A_RECORD = 200
 
@@ -67,6 +69,8 @@ class Recorder:
         self._before: dict[Shard, RoundDone] = {}
         #: Day (since 1970, UTC) of the last look at a shard: when it changes, pending is written down.
         self._days: dict[Shard, int] = {}
+        #: Shards whose pending is to be written down, and the day that has begun.
+        self._due: dict[Shard, int] = {}
         #: Shards whose rounds are to be read: all of them at first.
         self._to_capture: dict[Shard, None] = dict.fromkeys(shards)
         self.spool: Spool | None = None
@@ -82,25 +86,16 @@ class Recorder:
 
         `shutdown`: pending of every shard that ran a round here is written down, too.
         """
-        found: list[Found] = []
-        waiting = Waiting()
-        problem: OSError | None = None
         try:
             spool = self._open()
-            try:
-                self._capture(spool, found, shutdown=shutdown)
-                waiting = self._spool_events(spool)
-            except OSError as error:
-                problem = error  # what came before it is whole, and counts once it is durable
-            spool.sync()
+            self._stand()
+            self._record_events(spool)
+            self._record_rounds(spool, shutdown=shutdown)
+            self._record_snapshots(spool, shutdown=shutdown)
         except OSError as error:
-            self._failed(problem or error)
+            self._failed(error)
             return
-        self._durable(found, waiting)
         self._counters.spool_bytes = spool.size_bytes
-        if problem is not None:
-            self._failed(problem)
-            return
         self.spool_health.worked()
         self.has_caught_up = True
 
@@ -111,7 +106,7 @@ class Recorder:
         try:
             self.spool.rotate()
         except OSError as error:
-            self._failed(error)
+            self.spool_health.failed(error)
 
     # ---- steps
 
@@ -130,59 +125,16 @@ class Recorder:
             self._before = dict(self._standing.stored)
             self.stands.set()
 
-    def _capture(self, spool: Spool, done: list[Found], *, shutdown: bool) -> None:
-        """Rounds and due snapshots of all shards that have news; who does not answer keeps them.
-
-        `done` gets what is whole in the spool. Raises OSError.
-        """
-        self._stand()
-        self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
-        if shutdown:
-            self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
-        is_well = True
-        for shard in list(self._to_capture):
-            try:
-                found = look(
-                    self._port,
-                    shard,
-                    after=self._marks.get(shard),
-                    ran=self._sink.ran(shard),
-                    told=self._sink.told(shard),
-                    stored=self._before.get(shard),
-                )
-                self._append(spool, found.records)
-                self._snapshot(spool, found, shutdown=shutdown)
-            except (TransientError, InvariantViolation) as error:
-                self.capture_health.failed(error)
-                is_well = False
-            else:
-                done.append(found)
-        if is_well:
-            self.capture_health.worked()
-
-    def _snapshot(self, spool: Spool, found: Found, *, shutdown: bool) -> None:
-        today = _day(found.now_ms)
-        if self._days.setdefault(found.shard, today) < today:
-            kind = SnapshotKind.DAY_END
-        elif shutdown and found.mark is not None:
-            kind = SnapshotKind.SHUTDOWN
-        else:
-            return
-        self._append(spool, snapshot_records(self._port.snapshot(found.shard), kind))
-
-    def _append(self, spool: Spool, records: Sequence[list[RowBatch]] | Iterator[list[RowBatch]]) -> None:
-        for record in records:
-            spool.append(encode(record))
-            self._counters.rows_spooled += sum(len(batch) for batch in record)
-
-    def _spool_events(self, spool: Spool) -> Waiting:
+    def _record_events(self, spool: Spool) -> None:
         """Everything that the sink holds; it keeps its place there until it is durable. Raises OSError."""
         waiting = self._sink.take()
+        if not waiting:
+            return
         record: list[RowBatch] = []
         for now_ms, event in waiting.events:
             record += rows_of(event, now_ms=now_ms)
             if len(record) >= BATCHES_A_RECORD:
-                self._append(spool, [record])
+                self._append(spool, record)
                 record = []
         for stream, dropped in waiting.dropped.items():
             reason = "rows of events found no room while the history's spool could not be written"
@@ -190,36 +142,102 @@ class Recorder:
                 [stream], from_ms=dropped.from_ms, at_ms=dropped.to_ms, rows=dropped.rows, reason=reason
             )
         if record:
-            self._append(spool, [record])
-        return waiting
+            self._append(spool, record)
+        spool.sync()
+        self._counters.rows_dropped += sum(dropped.rows for dropped in waiting.dropped.values())
+        self._sink.written()
 
-    def _durable(self, found: Sequence[Found], waiting: Waiting) -> None:
-        """Only now do positions move and events lose their place."""
-        counters = self._counters
+    def _record_rounds(self, spool: Spool, *, shutdown: bool) -> None:
+        """Rounds of all shards that have news; who does not answer keeps them. Raises OSError."""
+        self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
+        if shutdown:
+            self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
+        found: list[Found] = []
+        problem: OSError | None = None
+        is_well = True
+        for shard in list(self._to_capture):
+            try:
+                one = self._look(shard)
+                for record in one.records:
+                    self._append(spool, record)
+            except (TransientError, InvariantViolation) as error:
+                self.capture_health.failed(error)
+                is_well = False
+            except OSError as error:
+                problem = error
+                break
+            else:
+                found.append(one)
+        spool.sync()
         for one in found:
-            if one.mark is not None:
-                self._marks[one.shard] = one.mark
-                self._sink.captured(one.mark, one.shard)
-                counters.captured_until_ms = max(counters.captured_until_ms, one.mark.at_ms)
-            self._days[one.shard] = _day(one.now_ms)
-            self._to_capture.pop(one.shard, None)
-            self._before.pop(one.shard, None)
-            counters.rounds_captured += one.rounds
-            counters.rounds_missed += one.missed
-            if one.missed:
-                logger.error("history_rounds_missed", extra={"shard": str(one.shard), "rounds": one.missed})
-        if waiting:
-            counters.rows_dropped += sum(dropped.rows for dropped in waiting.dropped.values())
-            self._sink.written()
+            self._durable(one)
+        if problem is not None:
+            raise problem
+        if is_well:
+            self.capture_health.worked()
+
+    def _look(self, shard: Shard) -> Found:
+        return look(
+            self._port,
+            shard,
+            after=self._marks.get(shard),
+            ran=self._sink.ran(shard),
+            told=self._sink.told(shard),
+            stored=self._before.get(shard),
+        )
+
+    def _durable(self, found: Found) -> None:
+        """Only now does the shard's place move."""
+        shard, counters = found.shard, self._counters
+        if found.mark is not None:
+            self._marks[shard] = found.mark
+            self._sink.captured(found.mark, shard)
+            counters.captured_until_ms = max(counters.captured_until_ms, found.mark.at_ms)
+        today = _day(found.now_ms)
+        if self._days.setdefault(shard, today) < today:
+            self._due[shard] = today
+        self._to_capture.pop(shard, None)
+        self._before.pop(shard, None)
+        counters.rounds_captured += found.rounds
+        counters.rounds_missed += found.missed
+        if found.missed:
+            logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
+
+    def _record_snapshots(self, spool: Spool, *, shutdown: bool) -> None:
+        """Pending of shards whose day is over, some a pass: rounds go first. Raises OSError."""
+        for shard, today in list(self._due.items()):
+            rows = self._snapshot(spool, shard, SnapshotKind.DAY_END)
+            if rows is None:
+                continue
+            self._days[shard] = today
+            del self._due[shard]
+            if rows >= SNAPSHOT_ROWS_A_PASS and not shutdown:
+                return
+        if shutdown:
+            for shard in self._sink.shards_that_ran():
+                self._snapshot(spool, shard, SnapshotKind.SHUTDOWN)
+
+    def _snapshot(self, spool: Spool, shard: Shard, kind: SnapshotKind) -> int | None:
+        """Rows of one snapshot, durable; None: Redis did not answer. Raises OSError."""
+        rows = 0
+        try:
+            for record in snapshot_records(self._port.snapshot(shard), kind):
+                self._append(spool, record)
+                rows += sum(len(batch) for batch in record)
+        except (TransientError, InvariantViolation) as error:
+            self.capture_health.failed(error)
+            return None
+        spool.sync()
+        return rows
+
+    def _append(self, spool: Spool, record: list[RowBatch]) -> None:
+        spool.append(encode(record))
+        self._counters.rows_spooled += sum(len(batch) for batch in record)
 
     def _failed(self, error: OSError) -> None:
+        """What is in the open segment may or may not be durable: it may be sealed, and the next pass begins another."""
         self.spool_health.failed(error)
-        if self.spool is not None and not isinstance(error, SpoolFull):
-            # Whatever is in the open segment may or may not be durable: the next pass writes into a new one.
-            try:
-                self.spool.rotate()
-            except OSError as again:
-                logger.debug("history_spool_not_rotated", extra={"error": str(again)})
+        self.rotate()
 
     @property
     def marks(self) -> Mapping[Shard, RoundMark]:

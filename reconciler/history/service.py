@@ -27,6 +27,8 @@ GATHER_SECONDS = 0.1
 #: Events and failures wait no longer than this for a pass.
 PASS_SECONDS = 1.0
 SEAL_LOOK_SECONDS = 1.0
+#: A bug that stays is told this often.
+REPEAT_SECONDS = 60.0
 
 
 class HistoryService:
@@ -49,6 +51,8 @@ class HistoryService:
         self._clock = clock
         self._seal_seconds = seal_seconds
         self._is_closed = False
+        #: Name of an exception -> when it was told.
+        self._told: dict[str, float] = {}
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._captured_all = threading.Event()
@@ -108,8 +112,12 @@ class HistoryService:
         self._guarded(lambda: self._keeper.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """A bug in the history must not end it: it is told, and the next turn tries again."""
+        """A bug must not end the history: it is told, once a minute if it stays, and the next turn tries again."""
         try:
             act()
-        except Exception:
-            logger.exception("history_turn_failed")
+        except Exception as error:
+            now = self._clock.monotonic_seconds()
+            name = type(error).__name__
+            if now - self._told.get(name, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+                self._told[name] = now
+                logger.exception("history_turn_failed")

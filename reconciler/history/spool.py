@@ -50,7 +50,7 @@ class WriterFolder:
     def create(spool: Path, writer: str) -> WriterFolder:
         """Makes the folder and takes its lock."""
         folder = spool / writer
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         sync_folder(spool)
         taken = WriterFolder.take(folder)
         if taken is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.contract.subscription import Shard
 from reconciler.history.capturing import look
-from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundDone, RoundMark
+from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
 from tests.unit.history.house import EPOCH, shard
 
 NEW = "test:0002"
@@ -61,17 +63,33 @@ def one(epoch: str | None, generation: int, **more: object) -> Capture:
         pytest.param(one(EPOCH, 110, missed=(101, 109)), {}, [], id="another daemon's"),
         pytest.param(one(NEW, 1, new_memory=True), {EPOCH: (101, 103)}, [(EPOCH, 101, 103, 5_000, 9_000)], id="lost"),
         pytest.param(one(NEW, 1, new_memory=True), {NEW: (1, 1)}, [], id="lost after the last capture"),
-        pytest.param(
-            one(NEW, 104, new_memory=True, missed=(1, 102)),
-            {EPOCH: (101, 103), NEW: (104, 104)},
-            [],
-            id="only the marker was lost",
-        ),
         pytest.param(one(None, 0, rounds=()), {EPOCH: (101, 103)}, [], id="no memory yet: told with the next epoch"),
     ],
 )
 def test_gap_rows(capture: Capture, told: dict[str, tuple[int, int]], gaps: list[tuple[object, ...]]) -> None:
     assert told_gaps(capture, told) == gaps
+
+
+def ran(generation: int) -> RoundDone:
+    counts = RoundCounts(announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
+    return RoundDone(
+        shard=shard(), epoch=EPOCH, generation=generation, at_ms=9_000 + generation, offsets={}, counts=counts
+    )
+
+
+def test_rounds_that_are_read_under_a_new_marker_are_no_gap() -> None:
+    """Somebody deleted the epoch's marker only: the counter goes on, and so do the kept sets."""
+    again = [replace(captured(NEW, number), at_ms=9_000 + number) for number in (101, 102, 103)]
+    capture = one(NEW, 103, new_memory=True, rounds=tuple(again), missed=(1, 100))
+    known = {(EPOCH, number): ran(number) for number in (101, 102)}
+    found = look(Answer(capture), shard(), after=AFTER, ran=known, told={EPOCH: (101, 102), NEW: (103, 103)})
+    assert (found.missed, [batch.stream for record in found.records for batch in record]) == (0, ["round"] * 3)
+
+
+def test_the_same_numbers_in_a_new_memory_are_other_rounds() -> None:
+    capture = one(NEW, 101, new_memory=True, rounds=(captured(NEW, 101),))
+    found = look(Answer(capture), shard(), after=AFTER, ran={(EPOCH, 101): ran(101)}, told={EPOCH: (101, 101)})
+    assert found.missed == 1
 
 
 def test_without_a_place_to_go_on_from_the_ledger_decides_nothing() -> None:
