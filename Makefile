@@ -7,7 +7,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: model help setup demo test test-fast lint format conformance chaos docs clean
+.PHONY: model fuzz help setup demo test test-fast lint format conformance chaos simulate docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -61,8 +61,17 @@ RATE ?= 300
 chaos: setup ## kills, lost calls, lost memory against real services for MINUTES=10; SEED, RATE
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
 
+HISTORIES ?= 1000
+MUTANTS ?= 0
+simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 plants bugs; HISTORIES=1 tells the story
+	$(BIN)/python -m tests.simulation.run --histories $(HISTORIES) --seed $(SEED) --mutants $(MUTANTS)
+
 model: setup ## every reachable state of rounds, announcements and repair: no violation, six counterexamples
 	$(BIN)/python -m tests.model.whole
+
+EXECUTIONS ?= 1000000
+fuzz: setup ## EXECUTIONS=1000000 damaged announcements, frames, records, settings, arguments and requests; SEED
+	$(BIN)/python -m tests.fuzz --executions $(EXECUTIONS) --seed $(SEED)
 
 docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py

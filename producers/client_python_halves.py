@@ -328,5 +328,5 @@ def _checked_half(received: Any, group: str) -> CheckedHalf:
         producer_group=group,
         tag=(received.tags or b"").decode() or None,
         born_timestamp_ms=received.born_timestamp,
-        check_times=int(times) if times.isdigit() else 0,
+        check_times=int(times) if times.isdigit() and len(times) < 10 else 0,
     )

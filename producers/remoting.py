@@ -18,6 +18,7 @@ from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.consumer_message import ReceivedMessage
 from reconciler.rocketmq.ending import EndAnswer
 from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.properties import whole_number
 from reconciler.rocketmq.routes import MessageQueue
 from reconciler.rocketmq.transaction_listener import LocalTransactionState, TransactionListener
 from reconciler.rocketmq.transaction_producer import HalfNotSafe as StoredHalfNotSafe
@@ -220,7 +221,7 @@ class _Checks(TransactionListener):
             producer_group=self._group,
             tag=message.tags,
             born_timestamp_ms=message.born_timestamp_ms,
-            check_times=int(times) if times.isascii() and times.isdigit() else 0,
+            check_times=whole_number(times) or 0,
         )
         return LocalTransactionState[self._answer(half).value]
 

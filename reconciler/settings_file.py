@@ -39,7 +39,7 @@ def load_settings(
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:  # thousands of nested brackets
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
     problems = apply_environment(document, environ)
     _merge(document, overrides or {})
@@ -119,7 +119,7 @@ def _parsed(value: str) -> Any:
     if value.startswith(("[", "{")):
         try:
             return tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             return value
     return value
 

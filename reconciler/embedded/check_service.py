@@ -19,6 +19,7 @@ from reconciler.embedded.state import BrokerState
 from reconciler.embedded.store import MessageStore
 from reconciler.embedded.transactions import FINISHED_TAG, IMMUNITY, immunity_seconds
 from reconciler.rocketmq.codes import CHECK_GROUP, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from reconciler.rocketmq.properties import whole_number
 
 LONGEST_ROUND_SECONDS = 60.0  # MAX_PROCESS_TIME_LIMIT
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
@@ -53,7 +54,8 @@ class _Finished:
         numbers: set[int] = set()
         if message.properties.get("TAGS") == FINISHED_TAG:
             texts = message.body.decode(errors="replace").split(",")
-            numbers = {int(text) for text in texts if text.isdecimal() and int(text) >= self.first_half}
+            read = (whole_number(text) for text in texts)
+            numbers = {number for number in read if number is not None and number >= self.first_half}
         for number in numbers:
             self.named_by[number] = op_offset
         if numbers:
@@ -139,8 +141,7 @@ class CheckService:
 
     def _treat(self, half: Message, started_ms: int, finished: _Finished) -> bool:
         """One open half; False ends the round because this one and all after it are too young."""
-        times = half.properties.get(CHECK_TIMES, "0")
-        count = int(times) if times.isdecimal() else 0
+        count = whole_number(half.properties.get(CHECK_TIMES, "0")) or 0
         used_up = count >= max(1, self._settings.check_max or 0)
         if not used_up:
             half.put_properties(trimmed=self._family.trims_properties, **{CHECK_TIMES: str(count + 1)})
@@ -171,7 +172,8 @@ class CheckService:
     def _put_back_immune(self, half: Message, finished: _Finished) -> None:
         """checkPrepareQueueOffset: copied without asking, remembering the first copy's queue offset."""
         first = half.properties.get(FIRST_OFFSET)
-        if first is not None and first.isdecimal() and finished.take(int(first)):
+        number = whole_number(first) if first is not None else None
+        if number is not None and finished.take(number):
             return
         offset = first if first is not None else str(half.queue_offset)
         half.put_properties(trimmed=self._family.trims_properties, **{FIRST_OFFSET: offset})

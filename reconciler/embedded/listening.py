@@ -19,7 +19,7 @@ def parse_address(text: str, *, field_name: str = "listen") -> tuple[str, int]:
     """("127.0.0.1", 9876) from "127.0.0.1:9876" or "[::1]:9876"; InvalidValue if it is neither."""
     host, separator, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+    if not separator or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
         raise InvalidValue(field_name, text, "HOST:PORT, for example 127.0.0.1:9876")
     return host, int(port)
 

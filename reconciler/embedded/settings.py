@@ -112,7 +112,7 @@ class BrokerSettings:
         """
         try:
             return self._update(name, value.strip())
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InvalidValue(name, value, "a number") from error
 
     @staticmethod

@@ -29,6 +29,7 @@ from reconciler.embedded.layout import (
 from reconciler.embedded.log_file import LogFolder
 from reconciler.embedded.queues import ConsumeQueue, QueueTable
 from reconciler.embedded.settings import BrokerSettings
+from reconciler.rocketmq.properties import whole_number
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _RETIRED_AT_ONCE = 8  # by one append above a cap
@@ -87,8 +88,7 @@ class MessageStore:
         """CommitLog.putMessage: a message with a delay level waits in the schedule topic."""
         level = message.delay_level
         if level is None:
-            text = message.properties.get("DELAY", "0")
-            level = int(text) if text.isdecimal() else 0
+            level = whole_number(message.properties.get("DELAY", "0")) or 0
         if level <= 0:
             return
         level = min(level, len(self._settings.delay_level_seconds))

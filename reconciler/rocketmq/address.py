@@ -17,7 +17,9 @@ def parse_address(address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise InvalidValue("address", address, _REMEDY)
-    if not separator or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65_535:
+    if not separator or not host or not (port.isascii() and port.isdigit() and len(port) <= 5):
+        raise InvalidValue("address", address, _REMEDY)
+    if not 0 < int(port) <= 65_535:
         raise InvalidValue("address", address, _REMEDY)
     return host, int(port)
 

@@ -212,7 +212,7 @@ class RemotingBrokerEvidence:
                 int(known[0]["transactionTimeOut"]) / 1000,
                 int(known[0]["transactionCheckInterval"]) / 1000,
             )
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, OverflowError):
             return None
 
 

@@ -21,6 +21,7 @@ from reconciler.rocketmq.consumer_message import ReceivedMessage, received
 from reconciler.rocketmq.consumer_pool import WorkerPool
 from reconciler.rocketmq.ending import EndRequest, end_transaction
 from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.properties import whole_number
 from reconciler.rocketmq.record import decode_records
 from reconciler.rocketmq.transaction_listener import LocalTransactionState, asked
 
@@ -51,7 +52,8 @@ class CheckRequest:
     def check_times(self) -> int:
         """How often the broker has asked, this time included; 1 where it does not say."""
         text = self.message.properties.get("TRANSACTION_CHECK_TIMES", "1")
-        return int(text) if text.isascii() and text.isdigit() else 1
+        times = whole_number(text)
+        return 1 if times is None else times
 
 
 #: Decides on one request. None or an exception is UNKNOWN.

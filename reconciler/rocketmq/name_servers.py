@@ -14,6 +14,7 @@ from reconciler.rocketmq.answers import refusal
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import MASTER_ID, Permission, RequestCode, ResponseCode
 from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.properties import whole_number
 from reconciler.rocketmq.tolerant_json import JsonKey, JsonValue, parse_object
 
 T = TypeVar("T")
@@ -212,8 +213,8 @@ def _address(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
+    if isinstance(value, str):
+        value = whole_number(value)
     if type(value) is int and 0 <= value <= MAXIMUM_QUEUES:
         return value
     raise ProtocolViolation("a number in a route is none")

@@ -12,6 +12,9 @@ VALUE_END = "\x02"
 #: The length is stored as a signed 16-bit number.
 MAXIMUM_PROPERTIES_BYTES = 32_767
 
+#: Digits of a number in a property.
+DIGITS_MAX = 18
+
 
 def encode_properties(properties: Mapping[str, str]) -> str:
     """The property text. Raises MalformedInput where a name or value would corrupt it."""
@@ -27,6 +30,14 @@ def decode_properties(text: str) -> dict[str, str]:
     """Names and values; like the Java parser it drops entries without name or value, the last of a name wins."""
     entries = [entry.partition(NAME_END) for entry in text.split(VALUE_END)]
     return {name: value for name, _, value in entries if value and name}
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a property spells: 1 to 18 ASCII digits, which a Java long holds; None for anything else.
+
+    A stranger's message may carry thousands of digits, and Python refuses to read more than 4 300 with a ValueError.
+    """
+    return int(text) if len(text) <= DIGITS_MAX and text.isascii() and text.isdigit() else None
 
 
 class StoredProperties(Mapping[str, str]):

@@ -11,6 +11,7 @@ from reconciler.rocketmq.codes import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
+from reconciler.rocketmq.properties import whole_number
 from reconciler.rocketmq.record import MessageRecord
 
 #: Topics whose records keep the business topic in a property.
@@ -35,7 +36,7 @@ def stored_message(record: MessageRecord) -> StoredMessage:
         transaction_state=record.transaction_state,
         prepared_transaction_offset=record.prepared_transaction_offset,
         producer_group=properties.get("PGROUP", ""),
-        check_times=int(check_times) if check_times.isascii() and check_times.isdigit() else None,
+        check_times=whole_number(check_times),
         reconsume_times=record.reconsume_times,
         properties=dict(properties),
         body=record.plain_body(),
