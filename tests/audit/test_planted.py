@@ -1,0 +1,153 @@
+"""The audit over generated histories whose accidents are known: all of them are found, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.audit_spark_sql import count, register_views
+from benchmarks.audit_sql import expected_counts
+from benchmarks.generate_history import OPTIONS
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
+from reconciler.audit.classes import LISTED, NAMES, VIOLATIONS
+from reconciler.audit.job import judge
+from reconciler.audit.result import JudgedWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SEEDS = 20
+ROWS = 100_000
+ACCIDENTS = {name: 40 for name in OPTIONS if name != "PENDING"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Each of these takes 50 MB; pytest would keep three runs of them."""
+    yield tmp_path / "evidence"
+    shutil.rmtree(tmp_path / "evidence", ignore_errors=True)
+
+
+def plan_of(seed: int) -> Plan:
+    """Every seed has another shape: groups, lengths of keys, files of a day or of half an hour, in order or not."""
+    lengths = [(16,), (28, 16), (16, 17, 28, 32), (32, 17)]
+    return Plan(
+        rows=ROWS,
+        seed=seed,
+        # Young keys need a grace period that outlasts the window, so only some histories have PENDING.
+        accidents={**ACCIDENTS, **({"PENDING": 40} if seed % 5 == 0 else {})},
+        topics=1 + seed % 3,
+        groups=2 if seed % 4 == 3 else 1,
+        shards=(16, 4)[seed % 2],
+        key_lengths=lengths[seed % 4],
+        compacted=seed % 7 != 2,
+        files_twice=seed % 6 == 4,
+        shuffled=seed % 3 == 1,
+        # Every third window has a midnight in it, and with it a snapshot in its middle.
+        middle_offset_seconds=0 if seed % 3 == 0 else 30_000,
+    )
+
+
+def found_in(judged: JudgedWindow) -> set[tuple[str, str, str, str]]:
+    """(topic, group, class, key) of all findings; none is there twice."""
+    found = {(one.topic, one.group, one.class_name, one.key) for one in judged.findings}
+    assert len(found) == len(judged.findings)
+    return found
+
+
+def planted_in(expected: dict[str, Any]) -> set[tuple[str, str, str, str]]:
+    """The same of expected.json."""
+    return {
+        (asked["topic"], asked["group"], name, key)
+        for asked in expected["subscriptions"]
+        for name, keys in asked["keys"].items()
+        if name in LISTED
+        for key in keys
+    }
+
+
+def assert_all_found_and_nothing_else(judged: JudgedWindow, expected: dict[str, Any]) -> None:
+    assert judged.no_answer is None
+    assert found_in(judged) == planted_in(expected)
+    for asked, answer in zip(expected["subscriptions"], judged.subscriptions, strict=True):
+        assert (answer.subscription.topic, answer.subscription.group) == (asked["topic"], asked["group"])
+        assert dict(answer.classes) == asked["classes"]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_all_that_was_planted_is_found_and_nothing_else(spark: SparkSession, folder: Path, seed: int) -> None:
+    expected = generate(plan_of(seed), folder)
+    assert {name for asked in expected["subscriptions"] for name in asked["keys"]} >= set(ACCIDENTS)
+    assert_all_found_and_nothing_else(judge(folder, spark), expected)
+
+
+@pytest.mark.parametrize("twist", [{"files_twice": True}, {"shuffled": True}, {"compacted": False}])
+def test_files_that_are_doubled_shuffled_or_small_change_no_answer(
+    spark: SparkSession, folder: Path, tmp_path: Path, twist: dict[str, bool]
+) -> None:
+    plan = replace(plan_of(3), rows=10_000)
+    generate(plan, folder)
+    generate(replace(plan, **twist), tmp_path / "twisted")  # type: ignore[arg-type]  # bool fields only
+    plain, twisted = judge(folder, spark), judge(tmp_path / "twisted", spark)
+    assert twisted.findings == plain.findings
+    assert twisted.subscriptions == plain.subscriptions
+
+
+def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(spark: SparkSession, folder: Path) -> None:
+    harmless = {name: 200 for name in OPTIONS if name not in VIOLATIONS}
+    expected = generate(Plan(rows=5_000, seed=1, accidents=harmless, groups=2), folder)
+    judged = judge(folder, spark)
+    assert_all_found_and_nothing_else(judged, expected)
+    assert (judged.verdict, judged.exit_code) == ("clean", 0)
+
+
+@pytest.mark.parametrize("violation", sorted(VIOLATIONS))
+def test_one_violation_among_ten_thousand_keys_is_never_clean(
+    spark: SparkSession, folder: Path, violation: str
+) -> None:
+    expected = generate(Plan(rows=10_000, seed=7, accidents={violation: 1}), folder)
+    judged = judge(folder, spark)
+    assert_all_found_and_nothing_else(judged, expected)
+    assert (judged.violations, judged.exit_code) == (1, 1)
+
+
+def test_plain_spark_sql_counts_the_same_classes(spark: SparkSession, folder: Path) -> None:
+    generate(replace(plan_of(3), rows=5_000, files_twice=True), folder)
+    register_views(spark, folder)
+    assert count(spark, folder) == expected_counts(folder)
+
+
+def test_the_command_lists_what_was_planted_by_key_and_class(folder: Path, tmp_path: Path) -> None:
+    generate(replace(plan_of(0), rows=5_000), folder)
+    command = [sys.executable, "-m", "reconciler.audit", "audit", "--evidence", str(folder)]
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [*command, "--out", str(out), "--output", "json", "--master", "local[2]"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert done.returncode == 1, done.stderr
+    planted = json.loads((folder / "planted.json").read_bytes())
+    findings = json.loads((out / "findings.json").read_bytes())
+    listed = findings["findings"] if isinstance(findings, dict) else findings
+    assert {(one["class"], one["key"]) for one in listed} == {
+        (name, key) for name in LISTED for key in planted.get(name, [])
+    }
+    said = json.loads(done.stdout)
+    assert said["verdict"] == "violations"
+    assert [name for name, keys in said["classes"].items() if keys] == [
+        name for name in NAMES if name in planted or name == "EFFECT_IN_TIME"
+    ]
