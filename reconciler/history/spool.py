@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 LOCK_NAME = "lock"
 _OPEN, _CLOSED = ".open", ".closed"
+#: What a folder's name begins with until its lock is held.
+_NAMELESS = ".new-"
 #: A segment is closed, and so sealed, early once it is this long: bounds the memory of sealing.
 SEGMENT_BYTES_MAX = 32 * 1024 * 1024
 
@@ -48,13 +50,15 @@ class WriterFolder:
 
     @staticmethod
     def create(spool: Path, writer: str) -> WriterFolder:
-        """Makes the folder and takes its lock."""
-        folder = spool / writer
-        folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(spool)
-        taken = WriterFolder.take(folder)
+        """Makes the folder with its lock held: it gets its name afterwards, so that nobody adopts it in between."""
+        nameless = spool / f"{_NAMELESS}{writer}"
+        nameless.mkdir(parents=True, exist_ok=True)
+        taken = WriterFolder.take(nameless)
         if taken is None:
-            raise OSError(errno.EBUSY, "somebody took the lock of a folder that was just made", str(folder))
+            raise OSError(errno.EBUSY, "another process has this writer's name", str(nameless))
+        nameless.rename(spool / writer)
+        taken.folder = spool / writer
+        sync_folder(spool)
         return taken
 
     @staticmethod
@@ -97,7 +101,8 @@ class WriterFolder:
 def adoptable(spool: Path) -> list[WriterFolder]:
     """Folders of dead writers, now ours; their segments are all closed."""
     found = []
-    for folder in sorted(path for path in spool.iterdir() if path.is_dir()) if spool.is_dir() else []:
+    folders = spool.iterdir() if spool.is_dir() else ()
+    for folder in sorted(path for path in folders if path.is_dir() and not path.name.startswith(_NAMELESS)):
         taken = WriterFolder.take(folder)
         if taken is not None:
             taken.close_open_ones()

@@ -1,0 +1,99 @@
+"""Whose segments are whose: a living writer's are never touched, a dead one's never forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.history.segment import Frame, SegmentWriter, read_frames
+from reconciler.history.spool import Spool, SpoolFull, WriterFolder, adoptable
+
+
+def payloads(segment: Path) -> list[bytes]:
+    return [piece.payload for piece in read_frames(segment.read_bytes()) if isinstance(piece, Frame)]
+
+
+def test_a_living_writer_is_not_adopted_and_a_dead_one_is_once(tmp_path: Path) -> None:
+    living = Spool(WriterFolder.create(tmp_path, "living"), size_bytes_max=1_000)
+    dead = Spool(WriterFolder.create(tmp_path, "dead"), size_bytes_max=1_000)
+    for spool in (living, dead):
+        spool.append(b"row")
+        spool.sync()
+    dead._folder.leave()  # what the kernel does at its end; its segment is open
+    [adopted] = adoptable(tmp_path)
+    assert adopted.folder.name == "dead"
+    assert [payloads(segment) for segment in adopted.segments()] == [[b"row"]]
+    assert adoptable(tmp_path) == []
+    adopted.leave()
+    assert (tmp_path / "dead").exists(), "it still holds a segment"
+    living.close()
+
+
+def test_a_folder_that_is_being_made_is_nobodys_to_adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = WriterFolder.take
+
+    def take(folder: Path) -> WriterFolder | None:
+        monkeypatch.setattr(WriterFolder, "take", real)
+        seen.append(adoptable(tmp_path))  # another process looks just before the lock is taken
+        return real(folder)
+
+    monkeypatch.setattr(WriterFolder, "take", take)
+    mine = WriterFolder.create(tmp_path, "mine")
+    assert (seen, mine.folder, adoptable(tmp_path)) == ([[]], tmp_path / "mine", [])
+    mine.leave()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bound_holds_and_what_is_sealed_makes_room(tmp_path: Path) -> None:
+    spool = Spool(WriterFolder.create(tmp_path, "w"), size_bytes_max=250)
+    spool.append(b"a" * 100)
+    spool.rotate()
+    spool.append(b"b" * 100)
+    with pytest.raises(SpoolFull, match="spool_max_mebibytes"):
+        spool.append(b"c" * 100)
+    [segment] = spool.closed()
+    spool.done(segment)
+    spool.append(b"c" * 100)
+    spool.close()
+    assert [payloads(segment) for segment in sorted((tmp_path / "w").glob("*.closed"))] == [[b"b" * 100, b"c" * 100]]
+
+
+def test_what_is_in_the_spool_at_the_start_counts_for_the_bound(tmp_path: Path) -> None:
+    folder = WriterFolder.create(tmp_path, "w")
+    (folder.folder / "01A.closed").write_bytes(b"x" * 200)
+    spool = Spool(folder, size_bytes_max=250)
+    with pytest.raises(SpoolFull):
+        spool.append(b"a" * 100)
+    spool.close()
+
+
+def test_a_long_segment_is_closed_by_itself(tmp_path: Path) -> None:
+    spool = Spool(WriterFolder.create(tmp_path, "w"), size_bytes_max=10_000, segment_bytes_max=150)
+    for _ in range(4):
+        spool.append(b"a" * 100)
+        spool.sync()
+    assert len(spool.closed()) == 2
+    spool.close()
+
+
+def test_after_an_error_of_the_disk_nothing_is_written_behind_what_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(WriterFolder.create(tmp_path, "w"), size_bytes_max=10_000)
+    spool.append(b"before")
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fdatasync", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        with pytest.raises(OSError, match="Input/output"):
+            spool.sync()
+        spool.rotate()
+    spool.append(b"after")
+    spool.close()
+    assert [payloads(segment) for segment in sorted((tmp_path / "w").glob("*.closed"))] == [[b"before"], [b"after"]]
+
+
+def test_a_segment_is_never_written_over(tmp_path: Path) -> None:
+    (tmp_path / "a.open").write_bytes(b"rows")
+    with pytest.raises(FileExistsError):
+        SegmentWriter(tmp_path / "a.open")
