@@ -41,8 +41,8 @@ class Spread:
     largest: int
 
 
-def volume_chart(bars: Sequence[Bar], *, title: str, description: str) -> Markup:
-    """Stacked bars of all keys above, violations on a scale of their own below."""
+def volume_chart(bars: Sequence[Bar], *, bars_a_day: int, title: str, description: str) -> Markup:
+    """Stacked bars of all messages above, violations on a scale of their own below."""
     height = _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL + _FOOT
     floor, low_floor = _HEAD + _TOP_PANEL, _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL
     top = _ceiling(max((sum(bar.stack.values()) for bar in bars), default=0))
@@ -54,6 +54,8 @@ def volume_chart(bars: Sequence[Bar], *, title: str, description: str) -> Markup
     parts.append(tag("text", "violations", x=_LEFT, y=floor + 22, class_="caption"))
     gap = min(2.0, step / 5)
     every = max(1, math.ceil(len(bars) * 118 / (_WIDTH - _LEFT)))
+    if 2 * every > bars_a_day:  # at the same hour of every so many days
+        every = math.ceil(every / bars_a_day) * bars_a_day
     for index, bar in enumerate(bars):
         x = _LEFT + index * step
         parts.append(_bar(bar, x + gap / 2, min(step - gap, 60.0), (top, floor), (low, low_floor)))

@@ -37,7 +37,7 @@ def volume_section(judged: JudgedWindow) -> Markup:
         f"{len(bars)} bars of {volume.width} each. Most messages: {number(sum(busiest.stack.values()))} from "
         f"{busiest.label} UTC. Bars with violations: {troubled}. The table below the chart has every figure."
     )
-    chart = volume_chart(bars, title="Messages over time, by outcome", description=spoken)
+    chart = volume_chart(bars, bars_a_day=volume.bars_a_day, title="Messages over time, by outcome", description=spoken)
     shown = [series for series in SERIES if any(bar.stack[series] for bar in bars)]
     rows = [
         tag(

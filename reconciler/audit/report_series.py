@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, str] = {
 }
 
 #: Most bars of a chart, and how many hours one may stand for.
-BARS_MAX = 120
+BARS_MAX = 96
 _BIN_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 2_016, 8_760)
 _HOUR_MS = 3_600_000
 
@@ -65,6 +65,11 @@ class BinnedVolume:
             label = hour_label(start_ms, self.bin_hours)
             bars.append(Bar(label, f"{label} UTC: {words_of(stack)}", stack, stack["violation"]))
         return bars
+
+    @property
+    def bars_a_day(self) -> int:
+        """At least one."""
+        return max(1, 24 // self.bin_hours)
 
     @property
     def width(self) -> str:
