@@ -299,5 +299,3 @@ class Broker:
             self.first_offsets[place] = self.first_offsets.get(place, 0) + len(queue) - len(kept)
             self.queues[place] = kept
         return expired
-
-

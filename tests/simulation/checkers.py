@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
@@ -79,11 +79,13 @@ class Checkers:
         """A QUERY_MESSAGE of the reconciler: of keys whose copy waits for a slow group only the trickle asks."""
         self._look_ups[key] += 1
         self.judgement.look_ups += 1
-        if topic == self._world.plan.topic and self._is_waiting_long(key):
+        world = self._world
+        is_repaired = (world.plan.environment, topic, "*", key) in world.ledger.rows.repairs
+        if topic == world.plan.topic and not is_repaired and self._is_waiting_long(key):
             now = self._world.kernel.now
             since, number = self._gated.get(process.name, (now, 0))
             self._gated[process.name] = since, number + 1
-            if number + 1 > 30 + 2 * len(self._world.inboxes) * (10 + now - since):
+            if number + 1 > 10 + len(self._world.inboxes) * (10 + now - since):
                 self.judgement.other.append(f"{process.name} asked {number + 1} times for messages of a slow group")
                 self._gated[process.name] = now, -1_000
 
@@ -122,15 +124,40 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        age = world.kernel.now - max((d.orders.get(unique_key, -1e9) for d in world.outboxes.values()))
+        age = world.kernel.now - max(d.orders.get(unique_key, -1e9) for d in world.outboxes.values())
         if age < world.swarm.grace_period - 0.1:
             self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):
             self.judgement.phantom.append(f"{unique_key} was repaired by {kind}, but its business never committed")
-        elif self._is_everywhere(unique_key):
-            self.judgement.raced.append(f"{unique_key} by {kind}: the last effect came while it was decided")
+            return
+        self._claimed(process, unique_key, kind)
+        self._proved(process, unique_key, kind)
+        if self._is_everywhere(unique_key):
+            effects = [e.at for inbox in world.inboxes.values() for e in inbox.effects if e.unique_key == unique_key]
+            if effects and max(effects) < process.asked_inbox_at:
+                self.judgement.unnecessary.append(f"{unique_key} by {kind}: every group had its effect, and was asked")
+            else:
+                self.judgement.raced.append(f"{unique_key} by {kind}: the last effect came while it was decided")
         else:
             self._in_vain(process, unique_key, kind)
+
+    def _claimed(self, process: Process, unique_key: str, kind: str) -> None:
+        """Whoever sends has written SENDING under its own token. A process that was stopped between writing and
+        sending may have lost its claim meanwhile: nobody can fence a broker, and the inbox makes it harmless."""
+        world = self._world
+        row = world.ledger.rows.repairs.get((world.plan.environment, world.plan.topic, "*", unique_key))
+        if world.kernel.now - process.stopped_until < 1.0:
+            return
+        if row is None or row.state is not RepairState.SENDING or not (row.token or "").startswith(f"{process.name}/"):
+            said = "nothing" if row is None else f"{row.state} of {row.token}"
+            self.judgement.other.append(f"{unique_key}: {process.name} sends {kind}, the ledger says {said}")
+
+    def _proved(self, process: Process, unique_key: str, kind: str) -> None:
+        """No repair before every broker's index was proved to have passed the commit."""
+        committed_at = max(database.orders.get(unique_key, 0.0) for database in self._world.outboxes.values())
+        for name in self._world.cluster.brokers:
+            if process.proved.get(name, (0, 0.0))[1] < committed_at:
+                self.judgement.other.append(f"{unique_key} was repaired by {kind}, the index of {name} was not proved")
 
     def _is_everywhere(self, unique_key: str) -> bool:
         world = self._world
@@ -148,9 +175,12 @@ class Checkers:
                 for record in queue:
                     if record.unique_key != unique_key or not self._waits(broker, topic, queue_id, record.queue_offset):
                         continue
-                    if record.physical_offset > process.proved.get(broker.name, 1 << 60):
+                    if record.physical_offset > process.proved.get(broker.name, (0, 0.0))[0]:
                         self.judgement.raced.append(f"{unique_key} by {kind}: a copy came after the index was proved")
-                    elif not broker.facts.indexes_committed and broker.at_offset(record.prepared_transaction_offset) is None:
+                    elif (
+                        not broker.facts.indexes_committed
+                        and broker.at_offset(record.prepared_transaction_offset) is None
+                    ):
                         self.judgement.raced.append(f"{unique_key} by {kind}: 3.2.6, its prepared record has expired")
                     else:
                         self.judgement.unnecessary.append(f"{unique_key} by {kind}: a copy waits at {broker.name}")
@@ -161,8 +191,8 @@ class Checkers:
             broker.offsets.get((group, topic, queue_id), 0) <= queue_offset for group in self._world.inboxes
         )  # fmt: skip
 
-    def before_round(self, root: str) -> set[bytes]:
-        """Keys that must still be somewhere after the round."""
+    def before_round(self, root: str) -> tuple[set[bytes], set[bytes]]:
+        """Keys that must still be pending after the round, and keys that must not."""
         values = self._world.redis.data.values
         consumed: set[bytes] = set()
         for name, value in values.items():
@@ -170,13 +200,15 @@ class Checkers:
                 consumed |= value
         half = values.get(f"{root}:half") or set()
         pending = values.get(f"{root}:pending") or {}
-        return (set(half) | set(pending)) - consumed
+        return (set(half) | set(pending)) - consumed, consumed
 
-    def after_round(self, root: str, before: set[bytes]) -> None:
+    def after_round(self, root: str, before: tuple[set[bytes], set[bytes]]) -> None:
         """No key vanishes in a round without a match, and matched ones do not stay."""
         pending = self._world.redis.data.values.get(f"{root}:pending")
         kept = set(pending) if isinstance(pending, Scores) else set()
-        for member in sorted(before - kept)[:3]:
+        for member in sorted(kept & before[1])[:3]:
+            self.judgement.unaccounted.append(f"{member.hex().upper()} stays pending in {root} though it was consumed")
+        for member in sorted(before[0] - kept)[:3]:
             self.judgement.unaccounted.append(f"{member.hex().upper()} vanished in a round of {root} without a match")
         now_ms = self._world.redis.data.now_ms()
         for member in sorted(kept):
@@ -267,7 +299,7 @@ class Checkers:
 
     def ended(self, process: Process, broker: Any, half: Any) -> None:
         """END COMMIT by the reconciler: it must be aimed at the newest copy that the index was proved to have."""
-        limit = process.proved.get(broker.name, 0)
+        limit = process.proved.get(broker.name, (0, 0.0))[0]
         for record in broker.index.get((half.topic, half.unique_key), ()) if half is not None else ():
             is_newer = half.physical_offset < record.physical_offset < limit
             if is_newer and broker.facts.has_half_topic and broker.at_offset(record.physical_offset) is record:

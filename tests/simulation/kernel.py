@@ -110,8 +110,10 @@ class Process:
         self.trouble_at = NEVER
         self.trouble: Callable[[], None] = lambda: None
         self.on_death: list[Callable[[], None]] = []
-        #: Broker -> offset of the newest record up to which its index was proved to this process.
-        self.proved: dict[str, int] = {}
+        #: Broker -> offset and time of the newest record up to which its index was proved to this process.
+        self.proved: dict[str, tuple[int, float]] = {}
+        #: When it last read an inbox, and until when it was last stopped by SIGSTOP; for the checkers.
+        self.asked_inbox_at = self.stopped_until = 0.0
         self.clock = MachineClock(self, skew_ms)
         self._threads: list[greenlet] = []
 

@@ -26,9 +26,10 @@ from reconciler.shard_rounds import ShardRounds
 from reconciler.verify import Verifier, VerifyRules
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
+from tests.simulation.producing import ENVIRONMENT, TOPIC, UNIQUE_KEY_TOPIC
 from tests.simulation.redis_client import SimulatedRedis
-from tests.simulation.services import ENVIRONMENT, TOPIC, UNIQUE_KEY_TOPIC
-from tests.simulation.witnesses import InboxSeen, OutboxSeen, SimulatedEvidence, SimulatedRepairs, ask
+from tests.simulation.tables_seen import InboxSeen, OutboxSeen
+from tests.simulation.witnesses import SimulatedEvidence, SimulatedRepairs, ask
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -26,8 +26,8 @@ class RedisServer:
         #: Probability that the reply to EXEC is lost after the round has run.
         self.exec_reply_lost = 0.0
         #: Around each EXEC of a round, and before a ZREM; told the root of the shard's keys. For checkers and faults.
-        self.before_round: Callable[[str], set[bytes]] = lambda _root: set()
-        self.after_round: Callable[[str, set[bytes]], None] = lambda _root, _before: None
+        self.before_round: Callable[[str], Any] = lambda _root: None
+        self.after_round: Callable[[str, Any], None] = lambda _root, _before: None
         self.before_record: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
         self.before_zrem: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
 

@@ -7,11 +7,13 @@ tests/simulation/test_stand_in_redis.py compares it with fakeredis and with a re
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
-from lupa.lua51 import LuaRuntime
 from redis import exceptions
+
+from tests.simulation.redis_scripts import by_heart, run_lua
 
 Value = Any
 
@@ -207,7 +209,8 @@ class RedisData:
             at = options.index("WEIGHTS") + 1
             weights = [float(options[at + number]) for number in range(len(keys))]
         aggregate = options[options.index("AGGREGATE") + 1] if "AGGREGATE" in options else "SUM"
-        fold: Callable[[float, float], float] = {"MIN": min, "MAX": max, "SUM": lambda a, b: a + b}[aggregate]
+        folds: dict[str, Callable[[float, float], float]] = {"MIN": min, "MAX": max, "SUM": operator.add}
+        fold = folds[aggregate]
         union = Scores()
         for key, weight in zip(keys, weights, strict=True):
             for member, score in self._scores(key).items():
@@ -281,7 +284,7 @@ class RedisData:
 
     def _do_eval(self, source: str, count: Any, *words: Any) -> Any:
         """EVAL: an error stops the script."""
-        return _run_lua(self, source, list(words[: int(count)]), list(words[int(count) :]))
+        return run_lua(self, source, list(words[: int(count)]), list(words[int(count) :]))
 
     def _do_zrange(self, key: Any, first: Any, last: Any) -> list[tuple[bytes, float]]:
         first, last = int(first), int(last)
@@ -327,10 +330,10 @@ class RedisData:
         """EVALSHA: Lua in earnest, but for the scripts known by heart."""
         if sha not in self.scripts:
             raise exceptions.NoScriptError("No matching script.")
-        known = _BY_HEART.get(sha)
+        known = by_heart(sha)
         if known is not None:
             return known(self, keys, arguments)
-        return _run_lua(self, self.scripts[sha], keys, arguments)
+        return run_lua(self, self.scripts[sha], keys, arguments)
 
 
 class Scores(dict[bytes, float]):
@@ -348,81 +351,3 @@ class Fields(dict[bytes, bytes], metaclass=_PlainDict):
 
 def _copied(value: Value) -> Value:
     return value if isinstance(value, bytes) else type(value)(value)
-
-
-def _admit(data: RedisData, keys: list[str], arguments: list[Any]) -> list[Any]:
-    stored = data.run("HGET", keys[1], arguments[0]) or b"none"
-    if stored != _bytes(arguments[1]):
-        return [0, stored]
-    if len(arguments) > 3:
-        data.run("SADD", keys[0], *arguments[3:])
-    data.run("HSET", keys[1], arguments[0], arguments[2])
-    return [1, _bytes(arguments[2])]
-
-
-def _take_lease(data: RedisData, keys: list[str], arguments: list[Any]) -> int:
-    holder = data.run("GET", keys[0])
-    if holder and holder != _bytes(arguments[0]):
-        return 0
-    data.run("SET", keys[0], arguments[0], "PX", arguments[1])
-    return 1
-
-
-def _release_lease(data: RedisData, keys: list[str], arguments: list[Any]) -> int:
-    if data.run("GET", keys[0]) == _bytes(arguments[0]):
-        return int(data.run("UNLINK", keys[0]))
-    return 0
-
-
-#: SHA-1 of the texts in consumers/redis_sets.py as these functions were written after them: a text that was changed,
-#: by a release or by a mutant, is run by Lua. The test compares both ways.
-_BY_HEART: dict[str, Callable[[RedisData, list[str], list[Any]], Any]] = {}
-
-
-def _learn() -> None:
-    from tests.simulation.known_scripts import SHA_OF_SCRIPT
-
-    for name, function in (("admit", _admit), ("take lease", _take_lease), ("release lease", _release_lease)):
-        _BY_HEART[SHA_OF_SCRIPT[name]] = function
-
-
-#: Source -> compiled function; one interpreter a process, which Lua 5.1 scripts cannot leave anything in.
-_LUA: dict[str, Any] = {}
-
-
-def _compiled(source: str) -> Any:
-    if not _LUA:
-        _LUA["runtime"] = LuaRuntime(encoding=None, unpack_returned_tuples=False)
-    if source not in _LUA:
-        _LUA[source] = _LUA["runtime"].eval(b"function(KEYS, ARGV, redis)\n" + source.encode() + b"\nend")
-    return _LUA[source]
-
-
-def _run_lua(data: RedisData, source: str, keys: list[str], arguments: list[Any]) -> Any:
-    function, table = _compiled(source), _LUA["runtime"].table_from
-
-    def to_lua(answer: Any) -> Any:
-        if answer is None:
-            return False
-        if isinstance(answer, (bytes, int)):
-            return answer
-        return table([to_lua(one) for one in answer])
-
-    def call(name: bytes, *words: Any) -> Any:
-        command = name.decode()
-        answer = data.run(command, *words)
-        if command == "TYPE":
-            return table({b"ok": answer})
-        if command == "ZRANGE":
-            answer = [member for member, _ in answer]
-        return to_lua(answer)
-
-    answer = function(
-        table([_bytes(key) for key in keys]), table([_bytes(argument) for argument in arguments]), table({b"call": call})
-    )
-    if hasattr(answer, "values"):
-        return list(answer.values())
-    return answer
-
-
-_learn()

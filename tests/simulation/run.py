@@ -101,7 +101,9 @@ def main(arguments: list[str]) -> int:
         for name in ("histories", "lost", "double", "phantom", "body_differs", "unaccounted", "unnecessary_repairs")
     }
     answer |= {"mutants_caught": 0, "mutants": 0, "classic_failures": 0, "classic_histories": 0}
-    answer |= {name: sums.get(name, 0) for name in ("other", "messages", "repairs", "raced_repairs", "failing_histories")}
+    answer |= {
+        name: sums.get(name, 0) for name in ("other", "messages", "repairs", "raced_repairs", "failing_histories")
+    }
     answer |= {
         "accident_kinds": len(seen),
         "histories_per_second": round(sums.get("histories", 0) / seconds, 1),

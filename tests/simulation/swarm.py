@@ -19,7 +19,8 @@ TROUBLES = (
     "ledger network",
     "producers die", "consumers die", "sweepers die", "reconcilers die", "announcers die", "workers die",
     "pauses", "clock skew", "clock steps", "group stopped", "announcers stopped", "reconcilers stopped",
-    "rollbacks", "late commits", "long transactions", "filtered", "poison", "flaky handlers", "overlapping consumers",
+    "rollbacks", "late commits", "forgotten commits",
+    "long transactions", "filtered", "poison", "flaky handlers", "overlapping consumers",
     "forged announcements", "malformed announcements", "producers gone", "offset reset", "retries on",
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import NEVER, Process
-from tests.simulation.services import TOPIC, UNIQUE_KEY_TOPIC, Order
+from tests.simulation.producing import TOPIC, UNIQUE_KEY_TOPIC, Order
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -57,6 +57,7 @@ class Troubles:
             properties={"region": "north"} if dice.random() < 0.5 else {},
             body=b"order %d" % number,
             rolls_back=dice.random() < 0.1 * of("rollbacks"),
+            forgets_commit=dice.random() < 0.05 * of("forgotten commits"),
             commits_late=dice.random() < 0.05 * of("late commits"),
             business_seconds=swarm.local_transaction_timeout * 0.8 * dice.random()
             if dice.random() < 0.03 * of("long transactions")
@@ -77,18 +78,18 @@ class Troubles:
         )  # fmt: skip
         for link, name in data:
             strength = of(name)
-            link.request_lost, link.reply_lost = 0.02 * strength, 0.02 * strength
+            link.request_lost, link.reply_lost = 0.03 * strength, 0.03 * strength
             link.slow, link.refused = 0.02 * strength, 0.01 * strength
             link.is_troubled = True
         world.redis.exec_reply_lost = 0.3 * of("redis exec replies")
-        world.end_lost = (0.01, 0.05, 0.2)[world.swarm.seed % 3] * 2 * of("end lost")
+        world.end_lost = (0.05, 0.2, 0.6)[world.swarm.seed % 3] * of("end lost")
         world.end_late = 0.1 * of("end late")
         world.end_twice = 0.1 * of("end twice")
         world.half_unsafe = 0.03 * of("half unsafe")
-        world.checks_lost = 0.5 * of("checks lost")
+        world.checks_lost = min(1.0, 1.5 * of("checks lost"))
         world.announcements_lost = 0.3 * of("announcements lost")
         world.announcements_twice = 0.3 * of("announcements twice")
-        for database in (*world.outboxes.values(), *world.inboxes.values()):
+        for database in world.databases:
             kind = "outbox" if database in world.outboxes.values() else "inbox"
             database.commit_reply_lost = 0.05 * of(f"{kind} commits")
             database.deadlocks = 0.02 * of(f"{kind} deadlocks")
@@ -158,7 +159,7 @@ class Troubles:
         before = world.redis.before_round
         taken: list[object] = []
 
-        def remember(root: str) -> set[bytes]:
+        def remember(root: str) -> object:
             if not taken and not self._is_over:
                 taken.append(data.snapshot())
                 self._kernel.after(0.02 * self._dice.random() ** 2, fall_back)
@@ -170,8 +171,7 @@ class Troubles:
                 self._kernel.saw("Redis lost a round that had been answered", f"{lost} writes")
             world.redis.before_round = before
 
-        if world.redis.before_round is world.checkers.before_round or True:
-            world.redis.before_round = remember
+        world.redis.before_round = remember
 
     def _full(self) -> None:
         data = self._world.redis.data
@@ -258,7 +258,7 @@ class Troubles:
     def _forge(self) -> None:
         """Somebody announces keys that nobody has committed: unknown ones, or one before its commit."""
         keys = [f"{self._dice.getrandbits(128):032X}" for _ in range(2)]
-        keys += [key for key in list(self._world.orders)[-1:]]
+        keys += list(self._world.orders)[-1:]
         entries = ",".join(f'{{"key":"{key}","tag":"paid","committed_at_ms":1700000000000}}' for key in keys)
         self._announce(f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"orders","keys":[{entries}]}}'.encode())
         self._kernel.saw("forged announcement")
@@ -305,6 +305,7 @@ class Troubles:
         if self._is_over:
             return
         end = self._kernel.now + 90 * self._dice.random() ** 2
+        process.stopped_until = end
         self._kernel.saw(f"{process.kind} stopped for a while", f"{end - self._kernel.now:.0f} s")
 
         def stand_still() -> None:
@@ -330,7 +331,7 @@ class Troubles:
             *(d.link for d in world.inboxes.values()), *(b.link for b in world.cluster.brokers.values()),
         ):  # fmt: skip
             link.heal()
-        for database in (*world.outboxes.values(), *world.inboxes.values()):
+        for database in world.databases:
             database.commit_reply_lost = database.deadlocks = 0.0
         for broker in world.cluster.brokers.values():
             broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0

@@ -7,16 +7,16 @@ receive is simulated: routes, families, look-ups, offsets, probes, END and repub
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import reconciler.rocketmq.broker_repairs as broker_repairs
-from reconciler.contract.subscription import Subscription
-from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout
-from reconciler.evidence import EndOutcome, InboxRow, Lookup, OutboxRow, Presence, StoredMessage, WitnessAnswer
+from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.evidence import EndOutcome, Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.ports import Horizon
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
 from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
-from reconciler.rocketmq.codes import PROBE_TOPIC, SCHEDULE_TOPIC, retry_topic
+from reconciler.rocketmq.codes import PROBE_TOPIC
 from reconciler.rocketmq.connection import ConnectionLost
 from reconciler.rocketmq.ending import EndAnswer, EndDecision, EndRequest
 from reconciler.rocketmq.families import BrokerFacts
@@ -26,7 +26,6 @@ from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.watermark import Watermarks
 from tests.simulation.broker import GONE, Broker
-from tests.simulation.databases import InboxDatabase, OutboxDatabase
 from tests.simulation.kernel import Process
 
 
@@ -248,9 +247,10 @@ class _ProbesSeen:
             record: MessageRecord = ask(
                 process, broker, lambda: broker.append(PROBE_TOPIC, 0, {"UNIQ_KEY": key, "KEYS": key}, b"p"), "PROBE"
             )
+            stored_at = process.kernel.now
             for pause in (0.002, 0.01, 0.05, 1.0, 2.0):
                 if ask(process, broker, lambda: broker.query(PROBE_TOPIC, key), "QUERY_MESSAGE"):
-                    process.proved[broker.name] = record.physical_offset
+                    process.proved[broker.name] = record.physical_offset, stored_at
                     return record.store_timestamp_ms
                 process.sleep(pause)
         except (BrokerUnavailable, RequestTimeout):
@@ -354,12 +354,7 @@ class _Sent:
         self.broker_name = record.broker_name
         self.queue_id = record.queue_id
         self.queue_offset = record.queue_offset
-        self.status = _SendOk
-
-
-class _SendOk:
-    name = "SEND_OK"
-    value = 0
+        self.status = SimpleNamespace(name="SEND_OK", value=0)
 
 
 def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
@@ -399,103 +394,4 @@ def end_answer(code: int, remark: str) -> EndAnswer:
     return EndAnswer(outcome=outcome, code=code, remark=remark)
 
 
-broker_repairs.end_transaction = _end
-SCHEDULED = (SCHEDULE_TOPIC, retry_topic)
-
-
-class OutboxSeen:
-    """ports.OutboxEvidence of one process."""
-
-    def __init__(self, process: Process, databases: Sequence[OutboxDatabase]) -> None:
-        self._process = process
-        self._databases = databases
-
-    def is_configured(self, topic: str) -> bool:
-        return True
-
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
-        rows: dict[str, list[OutboxRow]] = {key: [] for key in unique_keys}
-        answers: list[WitnessAnswer] = []
-        for database in self._databases:
-            try:
-                found = database.link.call(
-                    self._process,
-                    lambda database=database: [database.rows[k] for k in unique_keys if k in database.rows],
-                    DatabaseAway,
-                    what="SELECT outbox",
-                )
-                for row in found:
-                    if row.topic == topic:
-                        rows[row.unique_key].append(row)
-                presence = Presence.ABSENT
-            except DatabaseAway:
-                presence = Presence.UNKNOWN
-            answers.append(WitnessAnswer(witness=database.name, presence=presence, detail=""))
-        unknown = any(answer.presence is Presence.UNKNOWN for answer in answers)
-        missing = Presence.UNKNOWN if unknown else Presence.ABSENT
-        return {
-            key: Lookup(
-                presence=Presence.FOUND if found else missing, records=tuple(found), answers=tuple(answers)
-            )
-            for key, found in rows.items()
-        }  # fmt: skip
-
-
-class InboxSeen:
-    """ports.InboxEvidence of one process."""
-
-    def __init__(self, process: Process, databases: Mapping[str, InboxDatabase]) -> None:
-        self._process = process
-        self._databases = databases
-
-    def is_configured(self, subscription: Subscription) -> bool:
-        return True
-
-    def _call(self, subscription: Subscription, act: Callable[[InboxDatabase], Any]) -> Any:
-        database = self._databases[subscription.group]
-        return database.link.call(self._process, lambda: act(database), DatabaseAway, what="SELECT inbox")
-
-    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        group = subscription.group
-        try:
-            rows = self._call(subscription, lambda database: {k: database.rows.get(k) for k in unique_keys})
-        except DatabaseAway as error:
-            return {key: Lookup.unknown(f"inbox of {group}", str(error)) for key in unique_keys}
-        answers: dict[str, Lookup[InboxRow]] = {}
-        for key, row in rows.items():
-            presence = Presence.ABSENT if row is None else Presence.FOUND
-            answer = WitnessAnswer(witness=f"inbox of {group}", presence=presence, detail="")
-            records = () if row is None else (_inbox_row(row),)
-            answers[key] = Lookup(presence=presence, records=records, answers=(answer,))
-        return answers
-
-    def applied_since(
-        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
-    ) -> Sequence[InboxRow]:
-        def page(database: InboxDatabase) -> list[InboxRow]:
-            places = sorted(
-                (row["applied_at_ms"], key) for key, row in database.rows.items() if row["applied_at_ms"] >= since_ms
-            )
-            chosen = [place for place in places if after is None or place > after][:limit]
-            return [_inbox_row(database.rows[key]) for _, key in chosen]
-
-        found: list[InboxRow] = self._call(subscription, page)
-        return found
-
-    def newest_ms(self, subscription: Subscription) -> int | None:
-        newest: int | None = self._call(
-            subscription, lambda database: max((row["applied_at_ms"] for row in database.rows.values()), default=None)
-        )
-        return newest
-
-
-def _inbox_row(row: Mapping[str, Any]) -> InboxRow:
-    return InboxRow(
-        group=row["consumer_group"],
-        unique_key=row["unique_key"],
-        topic=row["topic"],
-        content_digest=row["content_digest"],
-        source=row["source"],
-        applied_at_ms=row["applied_at_ms"],
-        duplicate_of=row["duplicate_of"],
-    )
+setattr(broker_repairs, "end_transaction", _end)  # noqa: B010 - the module does not export it

@@ -20,12 +20,14 @@ from reconciler.rocketmq.ending import EndAnswer
 from reconciler.rocketmq.record import MessageRecord
 from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
-from tests.simulation.databases import InboxDatabase, OutboxDatabase
+from tests.simulation.consuming import ConsumingService
+from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
+from tests.simulation.outbox_database import OutboxDatabase
+from tests.simulation.producing import ENVIRONMENT, TOPIC, Order, ProducingService, Sweeping
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
 from tests.simulation.redis_client import RedisServer
 from tests.simulation.redis_data import RedisData
-from tests.simulation.services import ENVIRONMENT, TOPIC, ConsumingService, Order, ProducingService, Sweeping
 from tests.simulation.swarm import VERSIONS, Swarm
 from tests.simulation.troubles import Troubles
 from tests.simulation.witnesses import Cluster, ask, end_answer
@@ -68,6 +70,7 @@ class World:
         self.outboxes = {"orders": OutboxDatabase(kernel, "outbox of orders", link=self._link("outbox"), skew_ms=0)}
         groups = [f"group-{number}" for number in range(swarm.groups)]
         self.inboxes = {g: InboxDatabase(kernel, g, link=self._link("inbox"), skew_ms=self._skew()) for g in groups}
+        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes.values(), *self.inboxes.values()]
         self.ledger = MemoryLedger(ServerClock(kernel, self._skew()))
         self._ledger_link = self._link("ledger")
         self.plan = TopicPlan(
@@ -276,7 +279,7 @@ class World:
         halves = self._services[process].halves
         process.spawn(lambda: halves.checked(broker, record), after=0.005 + 0.1 * dice.random() ** 3)
 
-    def _after_round(self, root: str, before: set[bytes]) -> None:
+    def _after_round(self, root: str, before: Any) -> None:
         self.checkers.after_round(root, before)
         self.on_round(root)
 
@@ -301,6 +304,9 @@ class World:
             return "messages are still sent"
         if any(database.open_rows for database in self.outboxes.values()):
             return "a local transaction is open"
+        return self._missing_effect() or self._unfinished()
+
+    def _missing_effect(self) -> str:
         for group, inbox in self.inboxes.items():
             for key, order in self.orders.items():
                 if (
@@ -310,6 +316,9 @@ class World:
                     and not self._is_told(group, key)
                 ):
                     return f"{key} has no effect in {group}"
+        return ""
+
+    def _unfinished(self) -> str:
         for name, value in self.redis.data.values.items():
             if name.endswith((":pending", ":half")) and value:
                 return f"{name} has {len(value)} keys"

@@ -1,0 +1,182 @@
+"""Consuming services: handler, inbox, recorder, acknowledgement, and the replay worker.
+
+Each process builds the product's own objects over simulated ports, as bootstrap and the plug-ins do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from consumers.effect import SqlInbox
+from consumers.handler import TransactionalHandler
+from consumers.redis_sets import RedisCommitSets
+from consumers.replay import ReplayWorker
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import BrokerUnavailable, ReconcilerError, RedisAway, RequestTimeout
+from reconciler.rocketmq.codes import retry_topic
+from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.record import MessageRecord
+from tests.simulation.broker import Broker
+from tests.simulation.inbox_database import Effect
+from tests.simulation.kernel import Process
+from tests.simulation.redis_client import SimulatedRedis
+from tests.simulation.witnesses import ask
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+from tests.simulation.producing import ENVIRONMENT, TOPIC, BusinessError
+
+
+class Received:
+    """consumers.message.ConsumedMessage."""
+
+    __slots__ = ("body", "keys", "properties", "reconsume_times", "tags", "topic", "unique_key")
+
+    def __init__(self, record: MessageRecord) -> None:
+        self.topic = TOPIC
+        self.unique_key: str | None = record.unique_key
+        self.body = record.body
+        self.properties: Mapping[str, str] | None = record.properties
+        self.tags = record.properties.get("TAGS")
+        self.keys = record.properties.get("KEYS")
+        self.reconsume_times = record.reconsume_times
+
+
+class Recorder:
+    """consumers.handler.Recorder without threads and batches: one SADD a message, Redis away is remembered."""
+
+    def __init__(self, client: SimulatedRedis, group: str, shards: int) -> None:
+        self._sets = RedisCommitSets(client)  # type: ignore[arg-type]
+        self._kernel = client.process.kernel
+        self._group = group
+        self._shards = shards
+        self._away_until = 0.0
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        if self._kernel.now < self._away_until:
+            return False
+        subscription = Subscription(environment=ENVIRONMENT, topic=topic, group=self._group)
+        try:
+            self._sets.record(subscription, [unique_key], shards=self._shards)
+        except RedisAway:
+            self._away_until = self._kernel.now + 1.0
+            return False
+        return True
+
+
+class ConsumingService:
+    """One process of a group: some queues of the topic, and the group's retry queue."""
+
+    def __init__(self, world: World, process: Process, group: str, number: int) -> None:
+        self._world = world
+        self._process = process
+        self._group = group
+        self._database = world.inboxes[group]
+        self._tags = world.tags_of(group)
+        client = SimulatedRedis(world.redis, process)
+        self.handler = TransactionalHandler(
+            self._handle,
+            SqlInbox(lambda: self._database.connection(process)),
+            group=group,
+            topics=(TOPIC,),
+            recorder=Recorder(client, group, world.swarm.shards),
+        )
+        count = world.swarm.consumers
+        places = [(TOPIC, queue_id) for queue_id in range(world.swarm.queues)] + [(retry_topic(group), 0)]
+        self._mine = [
+            (broker, topic, queue_id)
+            for broker in world.cluster.brokers.values()
+            for place, (topic, queue_id) in enumerate(places)
+            if place % count == number or world.swarm.of("overlapping consumers")
+        ]
+        process.spawn(self._run)
+        if world.swarm.repair_order != "republish":
+            self._replay = ReplayWorker(
+                self.handler, environment=ENVIRONMENT, topics=TOPIC, queue=world.ledger_of(process).hand_over_queue,
+                clock=process.clock, jitter=world.kernel.dice, attempts_max=5,
+            )  # fmt: skip
+            process.spawn(self._hand_over)
+
+    def _handle(self, message: Any, connection: Any) -> object:
+        world, key = self._world, message.unique_key
+        order = world.orders.get(key)
+        if order is not None:
+            if order.is_poison:
+                world.kernel.saw("poison message failed", key[-4:])
+                raise BusinessError("poison")
+            if world.fails_now(order, self._group):
+                world.kernel.saw("handler failed once", key[-4:])
+                return ConsumeStatus.RECONSUME_LATER
+        connection.effect(
+            Effect(
+                group=self._group, unique_key=key, at=0.0, topic=message.topic, tag=message.tags, keys=message.keys,
+                properties=dict(message.properties or {}), body=message.body, source=type(message).__name__,
+            )
+        )  # fmt: skip
+        return None
+
+    def _run(self) -> None:
+        world, process = self._world, self._process
+        process.sleep(world.kernel.dice.random())
+        while True:
+            if world.kernel.now < world.group_stopped_until.get(self._group, 0.0):
+                process.sleep(world.group_stopped_until[self._group] - world.kernel.now)
+            moved = 0
+            for broker, topic, queue_id in self._mine:
+                if not self._has_news(broker, topic, queue_id):
+                    continue
+                try:
+                    moved += self._pull(broker, topic, queue_id)
+                except (BrokerUnavailable, RequestTimeout):
+                    continue
+            process.sleep(0.05 if moved >= 16 else 0.7 + 0.6 * world.kernel.dice.random())
+
+    def _has_news(self, broker: Broker, topic: str, queue_id: int) -> bool:
+        """A pull waits at its broker until there is something: no port call is made for nothing."""
+        queue = broker.queues.get((topic, queue_id))
+        if not queue:
+            return False
+        offset = broker.offsets.get((self._group, topic, queue_id))
+        return offset is None or offset <= queue[-1].queue_offset
+
+    def _pull(self, broker: Broker, topic: str, queue_id: int) -> int:
+        place = (self._group, topic, queue_id)
+
+        def pull() -> tuple[int, list[MessageRecord]]:
+            first, last = broker.bounds(topic, queue_id)
+            offset = min(max(broker.offsets.get(place, first), first), last)
+            if place not in broker.offsets:
+                broker.offsets[place] = offset
+            return offset, broker.read(topic, queue_id, offset, 16)
+
+        era = broker.era
+        offset, records = ask(self._process, broker, pull, "PULL")
+        for record in records:
+            offset = record.queue_offset + 1
+            if self._tags is not None and record.tags not in self._tags:
+                self._world.kernel.saw("message filtered by its tag", record.unique_key[-4:])
+                continue
+            if self.handler(Received(record)) is not ConsumeStatus.CONSUME_SUCCESS:
+                ask(self._process, broker, partial(broker.send_back, record, self._group), "SEND_BACK")
+        if records:
+
+            def commit() -> None:
+                # A broker that lost its tail gives these offsets to other records: no client can know, and real ones
+                # skip them then. The simulation leaves that accident out.
+                if era == broker.era:
+                    broker.offsets[place] = max(offset, broker.offsets.get(place, 0))
+
+            ask(self._process, broker, commit, "UPDATE_CONSUMER_OFFSET")
+        return len(records)
+
+    def _hand_over(self) -> None:
+        while True:
+            self._process.sleep(4.0 + 2 * self._world.kernel.dice.random())
+            if self._world.has_hand_overs():
+                try:
+                    self._replay.run_once()
+                except ReconcilerError:
+                    continue

@@ -1,0 +1,163 @@
+"""The simulated database of a consuming service: inbox and effects.
+
+Each statement is a port call, so a process may die before and after every one. Rows of an open transaction are locks:
+whoever inserts the same key waits for its end. What a transaction wrote becomes true at COMMIT, and only `orders` and
+`effects`, which the product never sees, tell the checkers what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.kernel import Kernel, Link, Process, ServerClock
+from tests.simulation.outbox_database import LOCK_SECONDS, POLL_SECONDS, Deadlock, DriverError
+
+
+@dataclass(slots=True)
+class Effect:
+    """One row that a group's handler wrote."""
+
+    group: str
+    unique_key: str
+    at: float
+    topic: str
+    tag: str | None
+    keys: str | None
+    properties: dict[str, str]
+    body: bytes
+    source: str
+
+
+class InboxDatabase:
+    """One consuming service's database."""
+
+    def __init__(self, kernel: Kernel, group: str, *, link: Link, skew_ms: int) -> None:
+        self.kernel = kernel
+        self.group = group
+        self.link = link
+        self.clock = ServerClock(kernel, skew_ms)
+        self.rows: dict[str, Mapping[str, Any]] = {}
+        self.effects: list[Effect] = []
+        self.open_rows: dict[str, InboxConnection] = {}
+        self.commit_reply_lost = 0.0
+        self.deadlocks = 0.0
+
+    def connection(self, process: Process) -> InboxConnection:
+        """A DB-API connection."""
+        return InboxConnection(self, process)
+
+
+class InboxConnection:
+    """A DB-API connection that SqlSession takes for sqlite3's, with row locks as other databases have them."""
+
+    isolation_level = "DEFERRED"
+
+    def __init__(self, database: InboxDatabase, process: Process) -> None:
+        self.database = database
+        self.process = process
+        self.in_transaction = False
+        self._rows: dict[str, Mapping[str, Any]] = {}
+        self._effects: list[Effect] = []
+        process.on_death.append(self._undo)
+
+    def cursor(self) -> InboxCursor:
+        return InboxCursor(self)
+
+    def round_trip(self, what: str) -> None:
+        """One statement."""
+        database = self.database
+
+        def run() -> None:
+            if database.deadlocks and database.kernel.dice.random() < database.deadlocks:
+                database.kernel.saw("inbox deadlock", what)
+                self._undo()
+                raise Deadlock(what)
+
+        database.link.call(self.process, run, DriverError, what=what)
+        self.in_transaction = True
+
+    def insert(self, row: Mapping[str, Any]) -> int:
+        """INSERT ... ON CONFLICT DO NOTHING."""
+        self.round_trip("INSERT inbox")
+        database, key = self.database, str(row["unique_key"])
+        waited = 0.0
+        while database.open_rows.get(key, self) is not self:
+            self.process.sleep(POLL_SECONDS)
+            waited += POLL_SECONDS
+            if waited > 2 * LOCK_SECONDS:
+                raise DriverError("lock wait time-out")
+        if key in database.rows or key in self._rows:
+            return 0
+        if waited:
+            database.kernel.saw("inbox row waited for another writer", key[-4:])
+        database.open_rows[key] = self
+        self._rows[key] = {**row, "applied_at_ms": database.clock.now_ms()}
+        return 1
+
+    def select(self, key: str) -> tuple[Any, ...] | None:
+        """SELECT content_digest of a key."""
+        self.round_trip("SELECT inbox")
+        row = self.database.rows.get(key) or self._rows.get(key)
+        return None if row is None else (row["content_digest"],)
+
+    def effect(self, effect: Effect) -> None:
+        """The business' own row."""
+        self.round_trip("INSERT effect")
+        self._effects.append(effect)
+
+    def commit(self) -> None:
+        database = self.database
+
+        def run() -> None:
+            database.rows.update(self._rows)
+            for effect in self._effects:
+                effect.at = database.kernel.now
+                database.effects.append(effect)
+            self._undo()
+
+        database.link.call(self.process, run, DriverError, what="COMMIT")
+        if database.commit_reply_lost and database.kernel.dice.random() < database.commit_reply_lost:
+            database.kernel.saw("inbox COMMIT answered to nobody")
+            raise DriverError("the connection broke at COMMIT")
+
+    def rollback(self) -> None:
+        self.process.enter()
+        self._undo()
+
+    def close(self) -> None:
+        self._undo()
+
+    def _undo(self) -> None:
+        for key in self._rows:
+            if self.database.open_rows.get(key) is self:
+                del self.database.open_rows[key]
+        self._rows, self._effects, self.in_transaction = {}, [], False
+
+
+#: SqlSession finds the dialect by the package of the connection's class.
+InboxConnection.__module__ = "sqlite3.simulated"
+
+
+class InboxCursor:
+    """Knows the statements of consumers/inbox.py by their beginnings."""
+
+    def __init__(self, connection: InboxConnection) -> None:
+        self._connection = connection
+        self._found: tuple[Any, ...] | None = None
+        self.rowcount = -1
+
+    def execute(self, sql: str, parameters: Mapping[str, Any]) -> None:
+        if sql.startswith("INSERT INTO reconciler_inbox"):
+            self.rowcount = self._connection.insert(parameters)
+        elif sql.startswith("SELECT content_digest"):
+            self._found = self._connection.select(str(parameters["unique_key"]))
+        else:
+            raise NotImplementedError(sql)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._found
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,108 @@
+"""Planted bugs: each patch of tests/simulation/mutants is applied to a copy of the product, which must then fail.
+
+A patch is a unified diff whose first line says what the bug is. It is applied by its text, not by its line numbers, so
+it survives changes elsewhere in the file; a patch that does not fit any more is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATCHES = Path(__file__).parent / "mutants"
+HISTORIES_MAX = 2_000
+
+
+class PatchDoesNotFit(AssertionError):
+    """The product has changed where a patch wants to plant its bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One planted bug."""
+
+    name: str
+    what: str
+    patch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    #: Histories until it failed; None: it survived.
+    caught_at: int | None
+    #: How it failed, or why the run broke.
+    how: str
+
+
+def mutants(names: Sequence[str] = ()) -> list[Mutant]:
+    """All, or those named."""
+    found = []
+    for path in sorted(PATCHES.glob("*.patch")):
+        text = path.read_text()
+        if not names or path.stem in names:
+            found.append(Mutant(name=path.stem, what=text.splitlines()[0], patch=text))
+    return found
+
+
+def apply(patch: str, root: Path) -> None:
+    """Plants the bug below a folder. Raises PatchDoesNotFit."""
+    path: Path | None = None
+    hunks: list[tuple[Path, list[str], list[str]]] = []
+    for line in patch.splitlines():
+        if line.startswith("+++ "):
+            path = root / line[4:].strip().removeprefix("b/")
+        elif line.startswith("@@") and path is not None:
+            hunks.append((path, [], []))
+        elif hunks and not line.startswith(("--- ", "+++ ")):
+            _, before, after = hunks[-1]
+            if line[:1] in (" ", "-", ""):
+                before.append(line[1:])
+            if line[:1] in (" ", "+", ""):
+                after.append(line[1:])
+    for place, before, after in hunks:
+        text = place.read_text()
+        old, new = "\n".join(before) + "\n", "\n".join(after) + "\n"
+        if text.count(old) != 1:
+            raise PatchDoesNotFit(f"{place.relative_to(root)}: these lines are there {text.count(old)} times:\n{old}")
+        place.write_text(text.replace(old, new))
+
+
+def copy_product(target: Path) -> None:
+    """The product and the simulator, as they are now."""
+    for name in ("reconciler", "producers", "consumers"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    ignored = shutil.ignore_patterns("__pycache__", "*.patch")
+    shutil.copytree(ROOT / "tests/simulation", target / "tests/simulation", ignore=ignored)
+
+
+def try_mutant(mutant: Mutant, *, seed: int, histories: int) -> Outcome:
+    """Runs histories against the mutant until one fails."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        root = Path(folder)
+        copy_product(root)
+        apply(mutant.patch, root)
+        command = [sys.executable, "-m", "tests.simulation.until_failure", str(seed), str(histories)]
+        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return Outcome(mutant=mutant, caught_at=None, how=f"the run broke: {done.stderr[-600:]}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(mutant=mutant, caught_at=answer["caught_at"], how=answer["how"])
+
+
+def try_all(found: Sequence[Mutant], *, seed: int, histories: int, jobs: int) -> Iterator[Outcome]:
+    """All of them, a few at a time, in their order."""
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda mutant: try_mutant(mutant, seed=seed, histories=histories), found)

@@ -1,0 +1,100 @@
+"""Lua for the stand-in Redis: run by Lua 5.1 itself, but for the three short scripts that are known by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from lupa.lua51 import LuaRuntime
+
+from tests.simulation.known_scripts import SHA_OF_SCRIPT
+
+
+class Runs(Protocol):
+    """The stand-in, as scripts see it."""
+
+    def run(self, name: str, *arguments: Any) -> Any:
+        """One command."""
+        ...
+
+
+def as_bytes(value: Any) -> bytes:
+    """As Redis' protocol carries it."""
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _admit(data: Runs, keys: list[str], arguments: list[Any]) -> list[Any]:
+    stored = data.run("HGET", keys[1], arguments[0]) or b"none"
+    if stored != as_bytes(arguments[1]):
+        return [0, stored]
+    if len(arguments) > 3:
+        data.run("SADD", keys[0], *arguments[3:])
+    data.run("HSET", keys[1], arguments[0], arguments[2])
+    return [1, as_bytes(arguments[2])]
+
+
+def _take_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
+    holder = data.run("GET", keys[0])
+    if holder and holder != as_bytes(arguments[0]):
+        return 0
+    data.run("SET", keys[0], arguments[0], "PX", arguments[1])
+    return 1
+
+
+def _release_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
+    if data.run("GET", keys[0]) == as_bytes(arguments[0]):
+        return int(data.run("UNLINK", keys[0]))
+    return 0
+
+
+#: A text that was changed since, by a release or by a mutant, is run by Lua.
+
+
+_FUNCTIONS = {"admit": _admit, "take lease": _take_lease, "release lease": _release_lease}
+_BY_HEART = {SHA_OF_SCRIPT[name]: function for name, function in _FUNCTIONS.items()}
+
+
+def by_heart(sha: str) -> Callable[[Runs, list[str], list[Any]], Any] | None:
+    """A script that need not be interpreted."""
+    return _BY_HEART.get(sha)
+
+
+#: Source -> compiled function; one interpreter a process, which Lua 5.1 scripts cannot leave anything in.
+_LUA: dict[str, Any] = {}
+
+
+def _compiled(source: str) -> Any:
+    if not _LUA:
+        _LUA["runtime"] = LuaRuntime(encoding=None, unpack_returned_tuples=False)
+    if source not in _LUA:
+        _LUA[source] = _LUA["runtime"].eval(b"function(KEYS, ARGV, redis)\n" + source.encode() + b"\nend")
+    return _LUA[source]
+
+
+def run_lua(data: Runs, source: str, keys: list[str], arguments: list[Any]) -> Any:
+    function, table = _compiled(source), _LUA["runtime"].table_from
+
+    def to_lua(answer: Any) -> Any:
+        if answer is None:
+            return False
+        if isinstance(answer, (bytes, int)):
+            return answer
+        return table([to_lua(one) for one in answer])
+
+    def call(name: bytes, *words: Any) -> Any:
+        command = name.decode()
+        answer = data.run(command, *words)
+        if command == "TYPE":
+            return table({b"ok": answer})
+        if command == "ZRANGE":
+            answer = [member for member, _ in answer]
+        return to_lua(answer)
+
+    answer = function(
+        table([as_bytes(key) for key in keys]),
+        table([as_bytes(argument) for argument in arguments]),
+        table({b"call": call}),
+    )
+    if hasattr(answer, "values"):
+        return list(answer.values())
+    return answer

@@ -1,0 +1,83 @@
+"""The simulated world in CI: a number of histories, the same history twice, planted bugs, the original algorithm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.mutants import apply, copy_product, mutants, try_all
+from tests.simulation.run import add_up, judged
+from tests.simulation.swarm import TROUBLES, draw
+from tests.simulation.world import run_history
+
+ROOT = Path(__file__).parents[2]
+#: Bugs that are caught within a few histories: the others are for `make simulate MUTANTS=1`.
+QUICK = (
+    "acknowledged_in_spite_of_an_error",
+    "away_is_rolled_back",
+    "duplicates_are_applied",
+    "forgotten_before_ledger",
+    "half_emptied_first",
+    "inbox_outside_transaction",
+    "no_sweeper",
+    "pending_overwritten",
+    "recorded_before_effect",
+    "weights_missing",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_history_loses_doubles_invents_or_changes_a_message() -> None:
+    lines: list[str] = []
+    sums, seen = add_up(judged(1, 300, jobs=2), write=lines.append)
+    assert not sums["failing_histories"], "\n".join(lines)
+    assert sums["messages"] > 25_000
+    assert sums["repairs"] > 500
+    assert len(seen) >= 40
+
+
+@pytest.mark.slow
+def test_every_trouble_is_drawn_on_and_off() -> None:
+    drawn = [draw(seed) for seed in range(200)]
+    for trouble in TROUBLES:
+        assert 0 < sum(bool(swarm.of(trouble)) for swarm in drawn) < 200, trouble
+
+
+def test_a_world_without_troubles_needs_no_repair() -> None:
+    judgement = run_history(draw(1, only=frozenset()))
+    assert not judgement.accidents
+    assert judgement.messages >= 100
+    assert judgement.repairs == 0
+
+
+def test_the_same_seed_is_the_same_history_whatever_the_hash_seed() -> None:
+    told = {
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulation.run", "--histories", "1", "--seed", "7"],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True,
+        ).stdout.rpartition("\n{")[0]
+        for hash_seed in ("0", "1")
+    }  # fmt: skip
+    assert len(told) == 1
+
+
+def test_every_planted_bug_still_fits_the_product(tmp_path: Path) -> None:
+    found = mutants()
+    assert len(found) >= 40
+    for mutant in found:
+        target = tmp_path / mutant.name
+        copy_product(target)
+        apply(mutant.patch, target)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_planted_bugs_are_caught() -> None:
+    outcomes = list(try_all(mutants(QUICK), seed=1, histories=60, jobs=2))
+    assert len(outcomes) == len(QUICK)
+    assert {o.mutant.name: o.how for o in outcomes if o.caught_at is None} == {}

@@ -1,0 +1,27 @@
+"""python -m tests.simulation.until_failure SEED HISTORIES: stops at the first history that fails. For mutants."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from tests.simulation.swarm import draw
+from tests.simulation.world import run_history
+
+
+def main(seed: int, histories: int) -> None:
+    """Prints {"caught_at": number of histories or null, "how": text}."""
+    logging.disable(logging.CRITICAL)
+    caught_at, how = None, ""
+    for number in range(histories):
+        judgement = run_history(draw(seed + number))
+        found = judgement.accidents + [f"unnecessary repair: {text}" for text in judgement.unnecessary]
+        if found:
+            caught_at, how = number + 1, f"seed {judgement.seed}: {found[0]}"
+            break
+    sys.stdout.write(json.dumps({"caught_at": caught_at, "how": how}) + "\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
