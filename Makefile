@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 BROKER ?= embedded
+ROWS ?= 1000000,10000000,50000000
 PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz help setup demo test test-fast lint format conformance chaos simulate docs clean
+.PHONY: model fuzz help setup demo test test-fast lint format conformance chaos simulate benchmark-audit docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -72,6 +73,10 @@ model: setup ## every reachable state of rounds, announcements and repair: no vi
 EXECUTIONS ?= 1000000
 fuzz: setup ## EXECUTIONS=1000000 damaged announcements, frames, records, settings, arguments and requests; SEED
 	$(BIN)/python -m tests.fuzz --executions $(EXECUTIONS) --seed $(SEED)
+
+benchmark-audit: setup ## the audit against DuckDB and plain Spark SQL at ROWS=1000000,10000000; DATA keeps the histories
+	$(BIN)/python -m pip install --quiet --group benchmark
+	$(BIN)/python benchmarks/audit.py --rows $(ROWS) $(if $(DATA),--data $(DATA)) --out benchmarks/results/audit.json
 
 docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py
