@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,14 +14,10 @@ import pytest
 
 from reconciler.audit.output import write_output
 from tests.audit import judged_samples
+from tests.services.requirements import browser, browser_missing, require
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install --no-install-recommends chromium"),
-    pytest.mark.slow,
-]
+BROWSER = browser()
+pytestmark = pytest.mark.slow
 
 
 class Served:
@@ -52,6 +47,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
+    require(browser_missing())
     write_output(judged_samples.violations(), tmp_path / "violations")
     write_output(judged_samples.hostile(), tmp_path / "hostile")
     server = Served(tmp_path)

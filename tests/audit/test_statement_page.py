@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.audit import signed_samples as samples
+from tests.services.requirements import auditor_tools_missing, require
 
 PAGE = (Path(__file__).parents[2] / "docs/statement.md").read_text()
 
@@ -29,10 +27,8 @@ def run_page(tmp_path: Path, out: Path, evidence: Path, key: Path) -> subprocess
     )
 
 
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("openssl", "jq", "sha256sum"))), reason="missing: apt-get install openssl jq"
-)
 def test_signature_outputs_and_inputs_are_checked_by_common_tools_alone(tmp_path: Path) -> None:
+    require(auditor_tools_missing())
     key, public = samples.new_key(tmp_path)
     out, evidence = samples.write_signed(tmp_path, key)
     done = run_page(tmp_path, out, evidence, public)

@@ -151,6 +151,24 @@ def spark_missing() -> str | None:
     return None
 
 
+def browser() -> str | None:
+    """A browser that runs without a screen; None if there is none."""
+    found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    return next((program for program in found if program), None)
+
+
+def browser_missing() -> str | None:
+    """None, or how to get a browser."""
+    return None if browser() else "a browser is missing: apt-get install --no-install-recommends chromium (Debian)"
+
+
+def auditor_tools_missing() -> str | None:
+    """None, or how to get the common tools that an auditor has."""
+    if all(map(shutil.which, ("openssl", "jq", "sha256sum"))):
+        return None
+    return "openssl or jq is missing: apt-get install openssl jq (Debian, Ubuntu) or brew install openssl jq"
+
+
 def wheel_missing() -> str | None:
     """None, or why the wheel rocketmq 0.4.4 cannot be installed here."""
     if platform.system() == "Linux" and platform.machine() == "x86_64":
