@@ -129,7 +129,7 @@ def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> Task:
 def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]) -> Iterator[pa.RecordBatch]:
     for prefix, of_prefix in files:
         try:
-            yield result_rows(prefix, judge_prefix(plan, of_prefix))
+            yield result_rows(prefix, judge_prefix(plan, prefix, of_prefix))
         except AuditError as error:
             yield error_rows(prefix, error)
 

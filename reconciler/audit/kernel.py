@@ -14,15 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from reconciler.audit.classes import RULES
+from reconciler.audit.errors import AuditError
 from reconciler.audit.kernel_facts import NEVER, Coded, GroupFacts, flagged, topic_facts
 from reconciler.audit.kernel_findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.kernel_group import GroupRows, group_facts
-from reconciler.audit.kernel_keys import KeyIndex, KeyLayout, Longs
+from reconciler.audit.kernel_keys import KeyIndex, KeyLayout, Longs, crc32_of
 from reconciler.audit.kernel_plan import JudgePlan, PlannedFile
 from reconciler.audit.kernel_read import Slice, slices
-from reconciler.audit.kernel_rows import Rows, Vocabulary, places_of
+from reconciler.audit.kernel_rows import places_of
 from reconciler.audit.kernel_rules import classify
 from reconciler.audit.latency_counts import LatencyCounts
+from reconciler.contract.history_row import PREFIXES
 
 HOUR_MS = 3_600_000
 
@@ -62,7 +64,7 @@ class PrefixResult:
         del self.findings[findings_max:]
 
 
-def judge_prefix(plan: JudgePlan, files: Sequence[PlannedFile]) -> PrefixResult:
+def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> PrefixResult:
     """Every key of the prefix in one class a subscription. Raises AuditError("inputs") for a file not to be believed.
 
     Memory: about 160 bytes a row, at most `plan.rows_at_once_max` rows at once and the largest row group.
@@ -70,37 +72,47 @@ def judge_prefix(plan: JudgePlan, files: Sequence[PlannedFile]) -> PrefixResult:
     result = PrefixResult(subscriptions=[SubscriptionCounts() for _ in plan.subscriptions])
     for part in slices(files, plan.rows_at_once_max):
         result.rows.update(part.read)
-        _judge_slice(plan, part, result)
+        _judge_slice(plan, prefix, part, result)
         result.keep_first(plan.findings_max)
     return result
 
 
-def _judge_slice(plan: JudgePlan, part: Slice, result: PrefixResult) -> None:
+def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult) -> None:
     vocabulary = part.vocabulary
     topics = {vocabulary.number(asked.topic): asked.topic for asked in plan.subscriptions}
     places = {name: places_of(rows.names["topic"], topics) for name, rows in part.tables.items()}
     for number, topic in topics.items():
         tables = {name: part.tables[name].take(places[name].get(number, _NOWHERE)) for name in _TABLE_ORDER}
-        _judge_topic(plan, topic, tables, part.layout, vocabulary, result)
+        index = KeyIndex(part.layout.width)
+        coded = {name: Coded(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
+        if len(index):
+            _check_prefix(prefix, index, part.layout, coded)
+            _judge_topic(plan, topic, coded, index, part, result)
+
+
+def _check_prefix(prefix: int, index: KeyIndex, layout: KeyLayout, coded: Mapping[str, Coded]) -> None:
+    """A key in another prefix's file would be judged without its other rows. Raises AuditError("inputs")."""
+    prefixes = crc32_of(layout, index.words) % PREFIXES
+    wrong = np.flatnonzero(prefixes != prefix)
+    if len(wrong):
+        key = min(layout.key_bytes(index.words[wrong])).hex().upper()
+        tables = sorted(name for name in coded if np.isin(coded[name].codes, wrong).any())
+        raise AuditError(
+            "inputs",
+            f"{' and '.join(tables)}: files of prefix={prefix:02d} hold {len(wrong)} keys of other prefixes, the first "
+            f"is {key}: not where it belongs; collect again",
+        )
 
 
 def _judge_topic(
-    plan: JudgePlan,
-    topic: str,
-    tables: Mapping[str, Rows],
-    layout: KeyLayout,
-    vocabulary: Vocabulary,
-    result: PrefixResult,
+    plan: JudgePlan, topic: str, coded: Mapping[str, Coded], index: KeyIndex, part: Slice, result: PrefixResult
 ) -> None:
-    index = KeyIndex(layout.width)
-    coded = {name: Coded(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
-    if not len(index):
-        return
+    layout, vocabulary = part.layout, part.vocabulary
     facts = topic_facts(coded["outbox"], len(index), vocabulary)
-    result.doubled["outbox"] += len(tables["outbox"]) - int((facts.created_at != NEVER).sum())
+    result.doubled["outbox"] += len(coded["outbox"].codes) - int((facts.created_at != NEVER).sum())
     asked_here = [(place, asked) for place, asked in enumerate(plan.subscriptions) if asked.topic == topic]
     groups = {vocabulary.number(asked.group) for _, asked in asked_here}
-    places = {name: places_of(tables[name].names["consumer_group"], groups) for name in _GROUP_TABLES}
+    places = {name: places_of(coded[name].rows.names["consumer_group"], groups) for name in _GROUP_TABLES}
     for place, asked in asked_here:
         number = vocabulary.number(asked.group)
         mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}

@@ -6,6 +6,7 @@ Every column is a set's or a minimum's answer, so neither the order of rows nor 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -218,8 +219,9 @@ def _digest_by_code(coded: Coded, wanted: Flags) -> tuple[Codes, npt.NDArray[np.
     words, there = coded.rows.digests
     rows = np.flatnonzero(there & wanted[coded.codes])
     codes, words = coded.codes[rows], words[rows]
-    columns = [words[:, place].byteswap() for place in reversed(range(words.shape[1]))]
-    order = np.lexsort([*columns, codes])
+    columns: list[npt.NDArray[Any]] = [words[:, place].byteswap() for place in reversed(range(words.shape[1]))]
+    columns.append(codes)
+    order = np.lexsort(columns)
     codes, first = np.unique(codes[order], return_index=True)
     return codes, words[order[first]]
 

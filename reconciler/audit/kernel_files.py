@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
@@ -20,15 +20,14 @@ from reconciler.audit.history_chain import open_folder
 from reconciler.audit.kernel_keys import KEY_BYTES_MAX, lengths_seen
 from reconciler.audit.kernel_plan import PlannedFile
 from reconciler.audit.kernel_tables import ReadTable
-from reconciler.contract.history_row import prefix_of
 
 #: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
 #: A SHA-256.
 DIGEST_BYTES = 32
 _HASH_BYTES = 4 * 1024 * 1024
-#: Keys of each file whose prefix is computed: a file in the wrong folder has nearly no key of its prefix.
-_PREFIX_SAMPLES = 64
+#: A time beyond the year 5000 is one in another unit.
+TIME_MS_MAX = 10**14
 
 _NAMES: tuple[Callable[[Any], bool], ...] = (
     pa.types.is_string,
@@ -109,6 +108,8 @@ class VerifiedFile:
         for column in self._table.columns:
             if not column.nullable and column.name in table.column_names and table[column.name].null_count:
                 raise wrong(self._file, f"column `{column.name}` has {table[column.name].null_count} NULLs")
+            if column.name.endswith("_ms") and column.name in table.column_names:
+                self._check_times(column.name, table[column.name])
             if column.kind == "digest" and column.name in table.column_names:
                 self._check_digests(table[column.name].drop_null())
         if self._table.states is not None and self._table.states[0] in table.column_names:
@@ -134,15 +135,12 @@ class VerifiedFile:
             raise wrong(
                 self._file, f"column `key` holds keys of {lengths[0]} to {lengths[-1]} bytes, not 1 to {KEY_BYTES_MAX}"
             )
-        expected = _prefix_in(self._file.path)
-        if expected is None or not len(column):
-            return
-        places = np.unique(np.linspace(0, len(column) - 1, _PREFIX_SAMPLES).astype(np.int64))
-        for key in column.take(places).to_pylist():
-            if prefix_of(key) != expected:
-                raise wrong(
-                    self._file, f"holds key {key.hex().upper()} of prefix {prefix_of(key):02d}: not where it belongs"
-                )
+
+    def _check_times(self, name: str, column: pa.ChunkedArray) -> None:
+        found = pc.min_max(column).as_py()
+        for value in (found["min"], found["max"]):
+            if value is not None and not 0 <= value <= TIME_MS_MAX:
+                raise wrong(self._file, f"column `{name}` holds {value}, which is no time in milliseconds UTC")
 
 
 def wrong(file: PlannedFile, what: str, remedy: str = "collect it again") -> AuditError:
@@ -187,13 +185,6 @@ def _same(file: PlannedFile, found: str, *, is_verified: bool) -> None:
 @functools.lru_cache(maxsize=64)
 def _folder(root: str) -> tuple[arrow_fs.FileSystem, str]:
     return open_folder(root)
-
-
-def _prefix_in(path: str) -> int | None:
-    for part in path.split("/"):
-        if part.startswith("prefix=") and part[7:].isdecimal():
-            return int(part[7:])
-    return None
 
 
 def _line(error: Exception) -> str:

@@ -33,7 +33,8 @@ class FoundKey:
 def listed_codes(classes: npt.NDArray[np.uint8], words: Words, layout: KeyLayout, findings_max: int) -> Codes:
     """Codes of keys in listed classes: the first ones by class and key, in that order."""
     codes = np.flatnonzero(np.isin(classes, _LISTED_NUMBERS)).astype(np.int32)
-    order = np.lexsort([*reversed(layout.ordered(words[codes])), classes[codes]])
+    columns: list[npt.NDArray[Any]] = [*reversed(layout.ordered(words[codes])), classes[codes]]
+    order = np.lexsort(columns)
     first: Codes = codes[order[:findings_max]]
     return first
 

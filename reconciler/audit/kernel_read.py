@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reconciler.audit.errors import AuditError
 from reconciler.audit.kernel_files import DIGEST_BYTES, VerifiedFile
 from reconciler.audit.kernel_keys import KEY_BYTES_MAX, KeyLayout, Words, contiguous, hash_of, lengths_seen
 from reconciler.audit.kernel_plan import PlannedFile
@@ -66,7 +67,10 @@ def _slice(files: Sequence[PlannedFile], number: int, count: int) -> Slice:
     vocabulary = Vocabulary()
     rows = {}
     for name, tables in found.items():
-        rows[name] = _rows(name, tables, keys[name], layout, vocabulary)
+        try:
+            rows[name] = _rows(name, tables, keys[name], layout, vocabulary)
+        except UnicodeDecodeError as error:
+            raise AuditError("inputs", f"{name}: a name is no UTF-8 ({error}); collect again") from error
         tables.clear()
     return Slice(layout=layout, vocabulary=vocabulary, tables=rows, read=read if number == 0 else Counter())
 

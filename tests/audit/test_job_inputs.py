@@ -13,10 +13,12 @@ import pytest
 
 from reconciler.audit.errors import AuditError, Reason
 from reconciler.audit.job import judge_here
+from reconciler.contract.history_row import prefix_of
 from tests.audit.small_evidence import (
     AS_OF_MS,
     END_MS,
     LATE_MS,
+    START_MS,
     SmallEvidence,
     read_document,
     seal_again,
@@ -100,7 +102,8 @@ def test_a_file_of_another_window_is_named(folder: Path, tmp_path: Path) -> None
         ("repair", with_column("state", lambda n: pa.array(["WAITING"] * n)), "'WAITING'"),
         ("inbox", with_column("key", lambda n: pa.array([b"x" * 65] * n)), "65 bytes"),
         ("inbox", with_column("key", lambda n: pa.array([b""] * n)), "0 to 0 bytes"),
-        ("inbox", with_column("key", lambda n: pa.array([b"elsewhere"] * n)), "not where it belongs"),
+        ("outbox", with_column("created_at_ms", lambda n: pa.array([START_MS * 1000] * n)), "no time in milliseconds"),
+        ("inbox", with_column("applied_at_ms", lambda n: pa.array([-1] * n)), "no time in milliseconds"),
     ],
 )
 def test_a_file_of_another_schema_is_named_with_its_column(
@@ -111,6 +114,27 @@ def test_a_file_of_another_schema_is_named_with_its_column(
     assert reason == "inputs"
     assert path in message
     assert told in message
+
+
+def test_one_key_in_the_file_of_another_prefix_is_told(folder: Path) -> None:
+    """It would be judged without its other rows: a loss that is none, or none where there is one."""
+    stray = next(key for key in KEYS if prefix_of(key) != prefix_of(KEYS[0]))
+    path = f"outbox/prefix={prefix_of(KEYS[0]):02d}/part-0.parquet"
+    table = pq.ParquetFile(folder / path).read()
+    row = table.slice(0, 1)
+    stray_row = with_column("key", lambda n: pa.array([stray] * n))(row).cast(table.schema)
+    seal_again(folder, path, pa.concat_tables([table, stray_row]))
+    reason, message = refused(folder)
+    assert reason == "inputs"
+    assert stray.hex().upper() in message
+    assert f"outbox: files of prefix={prefix_of(KEYS[0]):02d}" in message
+
+
+def test_names_that_are_no_utf8_are_told(folder: Path) -> None:
+    raw = pa.array([b"\xff\xfe"]).cast(pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+    changed(folder, "outbox", with_column("tag", lambda n: pa.concat_arrays([text] * n)))
+    assert refused(folder)[0] == "inputs"
 
 
 def test_digests_of_another_length_are_refused_where_they_are_compared(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.audit import kernel_keys
-from reconciler.audit.kernel_keys import KeyIndex, KeyLayout, lengths_seen
+from reconciler.audit.kernel_keys import KeyIndex, KeyLayout, crc32_of, lengths_seen
 
 KEYS = st.lists(st.binary(min_size=1, max_size=33), max_size=60)
 
@@ -37,6 +39,13 @@ def test_ordered_words_sort_as_the_bytes_do(keys: list[bytes]) -> None:
     layout = KeyLayout(lengths_seen([array]))
     order = np.lexsort([*reversed(layout.ordered(layout.words(array)))])
     assert [keys[place] for place in order] == sorted(keys)
+
+
+@given(KEYS)
+def test_checksums_are_zlibs(keys: list[bytes]) -> None:
+    array = pa.array(keys, pa.binary())
+    layout = KeyLayout(lengths_seen([array]))
+    assert crc32_of(layout, layout.words(array)).tolist() == [zlib.crc32(key) for key in keys]
 
 
 @pytest.mark.parametrize("length", [16, 17, 28, 32])
