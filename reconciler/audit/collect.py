@@ -18,7 +18,8 @@ from reconciler.audit.collect_lookups import InboxPlace, OutboxPlace, PrefixLook
 from reconciler.audit.collect_selection import Selection, export_files
 from reconciler.audit.collect_tasks import Answer, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
 from reconciler.audit.collect_writer import WrittenFile
-from reconciler.audit.history_check import check_history
+from reconciler.audit.errors import AuditError
+from reconciler.audit.history_check import HistoryState, check_history
 from reconciler.audit.output_documents import canonical
 from reconciler.audit.result import AuditedSubscription, Window
 from reconciler.audit.sources import Source, Sources
@@ -38,6 +39,9 @@ from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 SLICES = 16
 #: A range shorter than this is not worth a connection.
 SLICE_MS_MIN = 600_000
+
+#: Problems of the history that are named one by one.
+PROBLEMS_NAMED_MAX = 10
 
 #: Runs tasks beside each other and gives their answers in order.
 Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
@@ -78,6 +82,7 @@ class Request:
 def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
     """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
     files: dict[str, WrittenFile] = {}
+    history = _trusted_history(request)
     for what, tasks in (
         ("outboxes, inboxes and effects", [*_outboxes(request, folder), *_inboxes(request, folder)]),
         ("ledger", list(_ledger(request, folder))),
@@ -85,7 +90,7 @@ def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> 
         if tasks:
             progress(f"reading {what} in {len(tasks)} pieces")
             files.update(files_of(run(answer, tasks)))
-    lookups = _lookups(request, folder)
+    lookups = _lookups(request, folder, history)
     if lookups:
         progress("asking for single keys")
         files.update(files_of(run(answer, lookups)))
@@ -93,6 +98,16 @@ def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> 
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
     (folder / "evidence.json").write_bytes(canonical(_document(request, files)))
+
+
+def _trusted_history(request: Request) -> HistoryState:
+    """Looked at before databases are read for hours; judging looks again. Raises AuditError("inputs")."""
+    window = (request.window.start_ms, request.window.end_ms)
+    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
+    if state.problems:
+        more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
+        raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)
+    return state
 
 
 def _outboxes(request: Request, folder: Path) -> Iterator[Task]:
@@ -191,7 +206,7 @@ def _slices(selection: Selection) -> Iterator[Selection]:
         yield replace(selection, since=(column, low, high))
 
 
-def _lookups(request: Request, folder: Path) -> list[Task]:
+def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task]:
     window = (request.window.start_ms, request.window.end_ms)
     inboxes = tuple(
         InboxPlace(topic=s.topic, group=s.group, source=source, selection=_inbox_selection(s))
@@ -205,7 +220,6 @@ def _lookups(request: Request, folder: Path) -> list[Task]:
     )
     if not inboxes and not outboxes:
         return []
-    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
     return [
         LookUpTask(
             lookups=PrefixLookups(
@@ -218,7 +232,7 @@ def _lookups(request: Request, folder: Path) -> list[Task]:
                 history=request.history,
                 announced=tuple(
                     file
-                    for file in state.of(ANNOUNCED.name, prefix)
+                    for file in history.of(ANNOUNCED.name, prefix)
                     if file.first_ms < window[1] and file.last_ms >= window[0]
                 ),
             )

@@ -234,3 +234,12 @@ def test_an_export_without_a_column_is_no_evidence(sqlite: Databases, tmp_path: 
     given = replace(sqlite.sources(), outboxes=sources.outboxes)
     with pytest.raises(AuditError, match="the export has no column"):
         collect(sqlite.request(given), tmp_path / "evidence", run_here, quiet)
+
+
+def test_a_history_that_is_not_there_is_told_before_databases_are_read(sqlite: Databases, tmp_path: Path) -> None:
+    (tmp_path / "evidence").mkdir()
+    request = replace(sqlite.request(), history=str(tmp_path / "nowhere"))
+    with pytest.raises(AuditError, match="name the history's folder") as refused:
+        collect(request, tmp_path / "evidence", run_here, quiet)
+    assert refused.value.reason == "inputs"
+    assert list((tmp_path / "evidence").iterdir()) == []
