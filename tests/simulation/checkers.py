@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import LOSSES, Verdict
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
 
@@ -141,6 +141,15 @@ class Checkers:
         else:
             self._in_vain(process, unique_key, kind)
 
+    def replayed(self, unique_key: str, group: str) -> None:
+        """The original hands a message to the business: in vain if the group has it, or a copy waits for it."""
+        world = self._world
+        self.judgement.repairs += 1
+        if any(effect.unique_key == unique_key for effect in world.inboxes[group].effects):
+            self.judgement.unnecessary.append(f"{unique_key} was replayed to {group}, which had it")
+        elif self.copies[unique_key]:
+            self.judgement.unnecessary.append(f"{unique_key} was replayed to {group}, a copy is under way")
+
     def _claimed(self, process: Process, unique_key: str, kind: str) -> None:
         """Whoever sends has written SENDING under its own token. A process that was stopped between writing and
         sending may have lost its claim meanwhile: nobody can fence a broker, and the inbox makes it harmless."""
@@ -156,6 +165,9 @@ class Checkers:
         """No repair before every broker's index was proved to have passed the commit."""
         committed_at = max(database.orders.get(unique_key, 0.0) for database in self._world.outboxes.values())
         for name in self._world.cluster.brokers:
+            # A process that began after the broker had left the route does not know that it exists.
+            if name in self._world.cluster.unrouted:
+                continue
             if process.proved.get(name, (0, 0.0))[1] < committed_at:
                 self.judgement.other.append(f"{unique_key} was repaired by {kind}, the index of {name} was not proved")
 
@@ -175,7 +187,9 @@ class Checkers:
                 for record in queue:
                     if record.unique_key != unique_key or not self._waits(broker, topic, queue_id, record.queue_offset):
                         continue
-                    if record.physical_offset > process.proved.get(broker.name, (0, 0.0))[0]:
+                    if broker.name in self._world.cluster.unrouted:
+                        self.judgement.raced.append(f"{unique_key} by {kind}: a copy waits at {broker.name}, unrouted")
+                    elif record.physical_offset > process.proved.get(broker.name, (0, 0.0))[0]:
                         self.judgement.raced.append(f"{unique_key} by {kind}: a copy came after the index was proved")
                     elif (
                         not broker.facts.indexes_committed
@@ -290,6 +304,10 @@ class Checkers:
     def _verdicts(self) -> None:
         """Nobody says that a group acknowledged without an effect when the effect had been there for long."""
         for (subscription, key), row in self._world.ledger.rows.candidates.items():
+            if row.verdict in LOSSES and row.state is not CandidateState.OPEN:
+                self.judgement.other.append(
+                    f"{key} is closed in {subscription.group} as {row.verdict}: a loss stays open"
+                )
             if row.verdict is not Verdict.DELIVERED_NOT_APPLIED:
                 continue
             at = [e.at for e in self._world.inboxes[subscription.group].effects if e.unique_key == key]

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from consumers.effect import SqlInbox
 from consumers.handler import TransactionalHandler
 from consumers.redis_sets import RedisCommitSets
 from consumers.replay import ReplayWorker
@@ -45,7 +44,7 @@ class Received:
         self.reconsume_times = record.reconsume_times
 
 
-class Recorder:
+class ShardRecorder:
     """consumers.handler.Recorder without threads and batches: one SADD a message, Redis away is remembered."""
 
     def __init__(self, client: SimulatedRedis, group: str, shards: int) -> None:
@@ -79,10 +78,10 @@ class ConsumingService:
         client = SimulatedRedis(world.redis, process)
         self.handler = TransactionalHandler(
             self._handle,
-            SqlInbox(lambda: self._database.connection(process)),
+            world.inbox_of(process, group),
             group=group,
             topics=(TOPIC,),
-            recorder=Recorder(client, group, world.swarm.shards),
+            recorder=world.recorder_of(client, group),
         )
         count = world.swarm.consumers
         places = [(TOPIC, queue_id) for queue_id in range(world.swarm.queues)] + [(retry_topic(group), 0)]
@@ -101,18 +100,23 @@ class ConsumingService:
             process.spawn(self._hand_over)
 
     def _handle(self, message: Any, connection: Any) -> object:
-        world, key = self._world, message.unique_key
+        return self.effect_of(self._world, self._group, message, connection)
+
+    @staticmethod
+    def effect_of(world: World, group: str, message: Any, connection: Any) -> object:
+        """The service's own code: one row, unless the message is one that fails."""
+        key = message.unique_key
         order = world.orders.get(key)
         if order is not None:
             if order.is_poison:
                 world.kernel.saw("poison message failed", key[-4:])
                 raise BusinessError("poison")
-            if world.fails_now(order, self._group):
+            if world.fails_now(order, group):
                 world.kernel.saw("handler failed once", key[-4:])
                 return ConsumeStatus.RECONSUME_LATER
         connection.effect(
             Effect(
-                group=self._group, unique_key=key, at=0.0, topic=message.topic, tag=message.tags, keys=message.keys,
+                group=group, unique_key=key, at=0.0, topic=message.topic, tag=message.tags, keys=message.keys,
                 properties=dict(message.properties or {}), body=message.body, source=type(message).__name__,
             )
         )  # fmt: skip

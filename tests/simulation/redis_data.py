@@ -180,8 +180,17 @@ class RedisData:
         self._put(key, joined)
         return len(joined) - before
 
+    def _do_sismember(self, key: str, member: bytes) -> int:
+        return int(member in (self._get(key, set) or ()))
+
     def _do_scard(self, key: str) -> int:
         return len(self._get(key, set) or ())
+
+    def _do_sdiff(self, first: Any, *others: Any) -> list[bytes]:
+        found = set(self._get(first, set) or ())
+        for other in others:
+            found -= self._get(other, set) or set()
+        return sorted(found)
 
     def _do_sdiffstore(self, target: Any, first: Any, *others: Any) -> int:
         target = _text(target)

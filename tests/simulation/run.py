@@ -13,14 +13,18 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.simulation.checkers import Judgement
+from tests.simulation.classic import run_classic
+from tests.simulation.mutants import HISTORIES_MAX, mutants, try_all
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
 
 CHUNK = 20
+#: Histories of the original algorithm: enough to know its rate.
+CLASSIC_MAX = 1_000
 #: Failing seeds that are shown.
 SHOWN_MAX = 20
 
@@ -31,15 +35,23 @@ def judge_seeds(seeds: range) -> list[Judgement]:
     return [run_history(draw(seed)) for seed in seeds]
 
 
-def judged(first: int, count: int, *, jobs: int) -> Iterator[Judgement]:
+def judge_classic(seeds: range) -> list[Judgement]:
+    """The same for the original algorithm."""
+    logging.disable(logging.CRITICAL)
+    return [run_classic(draw(seed)) for seed in seeds]
+
+
+def judged(
+    first: int, count: int, *, jobs: int, judge: Callable[[range], list[Judgement]] = judge_seeds
+) -> Iterator[Judgement]:
     """All histories, in no particular order."""
     chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
     if jobs == 1:
         for chunk in chunks:
-            yield from judge_seeds(chunk)
+            yield from judge(chunk)
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for part in pool.imap_unordered(judge_seeds, chunks):
+        for part in pool.imap_unordered(judge, chunks):
             yield from part
 
 
@@ -93,6 +105,16 @@ def main(arguments: list[str]) -> int:
     else:
         sums, seen = add_up(judged(options.seed, options.histories, jobs=options.jobs), write=write)
     seconds = time.monotonic() - started
+    classic, failures = 0, 0
+    if options.histories > 1:
+        wanted = min(options.histories, CLASSIC_MAX) if options.classic is None else options.classic
+        for judgement in judged(options.seed, wanted, jobs=options.jobs, judge=judge_classic):
+            classic += 1
+            failures += judgement.has_failed or bool(judgement.unnecessary)
+    planted, caught = (mutants(), 0) if options.mutants else ([], 0)
+    for outcome in try_all(planted, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
+        caught += outcome.caught_at is not None
+        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
     write("accidents that happened, by kind:")
     for kind, number in sorted(seen.items()):
         write(f"{number:9d}  {kind}")
@@ -100,17 +122,19 @@ def main(arguments: list[str]) -> int:
         name: sums.get(name, 0)
         for name in ("histories", "lost", "double", "phantom", "body_differs", "unaccounted", "unnecessary_repairs")
     }
-    answer |= {"mutants_caught": 0, "mutants": 0, "classic_failures": 0, "classic_histories": 0}
+    answer |= {"mutants_caught": caught, "mutants": len(planted)}
+    answer |= {"classic_failures": failures, "classic_histories": classic}
     answer |= {
         name: sums.get(name, 0) for name in ("other", "messages", "repairs", "raced_repairs", "failing_histories")
     }
     answer |= {
         "accident_kinds": len(seen),
         "histories_per_second": round(sums.get("histories", 0) / seconds, 1),
-        "seconds": round(seconds, 1),
+        "seconds": round(time.monotonic() - started, 1),
     }
     write(json.dumps(answer))
-    return int(bool(sums.get("failing_histories")))
+    is_canary_dead = classic >= 100 and failures < 0.95 * classic
+    return int(bool(sums.get("failing_histories")) or caught < len(planted) or is_canary_dead)
 
 
 if __name__ == "__main__":

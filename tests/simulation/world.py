@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from consumers.effect import Inbox, SqlInbox
+from consumers.handler import Recorder
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, Rung
 from reconciler.contract.verdicts import Verdict
@@ -20,13 +22,13 @@ from reconciler.rocketmq.ending import EndAnswer
 from reconciler.rocketmq.record import MessageRecord
 from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
-from tests.simulation.consuming import ConsumingService
+from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.outbox_database import OutboxDatabase
 from tests.simulation.producing import ENVIRONMENT, TOPIC, Order, ProducingService, Sweeping
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
-from tests.simulation.redis_client import RedisServer
+from tests.simulation.redis_client import RedisServer, SimulatedRedis
 from tests.simulation.redis_data import RedisData
 from tests.simulation.swarm import VERSIONS, Swarm
 from tests.simulation.troubles import Troubles
@@ -177,6 +179,15 @@ class World:
     def done_producing(self, process: Process) -> None:
         """A producer has nothing left to send; it goes on answering check-backs."""
         self._producing -= 1
+
+    def recorder_of(self, client: SimulatedRedis, group: str) -> Recorder:
+        """Where a group's consumed keys are recorded."""
+        return ShardRecorder(client, group, self.swarm.shards)
+
+    def inbox_of(self, process: Process, group: str) -> Inbox:
+        """How a group's effects happen once."""
+        database = self.inboxes[group]
+        return SqlInbox(lambda: database.connection(process))
 
     def ledger_of(self, process: Process) -> LedgerSeen:
         """The ledger as a process sees it."""
