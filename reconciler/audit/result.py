@@ -46,7 +46,7 @@ class AuditedSubscription:
     producer_groups: tuple[str, ...]
     grace_period_seconds: float
     late_after_seconds: float
-    #: Whether its inbox was given. Without one nothing can be judged: AuditError("inputs").
+    #: Whether its inbox was given. Without inbox and effects nothing can be judged: AuditError("inputs").
     inbox: bool = True
     #: Whether business effects were counted.
     effects: bool = False
@@ -134,9 +134,9 @@ class JudgedSubscription:
     subscription: AuditedSubscription
     #: Up to here the history has been captured by every shard; None: no history given or no round in it.
     watermark_ms: int | None
-    #: The time by which ages are measured: the watermark, or when the evidence was collected.
+    #: The time by which ages are measured: the earlier of the watermark and when the evidence was collected.
     as_of_ms: int
-    #: Whether the watermark has passed the window's end + late_after_seconds.
+    #: Whether watermark and collection have both reached the window's end + late_after_seconds.
     closed: bool
     #: Every class of the list in its order, also those with 0 keys.
     classes: Mapping[str, int]

@@ -1,0 +1,82 @@
+"""Answers of prefixes put together: in any order the same window, and never a window that lacks one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from reconciler.audit import kernel_files
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence import Evidence, load_evidence
+from reconciler.audit.job import judge_here, judged_by
+from reconciler.audit.kernel import judge_prefix
+from reconciler.audit.merge import error_rows, result_rows
+from reconciler.audit.result import JudgedWindow
+from tests.audit.random_evidence import random_evidence
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_evidence(11, keys=300).write(tmp_path_factory.mktemp("evidence"), parts=2)
+
+
+@pytest.fixture(scope="module")
+def evidence(folder: Path) -> Evidence:
+    return load_evidence(folder, findings_a_prefix=1000)
+
+
+@pytest.fixture(scope="module")
+def answers(evidence: Evidence) -> list[pa.RecordBatch]:
+    return [result_rows(prefix, judge_prefix(evidence.plan, prefix, files)) for prefix, files in evidence.files.items()]
+
+
+def window_of(evidence: Evidence, batches: list[pa.RecordBatch]) -> JudgedWindow:
+    return judged_by(evidence, lambda plan, files: pa.Table.from_batches(batches), 1000)
+
+
+def test_the_order_in_which_prefixes_answer_changes_no_byte(
+    folder: Path, evidence: Evidence, answers: list[pa.RecordBatch]
+) -> None:
+    expected = judge_here(folder)
+    assert expected.findings
+    for seed in range(3):
+        shuffled = random.Random(seed).sample(answers, len(answers))
+        rows = pa.Table.from_batches(shuffled).to_pylist()
+        random.Random(seed).shuffle(rows)
+        assert repr(window_of(evidence, [pa.RecordBatch.from_pylist(rows, schema=answers[0].schema)])) == repr(expected)
+
+
+@pytest.mark.parametrize("change", ["one is missing", "one is there twice"])
+def test_a_prefix_that_answers_not_once_is_no_answer(
+    evidence: Evidence, answers: list[pa.RecordBatch], change: str
+) -> None:
+    """What two attempts of one task wrote would count twice; what none wrote would be a false clean."""
+    wrong = answers[1:] if change == "one is missing" else [*answers, answers[0]]
+    with pytest.raises(AuditError, match=r"prefixes \[0\]") as raised:
+        window_of(evidence, wrong)
+    assert raised.value.reason == "engine"
+
+
+def test_one_prefix_that_refuses_its_inputs_refuses_the_window(
+    evidence: Evidence, answers: list[pa.RecordBatch]
+) -> None:
+    refused = error_rows(40, AuditError("inputs", "inbox/prefix=40/x.parquet: altered"))
+    with pytest.raises(AuditError, match=r"x\.parquet: altered") as raised:
+        window_of(evidence, [*answers[:40], refused, *answers[41:]])
+    assert raised.value.reason == "inputs"
+
+
+def test_files_too_large_for_memory_give_the_same_answer_and_are_verified_too(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = judge_here(folder)
+    monkeypatch.setattr(kernel_files, "WHOLE_FILE_BYTES_MAX", 0)
+    assert repr(judge_here(folder, rows_at_once_max=10)) == repr(expected)
+    damaged = random_evidence(11, keys=50).write(tmp_path)
+    victim = sorted((damaged / "inbox").rglob("*.parquet"))[0]
+    victim.write_bytes(victim.read_bytes() + b"\x00")
+    with pytest.raises(AuditError, match="is not the file that was collected"):
+        judge_here(damaged)
