@@ -2,7 +2,7 @@
 
 Against a plain model: nothing is lost, announced = matched + pending + settled, ages never rise, and what is read back
 for the history is what every round moved, also the rounds that nobody heard of. More of them:
-`pytest --hypothesis-profile=thorough tests/integration/ledger/test_round_histories.py`.
+`pytest --hypothesis-profile=thorough --timeout=7200 tests/integration/ledger/test_round_histories.py`.
 """
 
 from __future__ import annotations
