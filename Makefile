@@ -67,7 +67,7 @@ MUTANTS ?= 0
 simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 plants bugs; HISTORIES=1 tells the story
 	$(BIN)/python -m tests.simulation.run --histories $(HISTORIES) --seed $(SEED) --mutants $(MUTANTS)
 
-model: setup ## every reachable state of rounds, announcements and repair: no violation, six counterexamples
+model: setup ## every reachable state of rounds, announcements and repair: no violation; the accident of each lesser design
 	$(BIN)/python -m tests.model.whole
 
 EXECUTIONS ?= 1000000

@@ -194,7 +194,7 @@ def _round(group: Group, open_halves: tuple[bool, ...], rules: Rules) -> Iterato
     keys, offset, last, floor, disk = group
     after = tuple(pack_key(_after_multi(KEY[key], last, rules)) for key in keys)
     waiting = [pending for pending in (KEY[key].pending for key in after) if pending]
-    raised = max(floor, min(waiting) - 1 if waiting else offset)
+    raised = max(floor, min(waiting) - 1 if waiting and rules.floor_waits else offset)
     if (raised, offset) != (floor, last):
         unstored: Group = (after, offset, last, floor, disk)
         yield Turn("round runs, reconciler dies before storing it", unstored, crashes=1)

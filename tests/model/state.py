@@ -93,6 +93,7 @@ class Rules:
     rewinds: bool = True
     ledger_first: bool = True
     has_inbox: bool = True
+    floor_waits: bool = True
     #: The original: the difference is handed to the business at once and kept nowhere.
     is_original: bool = False
 

@@ -27,8 +27,8 @@ class Weakened:
     bounds: Bounds
     #: The promise that breaks first.
     kind: str
-    #: What a plain round does to this story.
-    round_says: str = "Rounds go on; the key is nowhere any more."
+    #: What the plain rounds of this story do, one after the other.
+    round_says: tuple[str, ...] = ("Rounds go on; the key is nowhere any more.",)
 
 
 _ONE = Bounds(messages=1, groups=1, crashes=1, redis_losses=0, lost_ends=1, takes_early=True)
@@ -49,7 +49,7 @@ WEAKENED = (
         rules=Rules(keeps_pending=False),
         bounds=_ONE,
         kind="LOST",
-        round_says="The next round stores its own difference, which is empty, over the pending key.",
+        round_says=("The next round stores its own difference, which is empty, over the pending key.",),
     ),
     Weakened(
         title="No rewind",
@@ -58,7 +58,7 @@ WEAKENED = (
         rules=Rules(rewinds=False),
         bounds=Bounds(messages=1, groups=1, crashes=0, redis_losses=1, lost_ends=1, takes_early=True),
         kind="LOST",
-        round_says="Rounds go on with empty sets; nobody reads the announcement again.",
+        round_says=("Rounds go on with empty sets; nobody reads the announcement again.",),
     ),
     Weakened(
         title="Forgotten before it is written down",
@@ -75,6 +75,18 @@ WEAKENED = (
         rules=Rules(has_inbox=False),
         bounds=Bounds(messages=1, groups=1, crashes=1, redis_losses=0, lost_ends=0, takes_early=True),
         kind="DOUBLE",
+    ),
+    Weakened(
+        title="A floor that does not wait",
+        without="keeping the floor in SQL below every pending key",
+        instead="each round raises the floor to the offset that it saw",
+        rules=Rules(floor_waits=False),
+        bounds=Bounds(messages=1, groups=1, crashes=0, redis_losses=1, lost_ends=1, takes_early=True),
+        kind="LOST",
+        round_says=(
+            "A round runs: the key becomes pending, and the floor is raised above its announcement.",
+            "Rounds go on with empty sets; everything below the floor counts as settled.",
+        ),
     ),
     Weakened(
         title="The original as it was written (mode = classic)",
@@ -143,7 +155,7 @@ SENTENCES = {
     "round runs, reconciler dies before the replay": (
         "A round runs: EXEC returns the difference and both sets are empty. The reconciler dies before the replay."
     ),
-    "Redis loses everything": "Redis restarts empty.",
+    "Redis loses everything": "Redis restarts empty; the announcement consumer goes on at the offset that it is left with.",
 }
 
 
@@ -151,7 +163,8 @@ def told(weakened: Weakened) -> str:
     """The story as a section of the page."""
     end, way = shortest(weakened)
     lines = [f"## {weakened.title}", "", f"Without {weakened.without}; instead, {weakened.instead}.", ""]
-    lines += [f"{number}. {SENTENCES.get(step[0]) or weakened.round_says}" for number, step in enumerate(way, 1)]
+    rounds = iter(weakened.round_says)
+    lines += [f"{number}. {SENTENCES.get(step[0]) or next(rounds)}" for number, step in enumerate(way, 1)]
     ending = end.replace("message 0", "the message").replace(" in group 0", "")
     return "\n".join([*lines, "", f"**{weakened.kind}**: {ending}."])
 

@@ -1,4 +1,4 @@
-"""`make model`: the whole search, about ten minutes on one core; the last line is one JSON object."""
+"""`make model`: the whole search, about seven minutes on one core; the last line is one JSON object."""
 
 from __future__ import annotations
 
