@@ -1,6 +1,7 @@
 """Planted bugs: each patch of tests/simulation/mutants is applied to a copy of the product, which must then fail.
 
-A patch is a unified diff whose first line says what the bug is. It is applied by its text, not by its line numbers, so
+A patch is a unified diff whose first line says what the bug is; a second line "troubles: a, b" names kinds that are
+on in each of its histories, because the bug shows under them only. It is applied by its text, not by its line numbers, so
 it survives changes elsewhere in the file; a patch that does not fit any more is an error.
 """
 
@@ -32,6 +33,7 @@ class Mutant:
 
     name: str
     what: str
+    troubles: tuple[str, ...]
     patch: str
 
 
@@ -52,12 +54,14 @@ def mutants(names: Sequence[str] = ()) -> list[Mutant]:
     for path in sorted(PATCHES.glob("*.patch")):
         text = path.read_text()
         if not names or path.stem in names:
-            found.append(Mutant(name=path.stem, what=text.splitlines()[0], patch=text))
+            what, second = text.splitlines()[:2]
+            named = second.removeprefix("troubles: ").split(", ") if second.startswith("troubles: ") else []
+            found.append(Mutant(name=path.stem, what=what, troubles=tuple(named), patch=text))
     return found
 
 
-def apply(patch: str, root: Path) -> None:
-    """Plants the bug below a folder. Raises PatchDoesNotFit."""
+def apply(patch: str, root: Path, *, is_trial: bool = False) -> None:
+    """Plants the bug below a folder, or looks only whether it fits. Raises PatchDoesNotFit."""
     path: Path | None = None
     hunks: list[tuple[Path, list[str], list[str]]] = []
     for line in patch.splitlines():
@@ -76,7 +80,8 @@ def apply(patch: str, root: Path) -> None:
         old, new = "\n".join(before) + "\n", "\n".join(after) + "\n"
         if text.count(old) != 1:
             raise PatchDoesNotFit(f"{place.relative_to(root)}: these lines are there {text.count(old)} times:\n{old}")
-        place.write_text(text.replace(old, new))
+        if not is_trial:
+            place.write_text(text.replace(old, new))
 
 
 def copy_product(target: Path) -> None:
@@ -93,7 +98,7 @@ def try_mutant(mutant: Mutant, *, seed: int, histories: int) -> Outcome:
         root = Path(folder)
         copy_product(root)
         apply(mutant.patch, root)
-        command = [sys.executable, "-m", "tests.simulation.until_failure", str(seed), str(histories)]
+        command = [sys.executable, "-m", "tests.simulation.until_failure", str(seed), str(histories), *mutant.troubles]
         environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -61,8 +61,8 @@ class Swarm:
         return self.messages / self.messages_per_second
 
 
-def draw(seed: int, *, only: frozenset[str] | None = None, without: frozenset[str] = frozenset()) -> Swarm:
-    """The parameters of a seed."""
+def draw(seed: int, *, only: frozenset[str] | None = None, always: frozenset[str] = frozenset()) -> Swarm:
+    """The parameters of a seed. `always`: troubles that are on in every history, for bugs that need them."""
     dice = random.Random(seed ^ 0x5EED5EED)
     pick = dice.choice
     swarm = Swarm(
@@ -90,6 +90,8 @@ def draw(seed: int, *, only: frozenset[str] | None = None, without: frozenset[st
     for trouble in TROUBLES:
         strength = dice.random()
         is_on = dice.random() < 0.5
-        if is_on and trouble not in without and (only is None or trouble in only):
+        if trouble in always:
+            swarm.troubles[trouble] = 0.5 + strength / 2
+        elif is_on and (only is None or trouble in only):
             swarm.troubles[trouble] = strength
     return swarm

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import apply, copy_product, mutants, try_all
-from tests.simulation.run import add_up, judged
+from tests.simulation.mutants import apply, mutants, try_all
+from tests.simulation.run import add_up, judge_classic, judged
 from tests.simulation.swarm import TROUBLES, draw
 from tests.simulation.world import run_history
 
@@ -66,13 +66,21 @@ def test_the_same_seed_is_the_same_history_whatever_the_hash_seed() -> None:
     assert len(told) == 1
 
 
-def test_every_planted_bug_still_fits_the_product(tmp_path: Path) -> None:
+def test_every_planted_bug_still_fits_the_product() -> None:
     found = mutants()
     assert len(found) >= 40
     for mutant in found:
-        target = tmp_path / mutant.name
-        copy_product(target)
-        apply(mutant.patch, target)
+        assert set(mutant.troubles) <= set(TROUBLES)
+        apply(mutant.patch, ROOT, is_trial=True)
+
+
+@pytest.mark.slow
+def test_the_original_algorithm_fails_in_this_world() -> None:
+    """If it does not, the world is too kind."""
+    found = list(judged(1, 60, jobs=2, judge=judge_classic))
+    assert sum(j.has_failed or bool(j.unnecessary) for j in found) >= 54
+    assert sum(len(j.lost) for j in found) > 50
+    assert sum(len(j.double) for j in found) > 50
 
 
 @pytest.mark.slow

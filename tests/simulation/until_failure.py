@@ -1,4 +1,4 @@
-"""python -m tests.simulation.until_failure SEED HISTORIES: stops at the first history that fails. For mutants."""
+"""python -m tests.simulation.until_failure SEED HISTORIES [TROUBLE ...]: stops at the first history that fails. For mutants."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
 
 
-def main(seed: int, histories: int) -> None:
+def main(seed: int, histories: int, always: frozenset[str]) -> None:
     """Prints {"caught_at": number of histories or null, "how": text}."""
     logging.disable(logging.CRITICAL)
     caught_at, how = None, ""
     for number in range(histories):
-        judgement = run_history(draw(seed + number))
+        judgement = run_history(draw(seed + number, always=always))
         found = judgement.accidents + [f"unnecessary repair: {text}" for text in judgement.unnecessary]
         if found:
             caught_at, how = number + 1, f"seed {judgement.seed}: {found[0]}"
@@ -24,4 +24,4 @@ def main(seed: int, histories: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), frozenset(sys.argv[3:]))
