@@ -155,7 +155,9 @@ SENTENCES = {
     "round runs, reconciler dies before the replay": (
         "A round runs: EXEC returns the difference and both sets are empty. The reconciler dies before the replay."
     ),
-    "Redis loses everything": "Redis restarts empty; the announcement consumer goes on at the offset that it is left with.",
+    "Redis loses everything": (
+        "Redis restarts empty; the announcement consumer goes on at the offset that it is left with."
+    ),
 }
 
 
