@@ -20,6 +20,7 @@ from tests.audit.small_evidence import (
     LATE_MS,
     START_MS,
     SmallEvidence,
+    described,
     read_document,
     seal_again,
     subscription,
@@ -236,3 +237,35 @@ def test_inputs_name_every_file_that_was_read(folder: Path) -> None:
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert named == files
     assert json.loads((folder / "evidence.json").read_text())["files"].keys() <= named
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.dictionary(pa.int8(), pa.string()), pa.large_string()])
+def test_other_spellings_of_a_text_column_are_read(folder: Path, kind: pa.DataType) -> None:
+    """What pandas or another writer makes of a column without any value, or with few."""
+    expected = judge_here(folder)
+    changed(folder, "outbox", with_column("tag", lambda n: pa.nulls(n, kind)))
+    changed(folder, "inbox", with_column("source", lambda n: pa.array(["consumer"] * n).cast(pa.large_string())))
+    found = judge_here(folder)
+    assert (found.subscriptions, found.findings) == (expected.subscriptions, expected.findings)
+
+
+def test_other_spellings_of_keys_and_digests_are_read(folder: Path) -> None:
+    expected = judge_here(folder)
+    for table, kind in (("outbox", pa.binary(16)), ("inbox", pa.large_binary()), ("repair", pa.binary(16))):
+        changed(folder, table, lambda t, kind=kind: with_column("key", lambda n: t["key"].cast(kind))(t))  # type: ignore[misc]
+    changed(folder, "repair", with_column("attempts", lambda n: pa.array([2] * n, pa.int32())))
+    found = judge_here(folder)
+    assert found.verdict == expected.verdict == "clean"
+    assert found.classes["REPAIRED"] == 1
+
+
+def test_files_without_a_row_are_read(folder: Path) -> None:
+    expected = judge_here(folder)
+    document = read_document(folder)
+    for table in ("outbox", "inbox", "candidate", "effects", "repair"):
+        path = first(folder, table)
+        empty = str(Path(path).with_name("empty.parquet"))
+        pq.write_table(pq.ParquetFile(folder / path).read().slice(0, 0), folder / empty)
+        document["files"][empty] = described(folder / empty, 0)
+    write_document(folder, document)
+    assert judge_here(folder).subscriptions == expected.subscriptions
