@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -152,6 +153,37 @@ def test_a_kept_set_that_somebody_deleted_is_missed_and_not_empty(direct: InRedi
     direct.client.delete(f"{ShardKeys(of).root}:{lost}")
     capture = direct.captures.capture(of, after=None)
     assert (capture.rounds, capture.missed) == ((), (1, 2))
+
+
+def test_captures_beside_rounds_that_never_stop_tell_of_every_generation_once(direct: InRedis, of: Shard) -> None:
+    rounds = 40
+    batches = [KEYS[number * 50 : number * 50 + 1_500] for number in range(rounds)]
+    epoch = direct.memory.begin_epoch(of)
+
+    def reconcile() -> None:
+        memory = direct.memory
+        for number, batch in enumerate(batches):
+            direct.announce(of, batch, following=number)
+            direct.consume(of, batch[::2])
+            assert memory.take_round(of, epoch=epoch) is not None
+
+    owner = threading.Thread(target=reconcile)
+    owner.start()
+    mark: RoundMark | None = None
+    told: list[int] = []
+    while mark is None or mark.generation < rounds:
+        capture = direct.captures.capture(of, after=mark)
+        if capture.missed is not None:
+            told += range(capture.missed[0], capture.missed[1] + 1)
+        for one in capture.rounds:
+            told.append(one.generation)
+            batch = batches[one.generation - 1]
+            assert (list(one.announced), list(one.consumed)) == (members(batch), members(batch[::2]))
+            mark = one.mark
+        if capture.missed is not None and not capture.rounds:
+            mark = RoundMark(epoch=epoch, generation=capture.missed[1], at_ms=capture.now_ms)
+    owner.join(30)
+    assert told == list(range(1, rounds + 1))
 
 
 def test_a_restarted_redis_gives_the_same_rounds(new_redis_server: Callable[[], RedisServer], of: Shard) -> None:
