@@ -47,7 +47,6 @@ class Counters:
 
     rounds_captured: int = 0
     rounds_missed: int = 0
-    ids_captured: int = 0
     rows_spooled: int = 0
     rows_dropped: int = 0
     rows_sealed: int = 0

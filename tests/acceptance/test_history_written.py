@@ -28,6 +28,7 @@ def settings_with_history(path: Path) -> str:
 interval_seconds = 1.0
 skew_margin_seconds = 0.5
 commit_generations = 4
+lease_seconds = 3.0
 
 [repairs]
 check_back_wait_seconds = 0
@@ -73,6 +74,16 @@ def window_of(root: Path, deployed: Deployment) -> tuple[int, int]:
     return min(times), max(times)
 
 
+def assert_whole(root: Path, deployed: Deployment) -> None:
+    """Nothing is missing, by this test's count and by the audit's."""
+    assert rows(root, deployed, "gap") == []
+    assert generations_without_a_hole(root, deployed)
+    subscription = Judged(deployed.topic, deployed.group)
+    told = check_history(root, deployed.environment, [subscription], SHARDS, window_of(root, deployed))
+    assert (told.problems, told.gaps) == ((), ())
+    assert told.watermarks[deployed.topic, deployed.group] is not None
+
+
 def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     new_deployment: DeploymentFactory, tmp_path: Path
 ) -> None:
@@ -106,8 +117,6 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     assert service.end() == 0, service.output[-3000:]
 
     assert keys(root, deployed, "announced") == everything
-    assert rows(root, deployed, "gap") == []
-    assert generations_without_a_hole(root, deployed)
     assert keys(root, deployed, "repair") == set(lost)
     assert keys(root, deployed, "verdict") >= set(lost)
     snapshots = rows(root, deployed, "snapshot")
@@ -117,8 +126,23 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     assert not any((root / ".spool").rglob("*.closed")), "everything is sealed at a clean stop"
     for file in root.rglob("*.parquet"):
         assert pq.read_metadata(file).num_rows > 0
-    told = check_history(
-        root, deployed.environment, [Judged(deployed.topic, deployed.group)], SHARDS, window_of(root, deployed)
-    )
-    assert (told.problems, told.gaps) == ((), ())
-    assert told.watermarks[deployed.topic, deployed.group] is not None
+    assert_whole(root, deployed)
+
+
+def test_two_daemons_share_a_history_and_one_adopts_what_the_other_left(
+    new_deployment: DeploymentFactory, tmp_path: Path
+) -> None:
+    root = tmp_path / "history"
+    deployed = new_deployment(settings=settings_with_history(root))
+    services = [deployed.run("run"), deployed.run("run")]
+    deployed.consume()
+    producer = deployed.producer()
+    committed = deployed.commit(10, producer=producer)
+    eventually(lambda: keys(root, deployed, "consumed") == set(committed), within_seconds=90)
+    services[0].end(signal.SIGKILL)
+    committed += deployed.commit(10, producer=producer)
+    eventually(lambda: keys(root, deployed, "consumed") == set(committed), within_seconds=90)
+    eventually(lambda: len(list((root / ".spool").rglob("lock"))) == 1, within_seconds=60)
+    assert services[1].end() == 0, services[1].output[-3000:]
+    assert keys(root, deployed, "announced") == set(committed)
+    assert_whole(root, deployed)
