@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.classic_round import ClassicRound
+from reconciler.classic_round import PULLS_MAX, ClassicRound
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RedisAway
 from reconciler.evidence import Lookup, Presence, StoredMessage, TransactionState
@@ -34,6 +34,9 @@ class Original:
     applied: list[str] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
     fails: dict[str, BaseException] = field(default_factory=dict)
+    #: Pulls that bring other topics' announcements only.
+    foreign: int = 0
+    pulls: int = 0
 
     def round(self) -> ClassicRound:
         return ClassicRound(announcements=self, sets=self, broker=self, business=self)
@@ -43,6 +46,10 @@ class Original:
             raise self.fails.pop(call)
 
     def pull(self, subscription: Subscription) -> Sequence[ClassicBatch]:
+        self.pulls += 1
+        if self.foreign:
+            self.foreign -= 1
+            return [ClassicBatch(queue=QUEUE, unique_keys=(), next_offset=self.offset)]
         keys = tuple(self.announced[self.offset : self.offset + 2])
         return [ClassicBatch(queue=QUEUE, unique_keys=keys, next_offset=self.offset + len(keys))] if keys else []
 
@@ -185,3 +192,13 @@ def test_announcements_are_acknowledged_after_their_sadd_only() -> None:
         original.round().consume_announcements(SUBSCRIPTION)
     assert (original.half, original.offset) == ({A, B}, 0)
     assert original.round().consume_announcements(SUBSCRIPTION) == 3
+
+
+def test_announcements_of_other_topics_are_passed_and_no_turn_reads_for_ever() -> None:
+    original = lost(A)
+    original.foreign = 3
+    assert original.round().consume_announcements(SUBSCRIPTION) == 1
+    endless = lost()
+    endless.foreign = 10 * PULLS_MAX
+    assert endless.round().consume_announcements(SUBSCRIPTION) == 0
+    assert endless.pulls == PULLS_MAX
