@@ -19,13 +19,13 @@ from benchmarks.generate_history import OPTIONS
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.classes import LISTED, NAMES, VIOLATIONS
-from reconciler.audit.job import judge
+from reconciler.audit.job import judge, judge_here
 from reconciler.audit.result import JudgedWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SEEDS = 20
 ROWS = 100_000
@@ -59,6 +59,9 @@ def plan_of(seed: int) -> Plan:
     )
 
 
+TWISTED = Plan(rows=4_000, seed=3, accidents=ACCIDENTS, groups=2, shards=4, key_lengths=(16, 17, 28, 32))
+
+
 def found_in(judged: JudgedWindow) -> set[tuple[str, str, str, str]]:
     """(topic, group, class, key) of all findings; none is there twice."""
     found = {(one.topic, one.group, one.class_name, one.key) for one in judged.findings}
@@ -85,6 +88,7 @@ def assert_all_found_and_nothing_else(judged: JudgedWindow, expected: dict[str, 
         assert dict(answer.classes) == asked["classes"]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_all_that_was_planted_is_found_and_nothing_else(spark: SparkSession, folder: Path, seed: int) -> None:
     expected = generate(plan_of(seed), folder)
@@ -92,42 +96,50 @@ def test_all_that_was_planted_is_found_and_nothing_else(spark: SparkSession, fol
     assert_all_found_and_nothing_else(judge(folder, spark), expected)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> JudgedWindow:
+    """The judgement of a history that the tests below twist."""
+    made = tmp_path_factory.mktemp("plain") / "evidence"
+    generate(TWISTED, made)
+    judged = judge_here(made)
+    shutil.rmtree(made)
+    return judged
+
+
 @pytest.mark.parametrize("twist", [{"files_twice": True}, {"shuffled": True}, {"compacted": False}])
 def test_files_that_are_doubled_shuffled_or_small_change_no_answer(
-    spark: SparkSession, folder: Path, tmp_path: Path, twist: dict[str, bool]
+    plain: JudgedWindow, folder: Path, twist: dict[str, bool]
 ) -> None:
-    plan = replace(plan_of(3), rows=10_000)
-    generate(plan, folder)
-    generate(replace(plan, **twist), tmp_path / "twisted")  # type: ignore[arg-type]  # bool fields only
-    plain, twisted = judge(folder, spark), judge(tmp_path / "twisted", spark)
+    generate(replace(TWISTED, **twist), folder)  # type: ignore[arg-type]  # bool fields only
+    twisted = judge_here(folder)
     assert twisted.findings == plain.findings
     assert twisted.subscriptions == plain.subscriptions
 
 
-def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(spark: SparkSession, folder: Path) -> None:
+def test_a_window_without_violations_is_clean_whatever_else_happened_in_it(folder: Path) -> None:
     harmless = {name: 200 for name in OPTIONS if name not in VIOLATIONS}
     expected = generate(Plan(rows=5_000, seed=1, accidents=harmless, groups=2), folder)
-    judged = judge(folder, spark)
+    judged = judge_here(folder)
     assert_all_found_and_nothing_else(judged, expected)
     assert (judged.verdict, judged.exit_code) == ("clean", 0)
 
 
 @pytest.mark.parametrize("violation", sorted(VIOLATIONS))
-def test_one_violation_among_ten_thousand_keys_is_never_clean(
-    spark: SparkSession, folder: Path, violation: str
-) -> None:
-    expected = generate(Plan(rows=10_000, seed=7, accidents={violation: 1}), folder)
-    judged = judge(folder, spark)
+def test_one_violation_among_thousands_of_keys_is_never_clean(folder: Path, violation: str) -> None:
+    expected = generate(Plan(rows=4_000, seed=7, accidents={violation: 1}), folder)
+    judged = judge_here(folder)
     assert_all_found_and_nothing_else(judged, expected)
     assert (judged.violations, judged.exit_code) == (1, 1)
 
 
+@pytest.mark.spark
 def test_plain_spark_sql_counts_the_same_classes(spark: SparkSession, folder: Path) -> None:
     generate(replace(plan_of(3), rows=5_000, files_twice=True), folder)
     register_views(spark, folder)
     assert count(spark, folder) == expected_counts(folder)
 
 
+@pytest.mark.spark
 def test_the_command_lists_what_was_planted_by_key_and_class(folder: Path, tmp_path: Path) -> None:
     generate(replace(plan_of(0), rows=5_000), folder)
     command = [sys.executable, "-m", "reconciler.audit", "audit", "--evidence", str(folder)]
