@@ -1,8 +1,8 @@
 """Planted bugs: each patch of tests/simulation/mutants is applied to a copy of the product, which must then fail.
 
 A patch is a unified diff whose first line says what the bug is; a second line "troubles: a, b" names kinds that are
-on in each of its histories, because the bug shows under them only. It is applied by its text, not by its line numbers, so
-it survives changes elsewhere in the file; a patch that does not fit any more is an error.
+on in each of its histories, because the bug shows under them only. It is applied by its text, not by its line
+numbers, so it survives changes elsewhere in the file; a patch that does not fit any more is an error.
 """
 
 from __future__ import annotations

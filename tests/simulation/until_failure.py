@@ -1,4 +1,4 @@
-"""python -m tests.simulation.until_failure SEED HISTORIES [TROUBLE ...]: stops at the first history that fails. For mutants."""
+"""python -m tests.simulation.until_failure SEED HISTORIES [TROUBLE ...]: stops at the first failing history."""
 
 from __future__ import annotations
 
