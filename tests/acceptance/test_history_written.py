@@ -146,3 +146,15 @@ def test_two_daemons_share_a_history_and_one_adopts_what_the_other_left(
     assert services[1].end() == 0, services[1].output[-3000:]
     assert keys(root, deployed, "announced") == set(committed)
     assert_whole(root, deployed)
+
+
+def test_a_single_pass_leaves_its_history_behind(new_deployment: DeploymentFactory, tmp_path: Path) -> None:
+    root = tmp_path / "history"
+    deployed = new_deployment(settings=settings_with_history(root))
+    deployed.consume()
+    committed = deployed.commit(3)
+    eventually(lambda: set(deployed.effects()) == set(committed), within_seconds=90)
+    ended = deployed.command("once")
+    assert ended.exit_code == 0, ended.stderr
+    assert keys(root, deployed, "announced") == set(committed)
+    assert_whole(root, deployed)
