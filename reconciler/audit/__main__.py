@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-
-_OURS = frozenset({"reconciler"})
+import traceback
 
 
 def run() -> int:
-    """Runs the command; without the extra `audit` says what to install. Returns the exit code."""
+    """Runs the command and returns its exit code: 2 with what to install where the extra `audit` is missing.
+
+    Whatever goes wrong while it is loaded is no answer, too: Python's own exit code 1 would mean violations.
+    """
     try:
         import pyspark  # noqa: F401 - named here and not in the middle of an audit
 
         from reconciler.audit.command import main
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] in _OURS:
-            raise
-        message = f"the package {error.name} is missing: pip install 'checkback-reconciler[audit]'"
-        sys.stderr.write(f"reconciler: no answer (configuration): {message}\n")
-        if "json" in sys.argv or "--output=json" in sys.argv:
-            nothing = {"classes": {}, "violations": 0, "gaps": 0, "rows": 0, "seconds": 0.0, "engine": None}
-            document = {
-                "schema_version": 1,
-                "verdict": "no answer",
-                "reason": "configuration",
-                "message": message,
-                **nothing,
-            }
-            sys.stdout.write(json.dumps(document) + "\n")
-        return 2
+        return _no_answer(
+            "configuration", f"the package {error.name} is missing: pip install 'checkback-reconciler[audit]'"
+        )
+    except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
+        traceback.print_exc()
+        return _no_answer("configuration", f"the audit cannot be loaded: {type(error).__name__}: {error}")
     return main(sys.argv[1:])
+
+
+def _no_answer(reason: str, message: str) -> int:
+    sys.stderr.write(f"reconciler: no answer ({reason}): {message}\n")
+    if "json" in sys.argv or "--output=json" in sys.argv:
+        about = {"schema_version": 1, "verdict": "no answer", "reason": reason, "message": message}
+        nothing = {"classes": {}, "violations": 0, "gaps": 0, "rows": 0, "seconds": 0.0, "engine": None}
+        sys.stdout.write(json.dumps({**about, **nothing}) + "\n")
+    return 2
 
 
 if __name__ == "__main__":

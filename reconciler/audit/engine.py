@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -134,6 +135,7 @@ def _end(spark: SparkSession | None) -> None:
         with contextlib.suppress(Exception):  # the JVM may have gone before us
             spark.stop()
     if gateway is None or child is None:
+        _end_unfinished_start()
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
@@ -146,3 +148,15 @@ def _end(spark: SparkSession | None) -> None:
         sys.stderr.write("reconciler audit: the JVM did not end and was killed\n")
         child.kill()
         child.wait()
+
+
+def _end_unfinished_start() -> None:
+    """Kills a JVM that was interrupted while it started: PySpark has let go of it. Linux only; elsewhere it ends when
+    it finds its standard input closed."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for pid in map(int, children.read_text().split()):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"org.apache.spark" in command or b"spark-submit" in command:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)

@@ -21,10 +21,10 @@ _SCRIPT = '''"""Driver of `spark-submit --py-files reconciler_audit.zip reconcil
 
 import sys
 
-from reconciler.audit.command import main
+from reconciler.audit.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run())
 '''
 
 

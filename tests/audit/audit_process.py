@@ -84,10 +84,16 @@ class RunningAudit:
         """Process id of the JVM below it, once there is one."""
 
         def found() -> int | None:
-            assert self.process.poll() is None, self._err.read_text(errors="replace")
-            return next((pid for pid in descendants(self.process.pid) if is_java(pid)), None)
+            self.require_running()
+            seen = processes()
+            return next((pid for pid in descendants(self.process.pid, seen) if seen[pid].is_spark), None)
 
         return eventually(found, within_seconds=SECONDS, message="a JVM runs")
+
+    def require_running(self) -> None:
+        """Raises RuntimeError, with what it said, once it has ended: waiting for it would be in vain."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"ended with {self.process.poll()}\n{self._err.read_text(errors='replace')[-3000:]}")
 
     def ended(self) -> Ended:
         """Waits for it."""
@@ -95,28 +101,37 @@ class RunningAudit:
         return Ended(code, self._out.read_text(), self._err.read_text(errors="replace"))
 
 
-def descendants(pid: int) -> list[int]:
-    """Children and theirs, by /proc or ps."""
-    told = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in told.splitlines() if line.strip()]
-    found, wave = [], [pid]
+@dataclass(frozen=True)
+class Process:
+    """One process as ps sees it."""
+
+    parent: int
+    command: str
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether a JVM of Spark runs there (not the shell script that starts it)."""
+        return "/java " in f" {self.command} " and "org.apache.spark" in self.command
+
+
+def processes() -> dict[int, Process]:
+    """All of this machine, in one look."""
+    told = subprocess.run(["ps", "-e", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    rows = (line.split(maxsplit=2) for line in told.stdout.splitlines())
+    return {int(row[0]): Process(int(row[1]), row[2]) for row in rows if len(row) == 3}
+
+
+def descendants(pid: int, seen: Mapping[int, Process]) -> list[int]:
+    """Children and theirs."""
+    found: list[int] = []
+    wave = [pid]
     while wave:
-        wave = [child for child, parent in pairs if parent in wave]
+        wave = [child for child, process in seen.items() if process.parent in wave]
         found += wave
     return found
 
 
-def command_of(pid: int) -> str:
-    """The command line of a process; nothing if it is gone."""
-    told = subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True, check=False)
-    return told.stdout.strip()
-
-
-def is_java(pid: int) -> bool:
-    """Whether a JVM runs there (not the shell script that starts it)."""
-    return "/java " in f" {command_of(pid)} " and "org.apache.spark" in command_of(pid)
-
-
 def is_gone(pid: int) -> bool:
     """Whether the process has ended."""
-    return not command_of(pid) or "<defunct>" in command_of(pid)
+    process = processes().get(pid)
+    return process is None or "<defunct>" in process.command

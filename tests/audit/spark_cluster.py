@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.audit.audit_process import command_of, descendants, is_java
+from tests.audit.audit_process import descendants, processes
 from tests.services.ports import free_port
 from tests.services.processes import Child, tail
 
@@ -38,7 +40,8 @@ class SparkCluster:
     @property
     def environment(self) -> dict[str, str]:
         """What the cluster's processes and spark-submit need."""
-        return {"SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        return {"SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1", **python}
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
@@ -59,16 +62,19 @@ class SparkCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for child in reversed(self._children):
-            below = descendants(child.pid)
+            below = descendants(child.pid, processes())
             child.stop()
+            seen = processes()
             for pid in below:  # executors that a worker left behind
-                if is_java(pid):
-                    os.kill(pid, signal.SIGKILL)
+                if pid in seen and seen[pid].is_spark:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
     def executors(self) -> list[int]:
         """JVMs that run tasks and have started Python workers: they are in the middle of something."""
-        found = [pid for worker in self._children[1:] for pid in descendants(worker.pid) if is_java(pid)]
-        return [pid for pid in found if any("pyspark" in command_of(below) for below in descendants(pid))]
+        seen = processes()
+        found = [pid for worker in self._children[1:] for pid in descendants(worker.pid, seen) if seen[pid].is_spark]
+        return [pid for pid in found if any("pyspark" in seen[below].command for below in descendants(pid, seen))]
 
     def _start(self, name: str, arguments: list[str], ready: str) -> None:
         log = self._folder / f"{name}.log"

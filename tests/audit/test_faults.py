@@ -199,7 +199,7 @@ def test_a_database_that_goes_away_in_the_middle(tmp_path: Path) -> None:
             watcher = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
             def asks() -> bool:
-                assert running.process.poll() is None
+                running.require_running()
                 with watcher.connect() as connection:
                     sql = (
                         "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND state = 'active'"

@@ -93,7 +93,7 @@ def test_an_executor_killed_in_the_middle_changes_nothing(
     with RunningAudit(tmp_path, submitted(cluster, generated, tmp_path), cluster.environment) as running:
 
         def in_the_middle() -> list[int]:
-            assert running.process.poll() is None
+            running.require_running()
             return cluster.executors()
 
         victims = eventually(in_the_middle, within_seconds=600, message="an executor runs tasks")
