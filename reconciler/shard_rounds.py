@@ -102,5 +102,9 @@ class ShardRounds:
         again = self._memory.state(shard)
         if again.epoch == done.epoch and again.generation >= done.generation:
             self._rounds.raise_floor(
-                shard, epoch=done.epoch, oldest_pending_ms=oldest_pending_ms, up_to_generation=done.generation
+                shard,
+                epoch=done.epoch,
+                oldest_pending_ms=oldest_pending_ms,
+                up_to_generation=done.generation,
+                up_to_ms=done.at_ms,
             )

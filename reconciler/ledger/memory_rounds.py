@@ -71,7 +71,13 @@ class MemoryRounds:
         return max(rounds, key=lambda done: (done.at_ms, done.generation), default=None)
 
     def raise_floor(
-        self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None, up_to_generation: int | None = None
+        self,
+        shard: Shard,
+        *,
+        epoch: str,
+        oldest_pending_ms: int | None,
+        up_to_generation: int | None = None,
+        up_to_ms: int | None = None,
     ) -> None:
         """Raises the floor to the offsets of the newest round before the oldest pending key."""
         with self._rows.lock:
@@ -82,6 +88,7 @@ class MemoryRounds:
                 and not row.is_void
                 and (oldest_pending_ms is None or row.done.at_ms < oldest_pending_ms)
                 and (up_to_generation is None or key[2] <= up_to_generation)
+                and (up_to_ms is None or row.done.at_ms <= up_to_ms)
             }
             if not rounds:
                 return

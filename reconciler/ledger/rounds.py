@@ -78,7 +78,13 @@ class SqlRounds:
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
 
     def raise_floor(
-        self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None, up_to_generation: int | None = None
+        self,
+        shard: Shard,
+        *,
+        epoch: str,
+        oldest_pending_ms: int | None,
+        up_to_generation: int | None = None,
+        up_to_ms: int | None = None,
     ) -> None:
         """Raises the floor to the offsets of the newest round before the oldest pending key."""
         if oldest_pending_ms is not None and self._raised.get(shard) == (epoch, oldest_pending_ms):
@@ -93,6 +99,8 @@ class SqlRounds:
             query = query.where(round_row.c.at_ms < oldest_pending_ms)
         if up_to_generation is not None:
             query = query.where(round_row.c.generation <= up_to_generation)
+        if up_to_ms is not None:
+            query = query.where(round_row.c.at_ms <= up_to_ms)
         with self._database.reading() as connection:
             text = connection.execute(query).scalar_one_or_none()
             offsets: dict[str, int] = {} if text is None else json.loads(text)

@@ -120,11 +120,18 @@ class Rounds(Protocol):
         ...
 
     def raise_floor(
-        self, shard: Shard, *, epoch: str, oldest_pending_ms: int | None, up_to_generation: int | None = None
+        self,
+        shard: Shard,
+        *,
+        epoch: str,
+        oldest_pending_ms: int | None,
+        up_to_generation: int | None = None,
+        up_to_ms: int | None = None,
     ) -> None:
         """floor = max(floor, offsets of the newest non-void round of the epoch older than every pending key).
 
         `oldest_pending_ms` is read after round `up_to_generation` was stored: later rounds, by another owner, are
-        left out, because their keys were not asked for.
+        left out, because their keys were not asked for. `up_to_ms` is that round's at_ms: after a fall-back of Redis
+        another owner may have run a round of the same generation again, later.
         """
         ...

@@ -113,6 +113,17 @@ def test_a_round_undone_by_redis_raises_no_floor_after_its_successor_was_not_sto
     assert floor(world) == 30
 
 
+def test_a_generation_that_another_owner_ran_again_raises_no_floor_for_the_first_owner(world: World) -> None:
+    """Redis fell back from 3 to 2, and the other owner's 3 came later than the reading of pending."""
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 4):
+        rounds.store(round_done(of, generation, generation * 1_000))
+    rounds.void_after(of, epoch=EPOCH, generation=2)
+    rounds.store(round_done(of, 3, 9_000, offsets={"broker-a/3": 99}))
+    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=3, up_to_ms=3_000)
+    assert floor(world) == 20
+
+
 def test_floors_are_kept_for_each_queue_and_rise_alone(world: World) -> None:
     of, rounds = shard(world.environment), world.ledger.rounds
     rounds.store(round_done(of, 1, 1_000, offsets={"broker-a/3": 5, "broker-b/3": 50}))
