@@ -4,10 +4,12 @@ at what the reconciler believes, and share no code with it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from tests.simulation.kernel import BASE_MS
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from tests.simulation.kernel import Process
     from tests.simulation.world import World
 
+UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
+#: Troubles after which a message may be nowhere.
+DELETING = ("retention", "broker tail", "route")
 #: Properties that brokers and clients add; all others are the service's own.
 NOT_USERS = frozenset(
     {"UNIQ_KEY", "KEYS", "TAGS", "WAIT", "TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES",
@@ -70,6 +75,8 @@ class Checkers:
         self.copies: Counter[str] = Counter()
         self._look_ups: Counter[str] = Counter()
         self._rolled_back: set[str] = set()
+        #: Offsets below which the floors have been looked at.
+        self._floors: dict[tuple[str, str, int], int] = {}
         #: Look-ups of keys whose copy waits for a slow group, by process and group: time of the first, and number.
         self._gated: dict[str, tuple[float, int]] = {}
 
@@ -231,6 +238,32 @@ class Checkers:
                 self.judgement.unaccounted.append(f"{member.hex().upper()} is pending since {score}, which is no time")
                 break
 
+    def floor_raised(self, subscription: Subscription) -> None:
+        """Everything announced below a floor has its effect or a closed ledger row: it would not be read again."""
+        world = self._world
+        for (owner, _), floor in world.ledger.rows.floors.items():
+            if owner != subscription:
+                continue
+            broker = world.cluster.brokers[floor.broker]
+            place = (subscription.group, floor.broker, floor.queue_id)
+            start = self._floors.get(place, 0)
+            count = floor.queue_offset - start
+            for record in broker.read(UNIQUE_KEY_TOPIC, floor.queue_id, start, count) if count > 0 else ():
+                if record.queue_offset < floor.queue_offset:
+                    self._below_floor(subscription.group, record.body)
+            self._floors[place] = max(start, floor.queue_offset)
+
+    def _below_floor(self, group: str, body: bytes) -> None:
+        try:
+            keys = [entry["key"] for entry in json.loads(body)["keys"]]
+        except (ValueError, KeyError):
+            return
+        for key in keys:
+            row = self._world.candidate(group, key)
+            is_closed = row is not None and row.state is not CandidateState.OPEN
+            if key not in self._world.inboxes[group].rows and not is_closed:
+                self.judgement.other.append(f"{key} of {group} lies below the floor, and nothing is known of it")
+
     def forgotten(self, root: str, members: tuple[bytes, ...]) -> None:
         """Keys leave pending by ZREM only after their ledger rows are committed."""
         group = root.split(":")[4]
@@ -308,6 +341,8 @@ class Checkers:
                 self.judgement.other.append(
                     f"{key} is closed in {subscription.group} as {row.verdict}: a loss stays open"
                 )
+            if row.loss_verdict is Verdict.EXPIRED and not any(map(self._world.swarm.of, DELETING)):
+                self.judgement.other.append(f"{key} is called EXPIRED, but nothing has ever been deleted")
             if row.verdict is not Verdict.DELIVERED_NOT_APPLIED:
                 continue
             at = [e.at for e in self._world.inboxes[subscription.group].effects if e.unique_key == key]

@@ -17,7 +17,7 @@ TROUBLES = (
     "checks lost", "half unsafe", "announcements lost", "announcements twice", "route",
     "outbox network", "outbox commits", "outbox deadlocks", "inbox network", "inbox commits", "inbox deadlocks",
     "ledger network",
-    "producers die", "consumers die", "sweepers die", "reconcilers die", "announcers die", "workers die",
+    "producers die", "consumers die", "sweepers die", "reconcilers die", "announcers die",
     "pauses", "clock skew", "clock steps", "group stopped", "announcers stopped", "reconcilers stopped",
     "rollbacks", "late commits", "forgotten commits",
     "long transactions", "filtered", "poison", "flaky handlers", "overlapping consumers",

@@ -9,8 +9,8 @@ from typing import Any
 
 from consumers.effect import Inbox, SqlInbox
 from consumers.handler import Recorder
-from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, Rung
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence import EndOutcome
@@ -90,6 +90,7 @@ class World:
         self.redis.before_zrem = self.checkers.forgotten
         self.redis.before_record = self.checkers.recorded
         kernel.on_end = self.checkers.ended
+        self._watch_floors()
         self.on_round: Callable[[str], None] = lambda _root: None
         # Messages.
         self.orders: dict[str, Order] = {}
@@ -101,6 +102,15 @@ class World:
         self._services: dict[Process, Any] = {}
         self.processes: list[Process] = []
         self._start()
+
+    def _watch_floors(self) -> None:
+        raise_floor = self.ledger.rounds.raise_floor
+
+        def watched(shard: Shard, **named: Any) -> None:
+            raise_floor(shard, **named)
+            self.checkers.floor_raised(shard.subscription)
+
+        setattr(self.ledger.rounds, "raise_floor", watched)  # noqa: B010 - a method
 
     def _broker(self, number: int) -> Broker:
         swarm, kernel = self.swarm, self.kernel
@@ -367,10 +377,6 @@ class World:
         judgement = self.checkers.judge(is_quiet=not why_not, why_not=why_not)
         judgement.settled_seconds = kernel.now - heal_at
         return judgement
-
-    def lift_breaker(self) -> None:
-        """An operator resumes."""
-        self.ledger.holds.lift(ENVIRONMENT, TOPIC, HoldKind.BREAKER)
 
 
 def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
