@@ -68,6 +68,8 @@ class TopicFacts:
 
     size: int
     outbox: Coded
+    #: Those of its rows that are no tombstones.
+    commits: Coded
     committed: Flags
     tombstone: Flags
     created_at: Longs
@@ -82,16 +84,19 @@ def topic_facts(outbox: Coded, size: int, vocabulary: Vocabulary) -> TopicFacts:
         return TopicFacts(
             size=size,
             outbox=outbox,
+            commits=outbox,
             committed=created_at != NEVER,
             tombstone=np.zeros(size, np.bool_),
             created_at=created_at,
         )
-    created_at = earliest(outbox.codes[~is_tombstone], times[~is_tombstone], size)
+    commits = outbox.take(np.flatnonzero(~is_tombstone))
+    created_at = earliest(commits.codes, commits.rows.times["created_at_ms"], size)
     committed = created_at != NEVER
     ended_at = earliest(outbox.codes[is_tombstone], times[is_tombstone], size)
     return TopicFacts(
         size=size,
         outbox=outbox,
+        commits=commits,
         committed=committed,
         tombstone=~committed & (ended_at != NEVER),
         created_at=np.where(committed, created_at, ended_at),
@@ -171,9 +176,7 @@ def accepted_tags(topic: TopicFacts, asked: SubscriptionPlan, vocabulary: Vocabu
     if asked.tags is None:
         return topic.committed
     numbers = [vocabulary.number(tag) for tag in sorted(asked.tags)]
-    rows = np.isin(topic.outbox.rows.names["tag"], numbers)
-    rows &= topic.outbox.rows.names["state"] != vocabulary.number(OutboxState.ROLLED_BACK)
-    return flagged(topic.outbox.codes[rows], topic.size)
+    return flagged(topic.commits.codes[np.isin(topic.commits.rows.names["tag"], numbers)], topic.size)
 
 
 def candidate_states(rows: Coded, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
@@ -202,12 +205,12 @@ def key_times(
     return np.where(times == NEVER, window_start_ms, times)
 
 
-def digests_differ(suspects: Flags, outbox: Coded, inbox: Coded) -> Flags:
+def digests_differ(suspects: Flags, commits: Coded, inbox: Coded) -> Flags:
     """Of the suspects, those whose two smallest known digests are unequal."""
     differ = np.zeros(len(suspects), np.bool_)
-    if outbox.rows.digests is None or inbox.rows.digests is None or not suspects.any():
+    if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
         return differ
-    sent, consumed = _digest_by_code(outbox, suspects), _digest_by_code(inbox, suspects)
+    sent, consumed = _digest_by_code(commits, suspects), _digest_by_code(inbox, suspects)
     both, at_sent, at_consumed = np.intersect1d(sent[0], consumed[0], assume_unique=True, return_indices=True)
     differ[both] = (sent[1][at_sent] != consumed[1][at_consumed]).any(axis=1)
     return differ

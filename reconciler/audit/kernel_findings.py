@@ -61,7 +61,7 @@ class EvidenceOf:
             self._times(code, evidence)
             evidence["as_of_ms"] = as_of_ms
             if classes[code] == NUMBERS[KeyClass.REPAIR_DIFFERS]:
-                evidence["outbox_digest"] = _smallest_digest(self._topic.outbox, code)
+                evidence["outbox_digest"] = _smallest_digest(self._topic.commits, code)
                 evidence["inbox_digest"] = _smallest_digest(self._rows.inbox, code)
         return [
             {name: value for name, value in found[int(code)].items() if value is not None} for code in codes.tolist()

@@ -71,7 +71,7 @@ def group_facts(
         applied_at=applied_at,
         effects=effects,
         repair=repair,
-        digests_differ=digests_differ(repair.sent & effect & committed, topic.outbox, rows.inbox),
+        digests_differ=digests_differ(repair.sent & effect & committed, topic.commits, rows.inbox),
         unnecessary=_sent_after_effect(repair.first_sent, applied_at, plan.skew_bound_ms),
         announced_at=announced_at,
         consumed_at=consumed_at,

@@ -213,6 +213,14 @@ def test_a_content_digest_that_is_not_known_differs_from_nothing(tmp_path: Path)
     assert outcome(evidence, tmp_path).classes["REPAIRED"] == 1
 
 
+def test_the_digest_of_a_tombstone_is_compared_with_nothing(tmp_path: Path) -> None:
+    evidence = clean()
+    plant_differs(evidence)
+    evidence.rows["outbox"][-1]["content_digest"] = None
+    evidence.add("outbox", KEY, state="ROLLED_BACK", content_digest=DIGEST_A)
+    assert outcome(evidence, tmp_path).classes["REPAIRED"] == 1
+
+
 def test_a_repair_that_is_later_than_the_effect_by_the_skew_bound_only_was_necessary(tmp_path: Path) -> None:
     evidence = clean()
     evidence.story(KEY)
