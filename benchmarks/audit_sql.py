@@ -100,7 +100,7 @@ differing AS (
   SELECT DISTINCT p.key AS key, p.sid AS sid FROM repairs p JOIN subscription s ON s.sid = p.sid
   JOIN outbox o ON o.key = p.key AND o.topic = s.topic
   JOIN inbox i ON i.key = p.key AND i.topic = s.topic AND i.consumer_group = s.consumer_group
-  WHERE o.content_digest <> i.content_digest),
+  WHERE o.content_digest <> i.content_digest AND o.state <> 'ROLLED_BACK'),
 judged AS (
   SELECT k.sid AS sid, CASE
     WHEN k.effects > 0 AND k.committed_ms IS NULL AND s.outboxes_complete THEN 'EFFECT_WITHOUT_COMMIT'
