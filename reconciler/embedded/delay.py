@@ -8,7 +8,7 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.state import BrokerState
 from reconciler.embedded.store import SCHEDULE_TOPIC, MessageStore
 from reconciler.rocketmq.codes import HALF_TOPIC
-from reconciler.rocketmq.properties import whole_number
+from reconciler.rocketmq.properties import INT_MAX, whole_number
 
 _LONGEST_PAUSE_SECONDS = 1.0
 _MESSAGES_A_TURN = 1000
@@ -55,7 +55,7 @@ class DelayService:
     def _deliver(self, delayed: Message) -> None:
         """messageTimeup: the stored properties keep DELAY, REAL_TOPIC and REAL_QID."""
         topic, queue = delayed.properties.get("REAL_TOPIC"), delayed.properties.get("REAL_QID", "")
-        if not topic or whole_number(queue) is None or topic == HALF_TOPIC:
+        if not topic or whole_number(queue, maximum=INT_MAX) is None or topic == HALF_TOPIC:
             return  # "[BUG] the real topic of schedule msg is {}, discard the msg" (4.6+)
         message = delayed.copied()
         message.topic, message.queue_id = topic, int(queue)

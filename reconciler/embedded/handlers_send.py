@@ -317,6 +317,6 @@ def _store_retry(broker: Broker, message: Message, group: str, level: int, maxim
         retry.topic, retry.queue_id = topic.name, random.randrange(max(1, topic.write_queues))
         retry.delay_level = level or _FIRST_RETRY_LEVEL + message.reconsume_times
         changes["DELAY"] = str(retry.delay_level)
-    retry.reconsume_times = message.reconsume_times + 1
+    retry.reconsume_times = min(message.reconsume_times + 1, 2**31 - 1)
     retry.put_properties(trimmed=broker.family.trims_properties, **changes)
     broker.store.append(retry)

@@ -10,7 +10,7 @@ from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
 from reconciler.embedded.transactions import EndRequest
 from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.properties import whole_number
+from reconciler.rocketmq.properties import INT_MAX, whole_number
 
 if TYPE_CHECKING:
     from reconciler.embedded.broker import Broker
@@ -83,7 +83,7 @@ def ask_producer(broker: Broker, half: Message) -> None:
         fields |= {"bname": broker.settings.broker_name, "topic": HALF_TOPIC}
     question = half.copied()
     question.topic = properties.get("REAL_TOPIC", half.topic)
-    question.queue_id = whole_number(properties.get("REAL_QID", "0")) or 0
+    question.queue_id = whole_number(properties.get("REAL_QID", "0"), maximum=INT_MAX) or 0
     question.queue_offset, question.physical_offset = half.queue_offset, half.physical_offset
     question.put_properties(trimmed=broker.family.trims_properties, WAIT="false")
     channel.request(RequestCode.CHECK_TRANSACTION_STATE, fields, encode(question))

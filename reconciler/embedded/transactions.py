@@ -21,7 +21,7 @@ from reconciler.embedded.reply import NOT_SET, Reply
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.store import MessageStore
 from reconciler.rocketmq.codes import HALF_TOPIC, OP_TOPIC, ResponseCode
-from reconciler.rocketmq.properties import whole_number
+from reconciler.rocketmq.properties import INT_MAX, whole_number
 
 FINISHED_TAG = "d"  # TransactionalMessageUtil.REMOVE_TAG
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
@@ -134,7 +134,7 @@ class Transactions:
     def _deliver(self, request: EndRequest, prepared: Message) -> Reply:
         properties = prepared.properties
         real_topic, real_queue = properties.get("REAL_TOPIC"), properties.get("REAL_QID", "")
-        if not real_topic or whole_number(real_queue) is None:
+        if not real_topic or whole_number(real_queue, maximum=INT_MAX) is None:
             return Reply(ResponseCode.SYSTEM_ERROR, "java.lang.NumberFormatException: null")
         if self._faults.disk_is_full():
             return Reply(ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")

@@ -14,6 +14,9 @@ MAXIMUM_PROPERTIES_BYTES = 32_767
 
 #: Digits of a number in a property.
 DIGITS_MAX = 18
+#: What Java's int and long hold.
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
@@ -32,12 +35,15 @@ def decode_properties(text: str) -> dict[str, str]:
     return {name: value for name, _, value in entries if value and name}
 
 
-def whole_number(text: str) -> int | None:
-    """The number that a property spells: 1 to 18 ASCII digits, which a Java long holds; None for anything else.
+def whole_number(text: str, *, maximum: int = LONG_MAX) -> int | None:
+    """The number that a property spells in 1 to 18 ASCII digits, up to the maximum; None for anything else.
 
     A stranger's message may carry thousands of digits, and Python refuses to read more than 4 300 with a ValueError.
     """
-    return int(text) if len(text) <= DIGITS_MAX and text.isascii() and text.isdigit() else None
+    if len(text) > DIGITS_MAX or not text.isascii() or not text.isdigit():
+        return None
+    number = int(text)
+    return number if number <= maximum else None
 
 
 class StoredProperties(Mapping[str, str]):

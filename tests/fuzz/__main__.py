@@ -1,7 +1,8 @@
 """`make fuzz EXECUTIONS=1000000 SEED=1`: the last line is one JSON object; exit code 1 if there are findings.
 
 python -m tests.fuzz --executions 1000000 --seed 1 [--save FOLDER]
-python -m tests.fuzz --again frame:1:4711          one input, by target, seed and number
+python -m tests.fuzz --again frame:1:4711          one input, by target, seed and number, after those
+                                                       whose traces it met
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ def main() -> int:
 def _again(text: str) -> int:
     name, seed, number = text.split(":")
     (target,) = [target for target in TARGETS if target.name == name]
-    data = runner.input_of(target, int(seed), int(number))
     with runner.watched():
+        if target.refresh is not None:
+            target.refresh()
+        for earlier in range(int(number) - int(number) % target.fresh_every, int(number)):
+            runner.execute(target, runner.input_of(target, int(seed), earlier))
+        data = runner.input_of(target, int(seed), int(number))
         what = runner.execute(target, data)
     _say(f"{data!r}\n{what or 'nothing wrong'}")
     return 0 if what is None else 1

@@ -13,9 +13,6 @@ from reconciler.embedded.families import DEFAULT_FAMILY, family_named
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.settings import BrokerSettings
 
-#: A broker keeps what it is sent: a new one now and then, so that memory shows what one input costs.
-INPUTS_A_BROKER = 200
-
 
 class _Errors(logging.Handler):
     """An exception that a handler of the broker did not expect is logged and answered; here it is a finding."""
@@ -63,10 +60,13 @@ class EmbeddedUnderFuzz:
     """One broker for some inputs, a connection for each."""
 
     def __init__(self) -> None:
-        self._inputs = 0
         self._broker: Broker | None = None
         self._runner: asyncio.Runner | None = None
         self._errors = _Errors()
+
+    def refresh(self) -> None:
+        """A new broker for the inputs that follow: a broker keeps what it is sent."""
+        self._broker = None
 
     def run(self, data: bytes) -> bool:
         """True if something was answered."""
@@ -82,11 +82,10 @@ class EmbeddedUnderFuzz:
         return answered
 
     async def _feed(self, data: bytes) -> bool:
-        if self._broker is None or self._inputs % INPUTS_A_BROKER == 0:
+        if self._broker is None:
             self._broker = Broker(
                 family=family_named(DEFAULT_FAMILY), settings=BrokerSettings(), faults=Faults(), clock=SystemClock()
             )
-        self._inputs += 1
         connection, transport = Connection(self._broker), _Transport()
         connection.connection_made(transport)
         connection.data_received(data)

@@ -92,6 +92,8 @@ def _run_target(target: Target, count: int, seed: int, outcome: Outcome, *, dies
             baseline = _peak_bytes()
         if dies_hanging and number % CHECK_EVERY == 0:
             faulthandler.dump_traceback_later(HARD_DEADLINE_SECONDS, exit=True)
+        if target.refresh is not None and number % target.fresh_every == 0:
+            target.refresh()
         data = input_of(target, seed, number)
         started = time.perf_counter()
         what = execute(target, data, outcome)

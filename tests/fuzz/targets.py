@@ -50,6 +50,9 @@ class Target:
     run: Callable[[bytes], bool]
     #: Its share of all executions.
     weight: int = 1
+    #: Forgets what earlier inputs left; called before every `fresh_every`th input.
+    refresh: Callable[[], None] | None = None
+    fresh_every: int = 1
 
 
 def corpus_of(name: str) -> list[bytes]:
@@ -363,5 +366,13 @@ TARGETS = (
     ),
     Target(name="cli", seeds=_command_lines, mutate=_damaged_command_line, run=_parse_command_line, weight=1),
     Target(name="text", seeds=_short_texts, mutate=_damaged_text, run=_read_text, weight=1),
-    Target(name="embedded", seeds=_frames, mutate=_damaged_frame, run=_EMBEDDED.run, weight=3),
+    Target(
+        name="embedded",
+        seeds=_frames,
+        mutate=_damaged_frame,
+        run=_EMBEDDED.run,
+        weight=3,
+        refresh=_EMBEDDED.refresh,
+        fresh_every=200,
+    ),
 )

@@ -12,7 +12,7 @@ from reconciler.embedded.serving import turn
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.address import parse_address
-from reconciler.rocketmq.properties import StoredProperties, encode_properties, whole_number
+from reconciler.rocketmq.properties import INT_MAX, StoredProperties, encode_properties, whole_number
 from reconciler.rocketmq.record import decode_records
 from reconciler.rocketmq.stored import stored_message
 from tests.unit.rocketmq.recorded import recorded_record_bodies
@@ -34,6 +34,11 @@ def test_what_is_no_number_of_a_java_long_is_none(text: str) -> None:
 
 def test_ordinary_numbers_are_read() -> None:
     assert (whole_number("0"), whole_number("15"), whole_number("9" * 18)) == (0, 15, 10**18 - 1)
+
+
+def test_a_queue_number_is_what_an_int_of_java_holds() -> None:
+    assert whole_number(str(INT_MAX), maximum=INT_MAX) == INT_MAX
+    assert whole_number(str(INT_MAX + 1), maximum=INT_MAX) is None
 
 
 def test_ports_and_knobs_are_refused_by_name() -> None:
