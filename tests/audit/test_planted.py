@@ -25,7 +25,8 @@ from reconciler.audit.result import JudgedWindow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+# A busy machine takes its time; the first one waits for Spark to start, too.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SEEDS = 20
 ROWS = 100_000
@@ -149,7 +150,7 @@ def test_the_command_lists_what_was_planted_by_key_and_class(folder: Path, tmp_p
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=600,
     )
     assert done.returncode == 1, done.stderr
     planted = json.loads((folder / "planted.json").read_bytes())
