@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import redis
+from redis.connection import parse_url
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
@@ -22,7 +23,12 @@ from reconciler.redis_access import translated_errors
 def open_classic_client(url: str) -> redis.Redis:
     """A client with redis-py's defaults; the caller closes it. Raises InvalidValue for what is not one server."""
     try:
-        return redis.Redis.from_url(url)
+        options = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it without annotations
+        options.pop("connection_class", None)
+        if "path" in options:
+            options["unix_socket_path"] = options.pop("path")
+        # Not from_url(): only the constructor brings redis-py's default retry along.
+        return redis.Redis(**options, ssl=url.startswith("rediss:"))
     except ValueError as error:
         raise InvalidValue(
             "redis.url", url.partition("://")[0], f'rounds.mode = "classic" knows one server: {error}'
