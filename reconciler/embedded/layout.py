@@ -134,6 +134,8 @@ def encode(message: Message) -> bytes:
     topic = message.topic.encode()
     properties = message.properties_text.encode()
     born, stored = message.born_host, message.store_host
+    # Whatever a client has claimed: a record whose flags and hosts disagree could never be read again.
+    message.sys_flag = message.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | _host_flags(born, stored)
     size = 75 + len(born) + len(stored) + len(body) + len(topic) + len(properties)
     message.size = size
     return b"".join(
@@ -160,6 +162,10 @@ def encode(message: Message) -> bytes:
             properties,
         )
     )
+
+
+def _host_flags(born: bytes, stored: bytes) -> int:
+    return (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
 
 
 def decode(record: bytes) -> Message:
