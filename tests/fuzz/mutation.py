@@ -99,7 +99,9 @@ def damaged_value(value: Any, chance: Random) -> Any:
         return changed
     if isinstance(value, list) and value and chance.random() < 0.9:
         at = chance.randrange(len(value))
-        repeated = [value[at]] * chance.choice((0, 2, 600))
+        # Long lists of short things: repeated lists of repeated lists would fill the memory before any target is asked.
+        many = 600 if len(repr(value[at])) < 500 else 2
+        repeated = [value[at]] * chance.choice((0, 2, many))
         return [
             *value[:at],
             *(repeated if chance.random() < 0.3 else [damaged_value(value[at], chance)]),
