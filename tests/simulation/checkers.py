@@ -78,7 +78,7 @@ class Checkers:
         #: Offsets below which the floors have been looked at.
         self._floors: dict[tuple[str, str, int], int] = {}
         #: Look-ups of keys whose copy waits for a slow group, by process and group: time of the first, and number.
-        self._gated: dict[str, tuple[float, int]] = {}
+        self._gated: dict[Process, tuple[float, int]] = {}
 
     # ---- while it runs
 
@@ -90,11 +90,11 @@ class Checkers:
         is_repaired = (world.plan.environment, topic, "*", key) in world.ledger.rows.repairs
         if topic == world.plan.topic and not is_repaired and self._is_waiting_long(key):
             now = self._world.kernel.now
-            since, number = self._gated.get(process.name, (now, 0))
-            self._gated[process.name] = since, number + 1
-            if number + 1 > 10 + len(self._world.inboxes) * (10 + now - since):
+            since, number = self._gated.get(process, (now, 0))
+            self._gated[process] = since, number + 1
+            if number + 1 > 10 + len(self._world.inboxes) * (20 + now - since):
                 self.judgement.other.append(f"{process.name} asked {number + 1} times for messages of a slow group")
-                self._gated[process.name] = now, -1_000
+                self._gated[process] = now, -1_000
 
     def _is_waiting_long(self, key: str) -> bool:
         since = self._world.kernel.now - self._world.swarm.grace_period

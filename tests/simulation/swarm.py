@@ -16,7 +16,7 @@ TROUBLES = (
     "broker network", "broker away", "broker tail", "broker disk", "index lag", "index stall", "retention",
     "checks lost", "half unsafe", "announcements lost", "announcements twice", "route",
     "outbox network", "outbox commits", "outbox deadlocks", "inbox network", "inbox commits", "inbox deadlocks",
-    "ledger network",
+    "ledger network", "inbox away", "outbox away", "ledger away",
     "producers die", "consumers die", "sweepers die", "reconcilers die", "announcers die",
     "pauses", "clock skew", "clock steps", "group stopped", "announcers stopped", "reconcilers stopped",
     "rollbacks", "late commits", "forgotten commits",

@@ -100,7 +100,7 @@ class Troubles:
 
     # ---- accidents at some moments
 
-    def _accidents(self) -> list[tuple[str, Callable[[], None]]]:
+    def _accidents(self) -> list[tuple[str, Callable[[], object]]]:
         return [
             ("redis wipe", self._wipe),
             ("redis suffix", lambda: self._fall_back(within=20.0, kind="Redis lost its last writes")),
@@ -110,6 +110,9 @@ class Troubles:
             ("redis away", lambda: self._down(self._world.redis.link, 20.0)),
             ("redis scripts", self._forget_scripts),
             ("broker away", lambda: self._down(self._any_broker().link, 30.0)),
+            ("outbox away", lambda: self._down(self._world.outboxes["orders"].link, 30.0)),
+            ("inbox away", self._inboxes_away),
+            ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
             ("broker disk", self._disk),
             ("index stall", self._stall),
@@ -125,7 +128,7 @@ class Troubles:
             ("offset reset", self._reset_offset),
         ]
 
-    def _several(self, act: Callable[[], None], times: int) -> None:
+    def _several(self, act: Callable[[], object], times: int) -> None:
         for _ in range(times):
             self._kernel.after(
                 (self._world.swarm.load_seconds + 10.0) * self._dice.random(), lambda: None if self._is_over else act()
@@ -137,6 +140,10 @@ class Troubles:
 
     def _down(self, link: object, longest: float) -> None:
         link.down_until = self._kernel.now + longest * self._dice.random()  # type: ignore[attr-defined]
+
+    def _inboxes_away(self) -> None:
+        for inbox in self._world.inboxes.values():
+            self._down(inbox.link, 30.0)
 
     def _wipe(self) -> None:
         if self._world.redis.data.wipe():
