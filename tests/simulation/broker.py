@@ -30,7 +30,7 @@ class BrokerSettings:
     transaction_timeout: float = 6.0
     check_interval: float = 30.0
     check_max: int = 15
-    retry_delay: float = 1.0
+    retry_delay: float = 3.0
     retries_max: int = 7
     index_lag: float = 0.002
 
