@@ -35,6 +35,7 @@ DRAIN_SECONDS_DEFAULT = 30.0
 START_AGAIN_SECONDS = 2.0
 #: Exit code of SIGINT, of a second SIGTERM, and of a stop that could not wait for a turn that hangs.
 INTERRUPTED = 130
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class DrainGaveUp(ReconcilerError):
@@ -55,7 +56,8 @@ class Tick:
 class StopSignals:
     """SIGTERM and SIGINT ask for a stop; a second one ends the process at once with 130.
 
-    Install from the main thread only.
+    Install from the main thread only. The signals are taken by a thread of their own: a Python handler runs inside
+    whatever the main thread does, and Event.set in the middle of Event.wait of the same event waits for itself.
     """
 
     def __init__(self) -> None:
@@ -64,10 +66,20 @@ class StopSignals:
 
     def install(self) -> None:
         """Takes over both signals."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)  # the interpreter wants it so
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in _STOPPING:
+            signal.signal(number, _left_to_the_pipe)
+        threading.Thread(target=self._take, args=(reader,), name="signals", daemon=True).start()
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
+    def _take(self, reader: int) -> None:
+        while True:
+            for number in os.read(reader, 64):
+                if number in _STOPPING:
+                    self._handle(number)
+
+    def _handle(self, number: int) -> None:
         if self.requested.is_set():
             # Nothing may run any more: whatever is in hand is safe to lose, like a kill -9.
             os._exit(INTERRUPTED)
@@ -78,6 +90,10 @@ class StopSignals:
     def exit_code(self) -> int:
         """0 after SIGTERM, 130 after SIGINT."""
         return INTERRUPTED if self._interrupted else 0
+
+
+def _left_to_the_pipe(_number: int, _frame: FrameType | None) -> None:
+    """Keeps the default action away; the byte in the wakeup pipe is what counts."""
 
 
 class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types

@@ -165,6 +165,7 @@ def test_second_sigterm_ends_at_once_although_a_turn_hangs() -> None:
 
 def test_exit_code_tells_sigint_from_sigterm() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    wakeup = signal.set_wakeup_fd(-1)
     try:
         for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
             stop = StopSignals()
@@ -173,5 +174,25 @@ def test_exit_code_tells_sigint_from_sigterm() -> None:
             eventually(stop.requested.is_set, within_seconds=10)
             assert stop.exit_code == code
     finally:
+        signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_STOPPED_INSIDE_WAIT = """
+import os, signal
+from reconciler.daemon import StopSignals
+stop = StopSignals()
+stop.install()
+with stop.requested._cond:  # as Event.wait does while it enters and leaves
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000):
+        pass
+stop.requested.wait()
+"""
+
+
+def test_a_stop_that_comes_while_the_main_thread_enters_its_wait_is_noticed() -> None:
+    assert (
+        subprocess.run([sys.executable, "-c", _STOPPED_INSIDE_WAIT], cwd=ROOT, timeout=30, check=False).returncode == 0
+    )
