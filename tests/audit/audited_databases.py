@@ -148,7 +148,7 @@ def _unique(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> list[dict[s
 
 
 def _fill(url: str, contents: Sequence[tuple[sa.Table, list[dict[str, Any]]]]) -> None:
-    engine = sa.create_engine(url.replace("mysql://", "mysql+pymysql://"))
+    engine = sa.create_engine(url)
     for table, rows in contents:
         table.create(engine)
         with engine.begin() as connection:
