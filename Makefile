@@ -8,7 +8,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz help setup demo test test-fast lint format conformance chaos simulate benchmark-audit docs clean
+.PHONY: model fuzz help setup demo test test-stress test-fast lint format conformance chaos simulate benchmark-audit docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -34,11 +34,16 @@ $(VENV)/.created:
 demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
-test: setup ## everything; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 2 --dist loadgroup $(if $(IN_CI),--cov --cov-report=)
+# Three workers on two cores: half of their time is waiting.
+STRESS := tests/chaos tests/fuzz tests/model tests/simulation
+
+test: setup ## everything but test-stress; a missing service is skipped on a laptop and fails with CI=true
+	$(PYTEST) -n 3 --dist loadgroup $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
-# Three workers on two cores: half of their time is waiting.
+test-stress: setup ## a short run each of chaos, fuzz, model and simulate
+	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
+
 test-fast: setup ## unit and contract tests in memory, under 30 s
 	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
 		-m "not slow and not redis and not sql and not broker"
