@@ -25,6 +25,7 @@ from reconciler.audit.kernel_tables import ReadTable
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
 #: A SHA-256.
 DIGEST_BYTES = 32
+_OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
 _HASH_BYTES = 4 * 1024 * 1024
 #: A time beyond the year 5000 is one in another unit.
 TIME_MS_MAX = 10**14
@@ -65,6 +66,9 @@ class VerifiedFile:
             self._parquet = pq.ParquetFile(
                 source, read_dictionary=[c.name for c in self._table.columns if c.kind == "name"]
             )
+        except KeyError as error:  # what read_dictionary names and the file has not got
+            name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
+            raise wrong(file, f"has no column `{name}`", _OTHER_SCHEMA) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise wrong(file, f"is no readable Parquet file ({_line(error)})", "write it again") from error
         if self._parquet.metadata.num_rows != file.rows:
@@ -92,11 +96,7 @@ class VerifiedFile:
         for column in self._table.columns:
             place = schema.get_field_index(column.name)
             if place < 0:
-                raise wrong(
-                    self._file,
-                    f"has no column `{column.name}`",
-                    "it is of another schema version: write it with this version's collector, or audit it with its own",
-                )
+                raise wrong(self._file, f"has no column `{column.name}`", _OTHER_SCHEMA)
             kind = schema.field(place).type
             if column.nullable and pa.types.is_null(kind):
                 continue
