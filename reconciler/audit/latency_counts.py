@@ -1,6 +1,6 @@
 """Exact counts of milliseconds in buckets: order and partition change nothing, and prefixes simply add up.
 
-A bucket holds the numbers that share exponent and 7 bits of mantissa of `value + 1`: single values below 256 ms, then
+A bucket holds the numbers that share exponent and 7 bits of mantissa of `value + 1`: single values below 255 ms, then
 1/128 of the value wide. A percentile is the largest value of its bucket, so at most 1/128 too large.
 """
 

@@ -55,7 +55,7 @@ class AuditedSubscription:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
     """A distribution of milliseconds. `smallest_ms` and `largest_ms` are exact, the others at most 1/128 too large
-    (exact below 256 ms). Differences below 0 (clocks) count as 0."""
+    (exact below 255 ms). Differences below 0 (clocks) count as 0."""
 
     count: int
     smallest_ms: int
