@@ -80,7 +80,6 @@ fuzz: setup ## EXECUTIONS=1000000 damaged announcements, frames, records, settin
 	$(BIN)/python -m tests.fuzz --executions $(EXECUTIONS) --seed $(SEED)
 
 benchmark-audit: setup ## the audit against DuckDB and plain Spark SQL at ROWS=1000000,10000000; DATA keeps the histories
-	$(BIN)/python -m pip install --quiet --group benchmark
 	$(BIN)/python benchmarks/audit.py --rows $(ROWS) $(if $(DATA),--data $(DATA)) --out benchmarks/results/audit.json
 
 docs: setup ## writes docs/reference from the code

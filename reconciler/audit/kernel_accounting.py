@@ -55,10 +55,11 @@ def _newest(announced: Coded, rows: npt.NDArray[np.intp], vocabulary: Vocabulary
 def _next_snapshot(
     announced: Coded, rows: npt.NDArray[np.intp], snapshots: Sequence[Snapshot], vocabulary: Vocabulary
 ) -> Longs:
-    """Time of the first snapshot that was taken after each row's round, -1 without one.
+    """Time of the first snapshot in the same life of Redis that was taken after each row's round, -1 without one.
 
     A snapshot's time is taken before it is read, so one that is later by the clock may still have been read before
-    the round: in one life of Redis the generation decides.
+    the round: the generation decides. One of another life says nothing: Redis lost its memory in between, and a
+    snapshot taken before the announcements were read again lacks keys that nobody forgot.
     """
     times = announced.rows.times["at_ms"][rows]
     generations = announced.rows.times["generation"][rows]
@@ -66,7 +67,7 @@ def _next_snapshot(
     found = np.full(len(rows), -1, np.int64)
     for snapshot in reversed(snapshots):
         same_life = epochs == vocabulary.number(snapshot.epoch)
-        after = (times < snapshot.at_ms) & ~(same_life & (generations > snapshot.generation))
+        after = same_life & (times < snapshot.at_ms) & (generations <= snapshot.generation)
         found[after] = snapshot.at_ms
     return found
 

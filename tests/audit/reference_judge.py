@@ -129,7 +129,7 @@ class _KeyStory:
         for row in self.of("snapshot"):
             if row["shard"] != newest["shard"] or row["at_ms"] <= newest["at_ms"]:
                 continue
-            if row["epoch"] == newest["epoch"] and row["generation"] < newest["generation"]:
+            if row["epoch"] != newest["epoch"] or row["generation"] < newest["generation"]:
                 continue
             later.append(row["at_ms"])
         if not later:

@@ -257,3 +257,21 @@ def test_an_announced_key_without_a_later_snapshot_is_accounted_for(tmp_path: Pa
     found = outcome(evidence, tmp_path)
     assert found.classes["UNACCOUNTED"] == 0
     assert found.classes["LOST"] == 1
+
+
+def test_a_snapshot_of_another_life_of_redis_says_nothing_of_what_was_announced_before(tmp_path: Path) -> None:
+    """Redis lost its memory and the snapshot was taken before the announcements were read again."""
+    evidence = clean()
+    evidence.rows["snapshot"].clear()
+    evidence.add("snapshot", epoch="e2", generation=1)
+    evidence.story(KEY)
+    evidence.rows["consumed"].pop()
+    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 0
+
+
+def test_a_snapshot_of_the_same_life_does(tmp_path: Path) -> None:
+    evidence = clean()
+    evidence.add("snapshot", epoch="e2", generation=1, at_ms=AS_OF_MS - 2000)
+    evidence.story(KEY)
+    evidence.rows["consumed"].pop()
+    assert outcome(evidence, tmp_path).classes["UNACCOUNTED"] == 1

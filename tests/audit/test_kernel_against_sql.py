@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.audit_duckdb import DuckDbAudit
 from benchmarks.audit_spark_sql import count, register_views
 from benchmarks.audit_sql import Counts
 from reconciler.audit.job import judge_here
@@ -29,9 +30,6 @@ def kernel_counts(folder: Path) -> Counts:
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_duckdb_counts_what_the_kernel_counts(seed: int) -> None:
-    pytest.importorskip("duckdb", reason="DuckDB is missing: pip install duckdb")
-    from benchmarks.audit_duckdb import DuckDbAudit
-
     with tempfile.TemporaryDirectory() as name:
         folder = plain_evidence(seed, keys=150).write(Path(name), seed=seed, parts=2, twice=seed % 2 == 1)
         duckdb = DuckDbAudit(folder, threads=1)
