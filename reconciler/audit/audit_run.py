@@ -18,15 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reconciler.audit.collect import Request, collect
+from reconciler.audit.collect.collecting import Request, collect
+from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.engine import engine_name, run_on, spark_session
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge
-from reconciler.audit.output import write_output
-from reconciler.audit.output_folder import ClaimedOutput, claim_output
+from reconciler.audit.output.folder import ClaimedOutput, claim_output
+from reconciler.audit.output.writing import write_output
 from reconciler.audit.result import JudgedWindow
-from reconciler.audit.sources import audited_subscriptions, parse_sources, with_configured
-from reconciler.audit.statement_keys import read_signing_key
+from reconciler.audit.statement.keys import read_signing_key
 from reconciler.audit.subscriptions import read_configuration
 from reconciler.audit.window import parse_window
 from reconciler.contract.history_row import PREFIXES

@@ -121,8 +121,8 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def _statement(options: argparse.Namespace) -> int:
-    from reconciler.audit.statement_keys import make_keys  # needs the package cryptography
-    from reconciler.audit.statement_verify import verify_statements
+    from reconciler.audit.statement.keys import make_keys  # needs the package cryptography
+    from reconciler.audit.statement.verify import verify_statements
 
     if options.action == "keygen":
         secret, public, fingerprint = make_keys(options.file)

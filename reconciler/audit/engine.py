@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from reconciler.audit.collect_tasks import Answer, Task
+from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.errors import AuditError
 from reconciler.audit.package import ZIP_NAME, write_zip
 from reconciler.audit.spark_session import open_session

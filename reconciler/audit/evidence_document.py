@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.kernel_tables import EVIDENCE_NAMES
+from reconciler.audit.kernel.tables import EVIDENCE_NAMES
 from reconciler.audit.result import AuditedSubscription, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION, LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import PREFIXES

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence import Evidence, load_evidence
-from reconciler.audit.kernel import judge_prefix
-from reconciler.audit.kernel_plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
+from reconciler.audit.kernel.judge import judge_prefix
+from reconciler.audit.kernel.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
 from reconciler.audit.result import JudgedWindow
 from reconciler.audit.spark_progress import Progress, is_connect, watched

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reconciler.audit.kernel_keys import Longs
+from reconciler.audit.kernel.keys import Longs
 from reconciler.audit.result import Percentiles
 
 _MANTISSA_BITS = 7

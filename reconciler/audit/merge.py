@@ -15,8 +15,8 @@ import pyarrow as pa
 from reconciler.audit.classes import NAMES, RULES
 from reconciler.audit.errors import AuditError, Reason
 from reconciler.audit.evidence import Evidence
-from reconciler.audit.kernel import PrefixResult, SubscriptionCounts
-from reconciler.audit.kernel_findings import FoundKey
+from reconciler.audit.kernel.findings import FoundKey
+from reconciler.audit.kernel.judge import PrefixResult, SubscriptionCounts
 from reconciler.audit.latency_counts import LatencyCounts
 from reconciler.audit.result import (
     LATENCIES,

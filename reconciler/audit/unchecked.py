@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reconciler.audit.classes import NUMBERS, KeyClass
 from reconciler.audit.evidence_document import EvidenceDocument
-from reconciler.audit.kernel_plan import SubscriptionPlan
+from reconciler.audit.kernel.plan import SubscriptionPlan
 from reconciler.audit.result import AuditedSubscription, NotChecked
 
 

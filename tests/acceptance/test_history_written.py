@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.audit.history_check import check_history
+from reconciler.audit.history.check import check_history
 from reconciler.clock import SystemClock
 from reconciler.contract.unique_key import key_of
 from reconciler.history.chain import ManifestChain

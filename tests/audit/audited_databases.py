@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from reconciler.audit.collect import Request
-from reconciler.audit.collect_tasks import Answer, Task
+from reconciler.audit.collect.collecting import Request
+from reconciler.audit.collect.sources import Sources, parse_sources
+from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.result import AuditedSubscription, Window
-from reconciler.audit.sources import Sources, parse_sources
 from reconciler.sql import tables
 
 EFFECTS = sa.Table(

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.audit.output import write_output
+from reconciler.audit.output.writing import write_output
 from reconciler.audit.result import InputFile, JudgedWindow, Window
-from reconciler.audit.statement_keys import SigningKey, make_keys, read_signing_key
+from reconciler.audit.statement.keys import SigningKey, make_keys, read_signing_key
 from tests.audit import judged_samples
 
 DAY_MS = 86_400_000

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.audit.classes import BY_NAME, NAMES, RULES, VIOLATIONS, KeyClass
 from reconciler.audit.job import judge_here
-from reconciler.audit.kernel_rules import CONDITIONS
+from reconciler.audit.kernel.rules import CONDITIONS
 from reconciler.audit.result import JudgedWindow
 from tests.audit.reference_judge import judged
 from tests.audit.small_evidence import AS_OF_MS, END_MS, GROUP, LATE_MS, SKEW_MS, START_MS, TOPIC, SmallEvidence

@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
-from reconciler.audit.collect import collect
+from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.sources import Source, parse_sources
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
-from reconciler.audit.sources import Source, parse_sources
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
 

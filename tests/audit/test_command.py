@@ -12,7 +12,7 @@ import pytest
 from reconciler.audit.command import main
 from reconciler.audit.engine import require_java
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output_folder import claim_output
+from reconciler.audit.output.folder import claim_output
 from tests.audit.audit_process import run
 from tests.audit.small_evidence import SmallEvidence
 

@@ -218,8 +218,8 @@ def test_a_database_that_goes_away_in_the_middle(tmp_path: Path) -> None:
 
 FULL = """
 import sys, pathlib
-from reconciler.audit.collect_writer import PrefixWriter, table_of
-from reconciler.audit.collect_tasks import answer
+from reconciler.audit.collect.writer import PrefixWriter, table_of
+from reconciler.audit.collect.tasks import answer
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE
 
 class Task:

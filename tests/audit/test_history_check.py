@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from reconciler.audit.history_check import HistoryState, check_history
+from reconciler.audit.history.check import HistoryState, check_history
 from tests.audit.written_history import WrittenHistory, round_row
 
 HOUR_MS = 3_600_000

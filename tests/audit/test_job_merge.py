@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reconciler.audit import kernel_files
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence import Evidence, load_evidence
 from reconciler.audit.job import judge_here, judged_by
-from reconciler.audit.kernel import judge_prefix
+from reconciler.audit.kernel import files as kernel_files
+from reconciler.audit.kernel.judge import judge_prefix
 from reconciler.audit.merge import error_rows, result_rows
 from reconciler.audit.result import JudgedWindow
 from tests.audit.random_evidence import random_evidence

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.audit import kernel_keys
-from reconciler.audit.kernel_keys import KeyIndex, KeyLayout, crc32_of, lengths_seen
+from reconciler.audit.kernel import keys as kernel_keys
+from reconciler.audit.kernel.keys import KeyIndex, KeyLayout, crc32_of, lengths_seen
 
 KEYS = st.lists(st.binary(min_size=1, max_size=33), max_size=60)
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output import claim_output, write_output
-from reconciler.audit.output_folder import drafted_output
+from reconciler.audit.output.folder import drafted_output
+from reconciler.audit.output.writing import claim_output, write_output
 from reconciler.audit.result import JudgedWindow
 from tests.audit import judged_samples
 from tests.audit import signed_samples as samples
@@ -71,7 +71,7 @@ def test_the_same_judgement_gives_the_same_bytes_in_every_file(tmp_path: Path, n
 def test_another_process_with_other_hashes_of_strings_gives_the_same_bytes(tmp_path: Path) -> None:
     here = write_output(judged_samples.violations(), tmp_path / "here")
     program = (
-        "import sys; from tests.audit import judged_samples; from reconciler.audit.output import write_output;"
+        "import sys; from tests.audit import judged_samples; from reconciler.audit.output.writing import write_output;"
         "write_output(judged_samples.violations(), sys.argv[1])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "12345", "TZ": "Pacific/Chatham", "LC_ALL": "C"}
@@ -161,7 +161,7 @@ def test_two_audits_into_one_out_the_second_is_refused(tmp_path: Path) -> None:
 def test_an_audit_killed_in_the_middle_leaves_nothing_that_looks_like_a_result(tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = (
-        "import os, sys; from reconciler.audit.output_folder import claim_output, drafted_output\n"
+        "import os, sys; from reconciler.audit.output.folder import claim_output, drafted_output\n"
         "with claim_output(sys.argv[1]) as claimed, drafted_output(claimed) as draft:\n"
         "    draft.write('result.json', b'{}'); os.kill(os.getpid(), 9)"
     )

@@ -14,11 +14,11 @@ from itertools import pairwise
 import pytest
 
 from reconciler.audit.classes import BY_NAME, RULES, VIOLATIONS
-from reconciler.audit.report import report_html
-from reconciler.audit.report_findings import VIOLATIONS_MAX
-from reconciler.audit.report_markup import join, tag, visible
-from reconciler.audit.report_series import BARS_MAX, SERIES, binned_volume
-from reconciler.audit.report_words import duration, in_zone, share
+from reconciler.audit.report.findings import VIOLATIONS_MAX
+from reconciler.audit.report.markup import join, tag, visible
+from reconciler.audit.report.page import report_html
+from reconciler.audit.report.series import BARS_MAX, SERIES, binned_volume
+from reconciler.audit.report.words import duration, in_zone, share
 from tests.audit import judged_samples
 
 _VOID = {"meta", "link", "input", "br", "hr", "col"}

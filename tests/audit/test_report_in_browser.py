@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.audit.output import write_output
+from reconciler.audit.output.writing import write_output
 from tests.audit import judged_samples
 from tests.services.requirements import browser, browser_missing, require
 

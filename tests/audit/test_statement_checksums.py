@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from reconciler.audit.statement_checksums import BATCH_ROWS, rows_of
+from reconciler.audit.statement.checksums import BATCH_ROWS, rows_of
 from tests.examples import examples
 
 SCHEMA = pa.schema(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output import write_output
-from reconciler.audit.statement_verify import verify_statements
+from reconciler.audit.output.writing import write_output
+from reconciler.audit.statement.verify import verify_statements
 from tests.audit import judged_samples
 from tests.audit import signed_samples as samples
 

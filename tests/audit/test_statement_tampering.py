@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from reconciler.audit.statement_findings import VerifyReport
-from reconciler.audit.statement_keys import PublicKey
-from reconciler.audit.statement_verify import verify_statements
+from reconciler.audit.statement.findings import VerifyReport
+from reconciler.audit.statement.keys import PublicKey
+from reconciler.audit.statement.verify import verify_statements
 from tests.audit import signed_samples as samples
 from tests.examples import examples
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.errors import AuditError
-from reconciler.audit.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.subscriptions import PRODUCER_NAMES, SUBSCRIPTION_NAMES, read_configuration
 from reconciler.settings import ProducerSettings, SubscriptionSettings
 from reconciler.settings_file import load_settings

@@ -1,0 +1,1 @@
+"""Databases and exports become an evidence folder."""

@@ -1,0 +1,269 @@
+"""Collects evidence of a window into a folder that can be judged (contract/evidence_layout.py).
+
+Ranges of outboxes, inboxes and effects are read first, then the ledger, then single keys that these left open
+(collect_lookups.py). There is no common snapshot of several databases; this order stands in for it: rows are only
+ever added, so a row that is still not there when its key is asked for was not written when the others were read.
+Every statement is a snapshot of its own. The work is cut into tasks that Spark's executors run beside each other; the
+folder must be one that all of them reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from reconciler.audit.collect.lookups import InboxPlace, OutboxPlace, PrefixLookups
+from reconciler.audit.collect.selection import Selection, export_files
+from reconciler.audit.collect.sources import Source, Sources
+from reconciler.audit.collect.tasks import Answer, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
+from reconciler.audit.collect.writer import WrittenFile
+from reconciler.audit.errors import AuditError
+from reconciler.audit.history.check import HistoryState, check_history
+from reconciler.audit.output.documents import canonical
+from reconciler.audit.result import AuditedSubscription, Window
+from reconciler.contract.evidence_layout import (
+    CANDIDATE_EVIDENCE,
+    EFFECTS_EVIDENCE,
+    EVIDENCE_VERSION,
+    INBOX_EVIDENCE,
+    LEDGER_ROUND_EVIDENCE,
+    OUTBOX_EVIDENCE,
+    REPAIR_EVIDENCE,
+)
+from reconciler.contract.history_row import ANNOUNCED, PREFIXES
+from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
+
+#: Ranges that a table is cut into: short tasks that executors share evenly.
+SLICES = 16
+#: A range shorter than this is not worth a connection.
+SLICE_MS_MIN = 600_000
+
+#: Problems of the history that are named one by one.
+PROBLEMS_NAMED_MAX = 10
+
+#: Runs tasks beside each other and gives their answers in order.
+Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What evidence is asked for."""
+
+    environment: str
+    window: Window
+    shards: int
+    skew_bound_ms: int
+    #: Sorted by topic and group.
+    subscriptions: tuple[AuditedSubscription, ...]
+    sources: Sources
+    #: Path or URL of a history.
+    history: str
+    #: When the collection began.
+    collected_at_ms: int
+
+    @property
+    def since_ms(self) -> int:
+        """Clocks may differ: an effect can seem to be that much older than its commit."""
+        return self.window.start_ms - self.skew_bound_ms
+
+    def topics_of(self, producer_group: str) -> tuple[str, ...]:
+        """Audited topics that a producer group sends."""
+        return tuple(sorted({s.topic for s in self.subscriptions if producer_group in s.producer_groups}))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Audited topics."""
+        return tuple(sorted({s.topic for s in self.subscriptions}))
+
+
+def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
+    """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
+    files: dict[str, WrittenFile] = {}
+    history = _trusted_history(request)
+    for what, tasks in (
+        ("outboxes, inboxes and effects", [*_outboxes(request, folder), *_inboxes(request, folder)]),
+        ("ledger", list(_ledger(request, folder))),
+    ):
+        if tasks:
+            progress(f"reading {what} in {len(tasks)} pieces")
+            files.update(files_of(run(answer, tasks)))
+    lookups = _lookups(request, folder, history)
+    if lookups:
+        progress("asking for single keys")
+        files.update(files_of(run(answer, lookups)))
+    rows = sum(file.rows for file in files.values())
+    progress(f"evidence: {rows} rows in {len(files)} files")
+    # Last, so that a folder without it is no evidence.
+    (folder / "evidence.json").write_bytes(canonical(_document(request, files)))
+
+
+def _trusted_history(request: Request) -> HistoryState:
+    """Looked at before databases are read for hours; judging looks again. Raises AuditError("inputs")."""
+    window = (request.window.start_ms, request.window.end_ms)
+    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
+    if state.problems:
+        more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
+        raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)
+    return state
+
+
+def _outboxes(request: Request, folder: Path) -> Iterator[Task]:
+    window = request.window
+    for number, (group, source) in enumerate(request.sources.outboxes):
+        (folder / OUTBOX_EVIDENCE.name).mkdir(exist_ok=True)
+        since = ("created_at_ms", window.start_ms, window.end_ms)
+        yield from _pieces(folder, f"outbox-{number}", source, _outbox_selection(request, group, since))
+
+
+def _outbox_selection(request: Request, group: str, since: tuple[str, int, int | None] | None = None) -> Selection:
+    return Selection(
+        layout=OUTBOX_EVIDENCE,
+        table=OUTBOX.name,
+        equal=(("producer_group", group),),
+        among=(("topic", request.topics_of(group)),),
+        since=since,
+    )
+
+
+def _inboxes(request: Request, folder: Path) -> Iterator[Task]:
+    for number, s in enumerate(request.subscriptions):
+        source = request.sources.inboxes.get((s.topic, s.group))
+        if source is not None:
+            (folder / INBOX_EVIDENCE.name).mkdir(exist_ok=True)
+            since = ("applied_at_ms", request.since_ms, _closes_ms(request, s))
+            yield from _pieces(folder, f"inbox-{number}", source, _inbox_selection(s, since))
+        effects = request.sources.effects.get((s.topic, s.group))
+        if effects is not None:
+            (folder / EFFECTS_EVIDENCE.name).mkdir(exist_ok=True)
+            yield EffectsTask(
+                folder=str(folder),
+                part=f"effects-{number}",
+                effects=effects,
+                topic=s.topic,
+                group=s.group,
+                window_ms=(request.window.start_ms, request.window.end_ms),
+            )
+
+
+def _inbox_selection(s: AuditedSubscription, since: tuple[str, int, int | None] | None = None) -> Selection:
+    equal = (("consumer_group", s.group), ("topic", s.topic))
+    return Selection(layout=INBOX_EVIDENCE, table=INBOX.name, equal=equal, since=since)
+
+
+def _ledger(request: Request, folder: Path) -> Iterator[Task]:
+    """Candidates and repairs since the window's start, however late, and the rounds up to its close."""
+    source = request.sources.ledger
+    if source is None:
+        return
+    for layout in (CANDIDATE_EVIDENCE, REPAIR_EVIDENCE, LEDGER_ROUND_EVIDENCE):
+        (folder / layout.name).mkdir(exist_ok=True)
+    environment = ("environment", request.environment)
+    for number, s in enumerate(request.subscriptions):
+        equal = (environment, ("topic", s.topic), ("consumer_group", s.group))
+        since = ("first_seen_ms", request.since_ms, None)
+        selection = Selection(layout=CANDIDATE_EVIDENCE, table=CANDIDATE.name, equal=equal, since=since)
+        yield from _pieces(folder, f"candidate-{number}", source, selection)
+        selection = Selection(
+            layout=LEDGER_ROUND_EVIDENCE,
+            table=ROUND.name,
+            equal=(*equal, ("void", 0)),
+            since=("at_ms", request.window.start_ms, _closes_ms(request, s)),
+        )
+        yield from _pieces(folder, f"round-{number}", source, selection)
+    for number, topic in enumerate(request.topics):
+        since = ("created_at_ms", request.since_ms, None)
+        of_topic = (environment, ("topic", topic))
+        selection = Selection(layout=REPAIR_EVIDENCE, table=REPAIR.name, equal=of_topic, since=since)
+        yield from _pieces(folder, f"repair-{number}", source, selection)
+
+
+def _closes_ms(request: Request, s: AuditedSubscription) -> int:
+    return request.window.end_ms + round(s.late_after_seconds * 1000) + 1
+
+
+def _pieces(folder: Path, part: str, source: Source, selection: Selection) -> Iterator[Task]:
+    """One task a file of an export, or a range of time."""
+    if source.kind != "database":
+        for number, file in enumerate(export_files(source, selection)):
+            name = f"{part}-{number:04d}"
+            yield RowsTask(folder=str(folder), part=name, source=source, selection=selection, file=file)
+        return
+    for number, cut in enumerate(_slices(selection)):
+        yield RowsTask(folder=str(folder), part=f"{part}-{number:04d}", source=source, selection=cut)
+
+
+def _slices(selection: Selection) -> Iterator[Selection]:
+    column, first, end = selection.since or ("", 0, None)
+    if end is None:
+        yield selection
+        return
+    count = max(1, min(SLICES, (end - first) // SLICE_MS_MIN))
+    bounds = [first + (end - first) * number // count for number in range(count + 1)]
+    for low, high in pairwise(bounds):
+        yield replace(selection, since=(column, low, high))
+
+
+def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task]:
+    window = (request.window.start_ms, request.window.end_ms)
+    inboxes = tuple(
+        InboxPlace(topic=s.topic, group=s.group, source=source, selection=_inbox_selection(s))
+        for s in request.subscriptions
+        if (source := request.sources.inboxes.get((s.topic, s.group))) is not None and source.kind == "database"
+    )
+    outboxes = tuple(
+        OutboxPlace(topics=request.topics_of(group), source=source, selection=_outbox_selection(request, group))
+        for group, source in request.sources.outboxes
+        if source.kind == "database"
+    )
+    if not inboxes and not outboxes:
+        return []
+    return [
+        LookUpTask(
+            lookups=PrefixLookups(
+                folder=str(folder),
+                prefix=prefix,
+                window_ms=window,
+                topics=request.topics,
+                inboxes=inboxes,
+                outboxes=outboxes,
+                history=request.history,
+                announced=tuple(
+                    file
+                    for file in history.of(ANNOUNCED.name, prefix)
+                    if file.first_ms < window[1] and file.last_ms >= window[0]
+                ),
+            )
+        )
+        for prefix in range(PREFIXES)
+    ]
+
+
+def _document(request: Request, files: dict[str, WrittenFile]) -> dict[str, object]:
+    return {
+        "version": EVIDENCE_VERSION,
+        "environment": request.environment,
+        "window": {"start_ms": request.window.start_ms, "end_ms": request.window.end_ms},
+        "collected_at_ms": request.collected_at_ms,
+        "skew_bound_ms": request.skew_bound_ms,
+        "shards": request.shards,
+        "subscriptions": [
+            {
+                "topic": s.topic,
+                "group": s.group,
+                "tags": None if s.tags is None else list(s.tags),
+                "producer_groups": list(s.producer_groups),
+                "grace_period_seconds": s.grace_period_seconds,
+                "late_after_seconds": s.late_after_seconds,
+                "inbox": s.inbox,
+                "effects": s.effects,
+            }
+            for s in request.subscriptions
+        ],
+        "outboxes": list(request.sources.outbox_groups),
+        "ledger": request.sources.ledger is not None,
+        "history": request.history,
+        "files": {path: {"rows": file.rows, "sha256": file.sha256} for path, file in sorted(files.items())},
+    }

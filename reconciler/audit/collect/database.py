@@ -1,0 +1,147 @@
+"""Rows of a database for the audit: read only, one snapshot a statement, in pages, with errors that hold no secret.
+
+PostgreSQL and MariaDB/MySQL read in a REPEATABLE READ, READ ONLY transaction; SQLite in one read transaction of a
+connection that cannot write. Connections are made in the process that reads and closed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, NoSuchTableError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from reconciler.audit.collect.sources import Source
+from reconciler.audit.errors import AuditError
+
+#: Rows in memory at once, beside those that wait to be written.
+PAGE_ROWS = 10_000
+CONNECT_TIMEOUT_SECONDS = 10
+#: A server that stops answering in the middle of a statement costs this long, not for ever.
+SILENCE_SECONDS = 120
+_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+
+
+@contextmanager
+def reading(source: Source) -> Iterator[sa.Connection]:
+    """One read-only transaction. Raises AuditError: "inputs" where the database is away or lacks a table,
+    "configuration" for a driver that is not installed."""
+    try:
+        engine = _engine(source)
+        with closing(engine.connect()) as connection:
+            yield connection
+        engine.dispose()
+    except SQLAlchemyError as error:
+        raise _translated(error, source) from None  # the cause may show the URL
+
+
+def pages(
+    connection: sa.Connection, statement: sa.Executable, parameters: Mapping[str, Any] | None = None
+) -> Iterator[Sequence[Sequence[Any]]]:
+    """The statement's rows, PAGE_ROWS at a time, as the server sends them."""
+    result = connection.execution_options(stream_results=True, yield_per=PAGE_ROWS).execute(statement, parameters or {})
+    with closing(result):
+        while page := result.fetchmany(PAGE_ROWS):
+            yield page
+
+
+def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
+    """Columns that a table has; none where there is no such table."""
+    try:
+        return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
+    except NoSuchTableError:
+        return frozenset()
+
+
+def now_ms(connection: sa.Connection) -> int:
+    """The database's own clock."""
+    expressions = {
+        "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)",
+        "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
+    }
+    mysql = "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)"
+    text = expressions.get(connection.dialect.name, mysql)
+    return int(connection.execute(sa.text(f"SELECT {text}")).scalar_one())
+
+
+def _engine(source: Source) -> sa.Engine:
+    try:
+        url = make_url(source.address)
+        url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+        backend = url.get_backend_name()
+        if backend == "sqlite":
+            return _sqlite_engine(url, source)
+        if backend == "postgresql":
+            arguments: dict[str, Any] = {
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "options": "-c default_transaction_read_only=on",
+                "keepalives_idle": SILENCE_SECONDS // 4,
+                "keepalives_interval": SILENCE_SECONDS // 4,
+                "keepalives_count": 3,
+                "tcp_user_timeout": SILENCE_SECONDS * 1000,
+            }
+        else:
+            arguments = {
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "read_timeout": SILENCE_SECONDS,
+                "write_timeout": SILENCE_SECONDS,
+                "charset": "utf8mb4",
+            }
+        engine = sa.create_engine(
+            url, isolation_level="REPEATABLE READ", connect_args=arguments, poolclass=NullPool, hide_parameters=True
+        )
+    except ModuleNotFoundError as error:
+        extra = "postgres" if source.address.startswith("postgresql") else "mysql"
+        message = f"{source}: the package {error.name} is missing: pip install 'checkback-reconciler[{extra}]'"
+        raise AuditError("configuration", message) from None
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        expected = "expected dialect://user:password@host:port/database of sqlite, postgresql, mysql or mariadb"
+        raise AuditError("usage", f"{source}: {expected}") from None
+    if engine.dialect.name != "postgresql":
+        event.listen(engine, "connect", _mysql_read_only)
+    return engine
+
+
+def _sqlite_engine(url: sa.URL, source: Source) -> sa.Engine:
+    if not url.database or ":memory:" in url.database:
+        raise AuditError("usage", f"{source}: name a file: sqlite:////absolute/path.db")
+    if not url.database.startswith("file:"):
+        # mode=rw creates no missing file; mode=ro could not open a WAL database that nobody else has open.
+        url = url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
+    engine = sa.create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_SECONDS}, poolclass=NullPool)
+    event.listen(engine, "connect", _sqlite_read_only)
+    event.listen(engine, "begin", _sqlite_begin)
+    return engine
+
+
+def _sqlite_read_only(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("PRAGMA query_only=ON")
+
+
+def _sqlite_begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN DEFERRED")
+
+
+def _mysql_read_only(connection: Any, _record: object) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET SESSION TRANSACTION READ ONLY")
+
+
+def _translated(error: SQLAlchemyError, source: Source) -> AuditError:
+    """Only the driver's own words, with the password taken out should it be among them."""
+    text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
+    try:
+        password = make_url(source.address).password
+    except ArgumentError:
+        password = None
+    if password:
+        text = text.replace(str(password), "***")
+    return AuditError("inputs", f"{source}: the database did not answer to the end: {text}")

@@ -1,0 +1,162 @@
+"""Asks by key what the ranges have left open, one prefix at a time.
+
+A key of the window may take effect long after it; an effect in the window may belong to a message that was committed
+long before. So inboxes are asked for every key of the window that has no row yet, and then outboxes for every key
+that has none. Asking comes after the ranges: a row that was not there then is there now, or was never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reconciler.audit.collect.database import reading
+from reconciler.audit.collect.selection import Selection, key_reader
+from reconciler.audit.collect.sources import Source
+from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
+from reconciler.audit.errors import AuditError
+from reconciler.audit.history.chain import open_folder
+from reconciler.audit.history.table import read_stream_file
+from reconciler.contract.history_row import ANNOUNCED
+from reconciler.contract.manifest import HistoryFile
+
+#: Keys a statement: bounds its length, and the rows it returns.
+KEYS_A_STATEMENT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxPlace:
+    """Where one group's inbox rows of one topic can be asked for."""
+
+    topic: str
+    group: str
+    source: Source
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxPlace:
+    """Where one producer group's outbox rows can be asked for."""
+
+    topics: tuple[str, ...]
+    source: Source
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixLookups:
+    """The look-ups of one prefix."""
+
+    folder: str
+    prefix: int
+    window_ms: tuple[int, int]
+    topics: tuple[str, ...]
+    inboxes: tuple[InboxPlace, ...]
+    outboxes: tuple[OutboxPlace, ...]
+    #: The history's folder and its `announced` files of the prefix that may hold rows of the window.
+    history: str | None
+    announced: tuple[HistoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Keys of one topic in this prefix."""
+
+    outbox: pa.ChunkedArray
+    #: Keys that may belong to the window: committed in it, announced in it, or known to the ledger.
+    of_window: pa.ChunkedArray
+
+
+def look_up(lookups: PrefixLookups) -> list[WrittenFile]:
+    """Writes the rows that were found. Raises AuditError."""
+    folder, part = Path(lookups.folder), "by-key"
+    seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
+    written: list[WrittenFile] = []
+    if lookups.inboxes:
+        with PrefixWriter(folder, lookups.inboxes[0].selection.layout, part) as writer:
+            for inbox in lookups.inboxes:
+                there = _keys(lookups, "inbox", inbox.topic, inbox.group)
+                missing = _without(seen[inbox.topic].of_window, there)
+                _ask(inbox.source, inbox.selection, missing, writer.add)
+            written += writer.close()
+    if lookups.outboxes:
+        with PrefixWriter(folder, lookups.outboxes[0].selection.layout, part) as writer:
+            for outbox in lookups.outboxes:
+                for topic in outbox.topics:
+                    known = _joined([seen[topic].of_window, _keys(lookups, "inbox", topic)])
+                    _ask(outbox.source, outbox.selection, _without(known, seen[topic].outbox), writer.add)
+            written += writer.close()
+    return written
+
+
+def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
+    start_ms, end_ms = lookups.window_ms
+    outbox = _table(lookups, "outbox", topic, ["key", "created_at_ms"])
+    times = outbox["created_at_ms"]
+    inside = outbox.filter(pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms)))
+    of_window = [inside["key"], _keys(lookups, "candidate", topic), _keys(lookups, "repair", topic)]
+    of_window += list(_announced(lookups, topic))
+    return _Seen(outbox["key"], _joined(of_window))
+
+
+def _announced(lookups: PrefixLookups, topic: str) -> Iterable[pa.ChunkedArray]:
+    if lookups.history is None:
+        return
+    filesystem, base = open_folder(lookups.history)
+    start_ms, end_ms = lookups.window_ms
+    for file in lookups.announced:
+        problems: list[str] = []
+        table = read_stream_file(filesystem, base, file, ANNOUNCED, problems)
+        if table is None:
+            raise AuditError("inputs", "\n".join(problems))
+        times = table["at_ms"]
+        wanted = pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms))
+        yield table.filter(pc.and_(wanted, pc.equal(table["topic"], topic)))["key"]
+
+
+def _keys(lookups: PrefixLookups, table: str, topic: str, group: str | None = None) -> pa.ChunkedArray:
+    return _table(lookups, table, topic, ["key"], group)["key"]
+
+
+def _table(lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None) -> pa.Table:
+    """Rows that the ranges wrote, of one topic (and group)."""
+    place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
+    names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
+    found = [
+        pq.read_table(file, columns=names, partitioning=None)
+        for file in sorted(place.glob("*.parquet"))
+        if not file.name.startswith(".")
+    ]
+    if not found:
+        kinds = {"key": pa.binary(), "created_at_ms": pa.int64()}
+        return pa.table({column: pa.chunked_array([], kinds[column]) for column in columns})
+    table = pa.concat_tables(found)
+    wanted = pc.equal(table["topic"], topic)
+    if group is not None:
+        wanted = pc.and_(wanted, pc.equal(table["consumer_group"], group))
+    return table.filter(wanted).select(list(columns))
+
+
+def _joined(keys: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    chunks = [chunk for column in keys for chunk in column.chunks]
+    return pa.chunked_array([pc.unique(pa.chunked_array(chunks, pa.binary()))])
+
+
+def _without(keys: pa.ChunkedArray, known: pa.ChunkedArray) -> pa.ChunkedArray:
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=known)))
+
+
+def _ask(source: Source, selection: Selection, keys: pa.ChunkedArray, add: Callable[[pa.Table], None]) -> None:
+    if source.kind != "database" or not len(keys):
+        return  # exports were read whole
+    with reading(source) as connection:
+        rows_of = key_reader(connection, source, selection)
+        for first in range(0, len(keys), KEYS_A_STATEMENT):
+            found = rows_of(keys.slice(first, KEYS_A_STATEMENT).to_pylist())
+            if found is not None:
+                add(found)

@@ -1,0 +1,199 @@
+"""What is read of a source: columns of one of the project's tables, by equality, time range or keys.
+
+The same selection reads a database (SELECT) or an export of the table as Parquet or Delta. Exports are read whole,
+without the time range: nobody could look keys up in them afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import sqlalchemy as sa
+from pyarrow import fs as arrow_fs
+
+from reconciler.audit.collect.database import column_names, pages, reading
+from reconciler.audit.collect.sources import EffectsSource, Source
+from reconciler.audit.collect.writer import table_of
+from reconciler.audit.errors import AuditError
+from reconciler.audit.history.chain import open_folder
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, EvidenceTable
+
+#: Columns that older ledgers have not got yet; NULL there.
+_MAY_BE_ABSENT = frozenset({"first_sent_at_ms"})
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Rows of one table."""
+
+    layout: EvidenceTable
+    #: Name in databases, and of a folder in exports.
+    table: str
+    equal: tuple[tuple[str, str | int], ...] = ()
+    among: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    #: Column, first and last + 1 (None: no end), milliseconds.
+    since: tuple[str, int, int | None] | None = None
+
+    def name_of(self, column: str) -> str:
+        """A column of the layout as the table calls it."""
+        return "unique_key" if column == "key" else column
+
+
+def read_rows(source: Source, selection: Selection, *, file: str | None = None) -> Iterator[pa.Table]:
+    """Pages with the layout's columns; `file`: only this file of an export. Raises AuditError."""
+    if source.kind == "database":
+        with reading(source) as connection:
+            statement = _statement(selection, _columns(connection, source, selection))
+            for page in pages(connection, statement):
+                yield table_of(selection.layout, page, str(source))
+        return
+    yield from _read_export(source, selection, file)
+
+
+def key_reader(
+    connection: sa.Connection, source: Source, selection: Selection
+) -> Callable[[Sequence[bytes]], pa.Table | None]:
+    """A question by keys: their rows, whenever those were written; None: there are none."""
+    columns = _columns(connection, source, selection)
+
+    def read(keys: Sequence[bytes]) -> pa.Table | None:
+        wanted = sa.column("unique_key").in_([key.hex().upper() for key in keys])
+        rows = [row for page in pages(connection, _statement(selection, columns).where(wanted)) for row in page]
+        return table_of(selection.layout, rows, str(source)) if rows else None
+
+    return read
+
+
+def read_effects(effects: EffectsSource, topic: str, group: str, window_ms: tuple[int, int]) -> Iterator[pa.Table]:
+    """Effects of a group by key. The query may use :start_ms and :end_ms. Raises AuditError."""
+    source = effects.source
+    if source.kind != "database":
+        selection = Selection(layout=EFFECTS_EVIDENCE, table="effects")
+        for batch in _batches(source, _dataset(source, selection, None)):
+            names = [name for name in ("key", "unique_key") if name in batch.schema.names]
+            if not names:
+                raise AuditError("inputs", f"{source}: the export has no column key; it has {batch.schema.names}")
+            keys = batch.column(names[0]).to_pylist()
+            counts = batch.column("effects").to_pylist() if "effects" in batch.schema.names else [1] * len(keys)
+            if not keys:
+                continue
+            yield _counted(keys, counts, topic, group, source)
+        return
+    statement = sa.text(effects.query)
+    bound = {"start_ms": window_ms[0], "end_ms": window_ms[1]}
+    used = frozenset(statement.compile().params)
+    if used - bound.keys():
+        raise AuditError(
+            "usage", f"{source}: the query may use :start_ms and :end_ms, not {sorted(used - bound.keys())}"
+        )
+    with reading(source) as connection:
+        for page in pages(connection, statement, {name: bound[name] for name in used}):
+            if len(page[0]) not in (1, 2):
+                raise AuditError(
+                    "usage", f"{source}: the query gives {len(page[0])} columns; key and count are expected"
+                )
+            counts = [row[1] for row in page] if len(page[0]) == 2 else [1] * len(page)
+            yield _counted([row[0] for row in page], counts, topic, group, source)
+
+
+def export_files(source: Source, selection: Selection) -> list[str | None]:
+    """Files of an export that can be read apart; [None]: read it in one piece."""
+    if source.kind == "delta":
+        return [None]
+    return list(_dataset(source, selection, None).files)
+
+
+def _columns(connection: sa.Connection, source: Source, selection: Selection) -> list[sa.ColumnElement[Any]]:
+    have = column_names(connection, selection.table)
+    if not have:
+        raise AuditError("inputs", f"{source}: there is no table {selection.table} in this database")
+    columns: list[sa.ColumnElement[Any]] = []
+    for column in selection.layout.columns:
+        name = selection.name_of(column.name)
+        if name in have:
+            columns.append(sa.column(name))
+        elif name in _MAY_BE_ABSENT:
+            columns.append(sa.null().label(name))
+        else:
+            raise AuditError(
+                "inputs",
+                f"{source}: {selection.table} has no column {name}; run `reconciler db upgrade` of its version",
+            )
+    return columns
+
+
+def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+    statement = sa.select(*columns).select_from(sa.table(selection.table))
+    for name, value in selection.equal:
+        statement = statement.where(sa.column(name) == value)
+    for name, values in selection.among:
+        statement = statement.where(sa.column(name).in_(values))
+    if selection.since is not None:
+        name, first, end = selection.since
+        statement = statement.where(sa.column(name) >= first)
+        if end is not None:
+            statement = statement.where(sa.column(name) < end)
+    return statement
+
+
+def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Dataset:
+    try:
+        if source.kind == "delta":
+            deltalake = importlib.import_module("deltalake")  # only where somebody uses it
+            found: ds.Dataset = deltalake.DeltaTable(source.address).to_pyarrow_dataset()
+            return found
+        filesystem, base = open_folder(source.address)
+        if file is None and filesystem.get_file_info(f"{base}/{selection.table}").type == arrow_fs.FileType.Directory:
+            base = f"{base}/{selection.table}"
+        parquet = ds.dataset(file or base, filesystem=filesystem, format="parquet")
+    except ModuleNotFoundError as error:
+        message = f"{source}: delta: needs the package {error.name}: pip install deltalake"
+        raise AuditError("configuration", message) from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise AuditError("inputs", f"{source}: the export cannot be read: {error}") from error
+    except Exception as error:  # deltalake's errors share no base but Exception
+        raise AuditError("inputs", f"{source}: the Delta table cannot be read: {error}") from error
+    if not parquet.files:
+        raise AuditError("inputs", f"{source}: there is no Parquet file in it")
+    return parquet
+
+
+def _batches(source: Source, dataset: ds.Dataset, condition: ds.Expression | None = None) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from dataset.to_batches(filter=condition, batch_size=_BATCH_ROWS)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise AuditError("inputs", f"{source}: the export cannot be read to its end: {error}") from error
+
+
+def _read_export(source: Source, selection: Selection, file: str | None) -> Iterator[pa.Table]:
+    dataset = _dataset(source, selection, file)
+    have = set(dataset.schema.names)
+    condition: ds.Expression | None = None
+    for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
+        if name in have:  # a column that was left out of the export says nothing against its rows
+            is_number = any(isinstance(value, int) for value in values)
+            one = ds.field(name).isin(pa.array(values, pa.int64() if is_number else pa.string()))
+            condition = one if condition is None else condition & one
+    for batch in _batches(source, dataset, condition):
+        columns: list[Sequence[Any]] = []
+        for column in selection.layout.columns:
+            name = column.name if column.name in have else selection.name_of(column.name)
+            if name in have:
+                columns.append(batch.column(name).to_pylist())
+            elif name in _MAY_BE_ABSENT:
+                columns.append([None] * batch.num_rows)
+            else:
+                raise AuditError("inputs", f"{source}: the export has no column {name}; it has {sorted(have)}")
+        if batch.num_rows:
+            yield table_of(selection.layout, list(zip(*columns, strict=True)), str(source))
+
+
+def _counted(keys: Sequence[Any], counts: Sequence[Any], topic: str, group: str, source: Source) -> pa.Table:
+    rows = [(key, topic, group, count) for key, count in zip(keys, counts, strict=True)]
+    return table_of(EFFECTS_EVIDENCE, rows, str(source))

@@ -1,0 +1,108 @@
+"""The pieces of a collection, as values that travel to executors: a range of a table, or the look-ups of one prefix.
+
+A task answers with what it wrote or with why it could not: its errors come back as values, so that Spark neither
+repeats a refusal nor wraps its words in a stack of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from reconciler.audit.collect.lookups import PrefixLookups, look_up
+from reconciler.audit.collect.selection import Selection, read_effects, read_rows
+from reconciler.audit.collect.sources import EffectsSource, Source
+from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
+from reconciler.audit.errors import AuditError, Reason
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
+
+
+class Task(Protocol):
+    """One piece of work."""
+
+    def run(self) -> list[WrittenFile]:
+        """Writes its files. Raises AuditError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsTask:
+    """A range of a table."""
+
+    folder: str
+    part: str
+    source: Source
+    selection: Selection
+    #: One file of an export.
+    file: str | None = None
+
+    def run(self) -> list[WrittenFile]:
+        """Writes its files. Raises AuditError."""
+        return _written(self.folder, self.selection, self.part, read_rows(self.source, self.selection, file=self.file))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectsTask:
+    """The business effects of one subscription."""
+
+    folder: str
+    part: str
+    effects: EffectsSource
+    topic: str
+    group: str
+    window_ms: tuple[int, int]
+
+    def run(self) -> list[WrittenFile]:
+        """Writes its files. Raises AuditError."""
+        rows = read_effects(self.effects, self.topic, self.group, self.window_ms)
+        return _written(self.folder, Selection(layout=EFFECTS_EVIDENCE, table=""), self.part, rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpTask:
+    """What the ranges of one prefix have left open, asked by key."""
+
+    lookups: PrefixLookups
+
+    def run(self) -> list[WrittenFile]:
+        """Writes its files. Raises AuditError."""
+        return look_up(self.lookups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a task did."""
+
+    files: tuple[WrittenFile, ...] = ()
+    #: Why it could not.
+    reason: Reason | None = None
+    message: str = ""
+
+
+def answer(task: Task) -> Answer:
+    """Runs a task; never raises for what evidence, databases and disks do."""
+    try:
+        return Answer(files=tuple(task.run()))
+    except AuditError as error:
+        return Answer(reason=error.reason, message=str(error))
+    except OSError as error:
+        return Answer(reason="engine", message=f"evidence cannot be written: {error.strerror or error}")
+
+
+def files_of(answers: list[Answer]) -> Mapping[str, WrittenFile]:
+    """Everything that was written, by path. Raises AuditError with every task's problem, each once."""
+    failed = [found for found in answers if found.reason is not None]
+    if failed:
+        reason = next((found.reason for found in failed if found.reason != "engine"), failed[0].reason) or "inputs"
+        raise AuditError(reason, "\n".join(dict.fromkeys(found.message for found in failed if found.reason == reason)))
+    return {file.path: file for found in answers for file in found.files}
+
+
+def _written(folder: str, selection: Selection, part: str, tables: Iterator[pa.Table]) -> list[WrittenFile]:
+    with PrefixWriter(Path(folder), selection.layout, part) as writer:
+        for table in tables:
+            writer.add(table)
+        return writer.close()

@@ -1,0 +1,1 @@
+"""A history is checked before it is believed."""

@@ -1,0 +1,246 @@
+"""Whether a history can be trusted for a window: its chain, its files, and rounds without a hole.
+
+Before: history_chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
+a `gap` row or found as a hole between two generations of a shard; a gap in a window means that there is no answer.
+Rounds later than a day after the window's close are left out, so that a growing history changes no old answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
+from reconciler.audit.history.chain import HistoryChain, open_folder, read_chain
+from reconciler.audit.history.rounds import Rounds, ShardKey, ShardRounds
+from reconciler.audit.history.table import read_stream_file
+from reconciler.audit.result import HistoryGap
+from reconciler.contract.history_row import GAP, ROUND
+from reconciler.contract.manifest import HistoryFile
+
+DAY_MS = 86_400_000
+#: How often the chain is read again where a file was compacted away while it was looked for.
+CHAIN_READINGS_MAX = 5
+#: Absent files that are named one by one.
+ABSENT_NAMED_MAX = 20
+#: Topic or group in a gap row that means all of them.
+_ALL = frozenset({"", "*"})
+
+
+class Judged(Protocol):
+    """What is needed of a subscription."""
+
+    @property
+    def topic(self) -> str:
+        """Business topic."""
+
+    @property
+    def group(self) -> str:
+        """The group."""
+
+    @property
+    def late_after_seconds(self) -> float:
+        """How long after the window's end evidence about it may come in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryState:
+    """What a history is worth for one window."""
+
+    environment: str
+    #: Number and SHA-256 of the newest manifest entry.
+    sequence: int
+    digest: str
+    #: Current files by stream and prefix (None for streams without a key), sorted by path.
+    files: Mapping[str, Mapping[int | None, tuple[HistoryFile, ...]]]
+    #: (topic, group) -> the time up to which every shard's rounds are there without a hole; None: a shard has none.
+    watermarks: Mapping[tuple[str, str], int | None]
+    #: What is missing between the window's start and its end + late_after_seconds: reason "gap".
+    gaps: tuple[HistoryGap, ...]
+    #: What is missing elsewhere; changes no answer about this window.
+    other_gaps: tuple[HistoryGap, ...]
+    #: Altered, missing, doubled or unknown parts: reason "inputs".
+    problems: tuple[str, ...]
+    #: Captured rounds that were looked at, doubled ones once.
+    rounds: int
+    #: Of stored rounds of the ledger in the window, how many history should hold; None: no ledger given.
+    ledger_rounds: int | None
+
+    def of(self, stream: str, prefix: int | None = None) -> tuple[HistoryFile, ...]:
+        """Files of a stream and prefix."""
+        return self.files.get(stream, {}).get(prefix, ())
+
+
+def check_history(
+    path: str | Path,
+    environment: str,
+    subscriptions: Sequence[Judged],
+    shards: int,
+    window_ms: tuple[int, int],
+    *,
+    ledger_rounds: pa.Table | None = None,
+) -> HistoryState:
+    """Reads manifest, rounds and gap rows. `window_ms` is [start, end).
+
+    `ledger_rounds`: rows of contract/evidence_layout.py LEDGER_ROUND_EVIDENCE. Raises nothing for a bad history.
+    """
+    try:
+        filesystem, base = open_folder(str(path))
+        chain = _settled_chain(filesystem, base, environment)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return _unreadable(environment, subscriptions, f"history {path}: cannot be read: {error}")
+    start_ms, end_ms = window_ms
+    problems = list(chain.problems)
+    closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
+    horizon_ms = max(closes_ms.values(), default=end_ms) + DAY_MS
+    rounds = Rounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, horizon_ms=horizon_ms)
+    files = [file for file in chain.files.values() if file.first_ms <= horizon_ms]
+    for file in sorted((f for f in files if f.stream == ROUND.name), key=lambda f: (-f.last_ms, f.path)):
+        if file.last_ms < start_ms and rounds.need_nothing_before(file.last_ms, shards):
+            break
+        table = read_stream_file(filesystem, base, file, ROUND, problems)
+        if table is not None:
+            rounds.add(table)
+    found = rounds.finish()
+    gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
+    for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
+        table = read_stream_file(filesystem, base, file, GAP, problems)
+        if table is not None:
+            gaps += _declared(table, closes_ms, found)
+    counted = None if ledger_rounds is None else 0
+    if ledger_rounds is not None:
+        missing, counted = found.missing(ledger_rounds)
+        gaps += missing
+    gaps = sorted(set(gaps), key=_gap_order)
+    touching = [gap for gap in gaps if gap.to_ms >= start_ms and gap.from_ms <= closes_ms[gap.topic, gap.group]]
+    return HistoryState(
+        environment=environment,
+        sequence=chain.sequence,
+        digest=chain.digest,
+        files=_by_stream(chain.files.values()),
+        watermarks={key: found.watermark(key, shards, start_ms) for key in closes_ms},
+        gaps=tuple(touching),
+        other_gaps=tuple(gap for gap in gaps if gap not in set(touching)),
+        problems=tuple(problems),
+        rounds=found.count,
+        ledger_rounds=counted,
+    )
+
+
+def _settled_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> HistoryChain:
+    """The chain, read again where the daemon compacted files away in the meantime; absent files are problems."""
+    chain = read_chain(filesystem, base, environment)
+    for _ in range(CHAIN_READINGS_MAX):
+        absent = _absent(filesystem, base, chain)
+        if not absent:
+            return chain
+        again = read_chain(filesystem, base, environment)
+        if again.sequence == chain.sequence:
+            break
+        chain = again
+    lines = [f"history file {path}: the manifest lists it, but it is not there" for path in absent[:ABSENT_NAMED_MAX]]
+    if len(absent) > ABSENT_NAMED_MAX:
+        lines.append(f"history: {len(absent) - ABSENT_NAMED_MAX} more files that the manifest lists are not there")
+    return HistoryChain(
+        environment=environment,
+        sequence=chain.sequence,
+        digest=chain.digest,
+        kept_from=chain.kept_from,
+        files=chain.files,
+        problems=(*chain.problems, *lines),
+    )
+
+
+def _absent(filesystem: arrow_fs.FileSystem, base: str, chain: HistoryChain) -> list[str]:
+    paths = sorted(chain.files)
+    found = filesystem.get_file_info([f"{base}/{path}" for path in paths])
+    is_file = (info.type == arrow_fs.FileType.File for info in found)
+    return [path for path, there in zip(paths, is_file, strict=True) if not there]
+
+
+def _holes(
+    found: ShardRounds,
+    closes_ms: Mapping[tuple[str, str], int],
+    shards: int,
+    chain: HistoryChain,
+    start_ms: int,
+) -> Iterable[HistoryGap]:
+    """Generations that no file holds, and a history that begins after the window's start."""
+    kept_from_ms = _day_start_ms(chain.kept_from)
+    for topic, group in closes_ms:
+        if kept_from_ms is not None and kept_from_ms > start_ms:
+            why = f"rows before {chain.kept_from} are older than the history is kept"
+            yield _gap((topic, group, -1), start_ms, kept_from_ms, None, why)
+        for shard in range(shards):
+            key: ShardKey = (topic, group, shard)
+            head = found.head(key)
+            if head is not None and head.generation > 1 and head.at_ms >= start_ms and kept_from_ms is None:
+                why = f"history begins with generation {head.generation} of epoch {head.epoch}"
+                yield _gap(key, start_ms, head.at_ms, None, why)
+            for hole in found.holes(key):
+                why = f"generations {hole.first_generation} to {hole.last_generation} of epoch {hole.epoch} are missing"
+                yield _gap(key, hole.from_ms, hole.to_ms, None, why)
+
+
+def _declared(table: pa.Table, closes_ms: Mapping[tuple[str, str], int], found: ShardRounds) -> Iterable[HistoryGap]:
+    """What writers say they lack; rounds that another writer has captured are not missing."""
+    for row in table.to_pylist():
+        generations = (row["first_generation"], row["last_generation"])
+        for topic, group in closes_ms:
+            if row["stream"] == ROUND.name and found.has_all((topic, group, row["shard"]), row["epoch"], generations):
+                continue
+            if row["topic"] in {topic, *_ALL} and row["consumer_group"] in {group, *_ALL}:
+                yield HistoryGap(
+                    topic=topic,
+                    group=group,
+                    shard=row["shard"],
+                    from_ms=row["from_ms"],
+                    to_ms=row["at_ms"],
+                    stream=row["stream"],
+                    rows=row["rows"],
+                    why=row["reason"],
+                )
+
+
+def _gap(key: ShardKey, from_ms: int, to_ms: int, rows: int | None, why: str) -> HistoryGap:
+    topic, group, shard = key
+    return HistoryGap(
+        topic=topic, group=group, shard=shard, from_ms=from_ms, to_ms=to_ms, stream=ROUND.name, rows=rows, why=why
+    )
+
+
+def _gap_order(gap: HistoryGap) -> tuple[str, str, int, int, int, str, str]:
+    return (gap.topic, gap.group, gap.from_ms, gap.to_ms, gap.shard, gap.stream, gap.why)
+
+
+def _by_stream(files: Iterable[HistoryFile]) -> dict[str, dict[int | None, tuple[HistoryFile, ...]]]:
+    found: dict[str, dict[int | None, list[HistoryFile]]] = {}
+    for file in sorted(files, key=lambda f: f.path):
+        found.setdefault(file.stream, {}).setdefault(file.prefix, []).append(file)
+    return {stream: {prefix: tuple(of) for prefix, of in by.items()} for stream, by in found.items()}
+
+
+def _day_start_ms(day: str | None) -> int | None:
+    if day is None:
+        return None
+    return round(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def _unreadable(environment: str, subscriptions: Sequence[Judged], problem: str) -> HistoryState:
+    return HistoryState(
+        environment=environment,
+        sequence=0,
+        digest="",
+        files={},
+        watermarks={(s.topic, s.group): None for s in subscriptions},
+        gaps=(),
+        other_gaps=(),
+        problems=(problem,),
+        rounds=0,
+        ledger_rounds=None,
+    )

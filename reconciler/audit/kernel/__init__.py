@@ -1,0 +1,1 @@
+"""The vectorised judgement of one prefix."""

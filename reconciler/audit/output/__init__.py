@@ -1,0 +1,1 @@
+"""The folder that an audit leaves."""

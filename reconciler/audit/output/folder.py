@@ -1,0 +1,213 @@
+"""OUT as a folder: claimed by one audit at a time, written beside its place, and put there in one step.
+
+A run that dies leaves either the older output or none, never half of one; its rests are cleared away by the next run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.output.documents import RESULT_KIND
+
+#: Linux: swaps two names in one step (renameat2(2), since 3.15).
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedOutput:
+    """OUT while this process alone may write it."""
+
+    path: Path
+
+    @property
+    def partial_prefix(self) -> str:
+        """How the names of its unfinished siblings begin."""
+        return f".{self.path.name}.partial-"
+
+
+@contextmanager
+def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
+    """OUT for this process alone, until the block ends or the process dies.
+
+    Take it before the long work: a foreign folder or a second audit is refused at once.
+    Raises AuditError("usage") for an OUT that holds something else, or that another audit is writing.
+    """
+    path = Path(os.path.abspath(out))
+    _refuse_what_is_no_output(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+    except OSError as error:
+        raise AuditError("usage", f"--out {out}: {error.strerror}; name a folder that can be written") from error
+    claimed = ClaimedOutput(path)
+    try:
+        _refuse_what_is_no_output(path)  # again: it may have changed before the lock was ours
+        for rest in path.parent.glob(f"{_escaped(claimed.partial_prefix)}*"):
+            shutil.rmtree(rest, ignore_errors=True)
+        yield claimed
+    finally:
+        # While the lock is held, so that nobody locks a file that is about to go (see _lock).
+        _lock_path(path).unlink(missing_ok=True)
+        os.close(lock)
+
+
+@dataclass(slots=True)
+class OutputDraft:
+    """An unfinished output; names are relative to it, with "/"."""
+
+    folder: Path
+    names: list[str] = field(default_factory=list)
+
+    def write(self, name: str, data: bytes) -> None:
+        """One whole file."""
+        with self.create(name) as file:
+            file.write(data)
+
+    def create(self, name: str) -> BinaryIO:
+        """A new file to be filled; the caller closes it."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        self.names.append(name)
+        return path.open("xb")
+
+    def read(self, name: str) -> bytes:
+        """What was written under the name."""
+        return (self.folder / name).read_bytes()
+
+    def described(self, name: str) -> tuple[int, str]:
+        """Bytes and SHA-256; without holding the file in memory."""
+        with (self.folder / name).open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return file.tell(), sha256
+
+    def sync(self) -> None:
+        """Every byte and name is on the disk."""
+        for name in self.names:
+            _sync(self.folder / name, os.O_RDONLY)
+        for folder in {(self.folder / name).parent for name in self.names} | {self.folder}:
+            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+@contextmanager
+def drafted_output(claimed: ClaimedOutput) -> Iterator[OutputDraft]:
+    """A draft beside OUT; when the block ends well it is made durable and takes OUT's place, else it is removed.
+
+    Raises AuditError("engine") if the disk is full or the like: the older output stays as it was.
+    """
+    out = claimed.path
+    draft: OutputDraft | None = None
+    try:
+        draft = OutputDraft(Path(tempfile.mkdtemp(prefix=claimed.partial_prefix, dir=out.parent)))
+        draft.folder.chmod(0o755)
+        yield draft
+        draft.sync()
+        _take_the_place(draft.folder, out)
+        _sync(out.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except BaseException as error:
+        if draft is not None:
+            shutil.rmtree(draft.folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise AuditError(
+                "engine", f"cannot write {out}: {error.strerror or error}; mend it and run again: nothing new was kept"
+            ) from error
+        raise
+
+
+def _refuse_what_is_no_output(path: Path) -> None:
+    remedy = "name a folder that is new, empty, or an older audit's output"
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise AuditError("usage", f"--out {path}: it is no folder; {remedy}")
+    try:
+        if not any(path.iterdir()):
+            return
+        document = json.loads((path / "result.json").read_bytes())
+    except (OSError, ValueError):
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != RESULT_KIND:
+        raise AuditError("usage", f"--out {path}: it holds something that is no audit's output; {remedy}")
+
+
+def _lock_path(path: Path) -> Path:
+    return path.parent / f".{path.name}.lock"
+
+
+def _lock(path: Path) -> int:
+    """A descriptor that holds the lock. Raises AuditError("usage") if another process holds it."""
+    name = _lock_path(path)
+    while True:
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise AuditError(
+                "usage", f"--out {path}: another audit is writing it; wait for it to end, or name another folder"
+            ) from error
+        # The holder before us removes the file: a lock on a name that has gone keeps nobody out.
+        try:
+            if os.fstat(descriptor).st_ino == os.stat(name).st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(descriptor)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _take_the_place(partial: Path, out: Path) -> None:
+    """`partial` becomes OUT; an older OUT goes. Readers see the old or the new, never a mixture."""
+    if not out.exists():
+        partial.rename(out)
+        return
+    if _exchange(partial, out):
+        shutil.rmtree(partial, ignore_errors=True)
+        return
+    # File systems without an exchange: for a moment there is no OUT, which is still nothing half.
+    older = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
+    out.rename(older / "older")
+    partial.rename(out)
+    shutil.rmtree(older, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """False where the system or the file system cannot."""
+    try:
+        rename: Any = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    done: int = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    if done == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+def _escaped(text: str) -> str:
+    """For Path.glob: brackets and stars of a folder's name are no pattern."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in text)

@@ -1,0 +1,80 @@
+"""Writes OUT: the documents, the tables, the report and the statements of one judgement, in one step.
+
+Before: job.py has judged. The same judgement gives the same bytes in every file, whoever runs it and when.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from reconciler.audit.output.documents import (
+    canonical,
+    canonical_lines,
+    finding_document,
+    latency_rows,
+    result_document,
+    sorted_findings,
+    volume_rows,
+)
+from reconciler.audit.output.evidence import keep
+from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
+from reconciler.audit.output.tables import counts_parquet, findings_parquet
+from reconciler.audit.report.page import report_html
+from reconciler.audit.result import JudgedWindow
+from reconciler.audit.statement.keys import SigningKey, read_signing_key
+from reconciler.audit.statement.writing import write_statements
+
+__all__ = ["claim_output", "write_output"]
+
+
+def write_output(
+    judged: JudgedWindow,
+    out: ClaimedOutput | Path | str,
+    *,
+    zone: str = "UTC",
+    signing_key: Path | str | SigningKey | None = None,
+    previous: Path | str | None = None,
+    evidence: Path | str | None = None,
+    history: str | None = None,
+    keep_evidence: bool = False,
+) -> Path:
+    """Puts a judgement into OUT, instead of an older audit's output; returns its path.
+
+    `out`: a path, or what claim_output gave, taken before the work began. `zone`: how the window was meant (IANA name);
+    times are UTC everywhere. `signing_key`: signs the statements, which else say that nobody vouches for them.
+    `previous`: an older OUT that the statements follow. `evidence`: the folder that was judged; with it and a key each
+    row gets a checksum, so that `statement verify` can name an altered one. `history`: where it lies, if not where
+    evidence.json says. `keep_evidence`: the evidence folder becomes OUT/evidence; one that is there already stays.
+
+    Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "inputs" for evidence that is not what
+    was judged any more, "engine" for a full disk and the like. OUT then is what it was before.
+    """
+    key = read_signing_key(signing_key) if isinstance(signing_key, Path | str) else signing_key
+    claim = nullcontext(out) if isinstance(out, ClaimedOutput) else claim_output(out)
+    with claim as claimed, drafted_output(claimed) as draft:
+        result = result_document(judged, zone)
+        write_documents(draft, judged, result, zone)
+        write_statements(
+            draft,
+            result,
+            key=key,
+            previous=previous,
+            evidence=None if evidence is None else str(evidence),
+            history=history,
+        )
+        if evidence is not None:
+            keep(Path(evidence), draft.folder, claimed.path, is_ours=keep_evidence)
+    return claimed.path
+
+
+def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, Any], zone: str) -> None:
+    """Every file but the statements."""
+    draft.write("result.json", canonical(result))
+    draft.write("findings.json", canonical_lines(finding_document(finding) for finding in sorted_findings(judged)))
+    draft.write("findings.parquet", findings_parquet(judged))
+    draft.write("counts.parquet", counts_parquet(judged))
+    draft.write("volume.json", canonical_lines(volume_rows(judged)))
+    draft.write("latency.json", canonical_lines(latency_rows(judged)))
+    draft.write("report.html", report_html(judged, zone=zone))

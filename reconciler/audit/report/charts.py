@@ -1,0 +1,166 @@
+"""Charts as static SVG: no script, no font, no colour of their own (classes; the style sheet knows light, dark, print).
+
+Each has a text alternative; the same figures stand in a table beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.audit.report.markup import Markup, join, tag
+from reconciler.audit.report.words import duration, number
+
+#: In pixels of the drawing; it scales with the page.
+_WIDTH, _LEFT, _RIGHT = 1040, 64, 8
+_TOP_PANEL, _LOW_PANEL, _BETWEEN, _HEAD, _FOOT = 190, 56, 34, 18, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bin of the volume chart."""
+
+    #: Below the axis.
+    label: str
+    #: What one sees when pointing at it.
+    title: str
+    #: Series -> keys; from the bottom to the top.
+    stack: Mapping[str, int]
+    #: Drawn in a panel of its own: beside millions, seven would not be seen.
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A distribution on the common scale of latencies, in milliseconds."""
+
+    smallest: int
+    middle: int
+    high: int
+    largest: int
+
+
+def volume_chart(bars: Sequence[Bar], *, bars_a_day: int, title: str, description: str) -> Markup:
+    """Stacked bars of all messages above, violations on a scale of their own below."""
+    height = _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL + _FOOT
+    floor, low_floor = _HEAD + _TOP_PANEL, _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL
+    top = _ceiling(max((sum(bar.stack.values()) for bar in bars), default=0))
+    low = _ceiling(max((bar.violations for bar in bars), default=0))
+    step = (_WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
+    parts: list[Markup] = [tag("title", title, id="volume-title"), tag("desc", description, id="volume-text")]
+    parts += _grid(top, floor, _TOP_PANEL, ticks=4) + _grid(low, low_floor, _LOW_PANEL, ticks=1)
+    parts.append(tag("text", "messages", x=_LEFT, y=10, class_="caption"))
+    parts.append(tag("text", "violations", x=_LEFT, y=floor + 22, class_="caption"))
+    gap = min(2.0, step / 5)
+    every = max(1, math.ceil(len(bars) * 118 / (_WIDTH - _LEFT)))
+    if 2 * every > bars_a_day:  # at the same hour of every so many days
+        every = math.ceil(every / bars_a_day) * bars_a_day
+    for index, bar in enumerate(bars):
+        x = _LEFT + index * step
+        parts.append(_bar(bar, x + gap / 2, min(step - gap, 60.0), (top, floor), (low, low_floor)))
+        if index % every == 0 and index * step < _WIDTH - _LEFT - 100:
+            parts.append(tag("text", bar.label, x=_n(x), y=low_floor + 20, class_="label"))
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {_WIDTH} {height}",
+        role="img",
+        aria_labelledby="volume-title volume-text",
+        class_="volume",
+    )
+
+
+def _bar(bar: Bar, x: float, width: float, upper: tuple[int, int], lower: tuple[int, int]) -> Markup:
+    top, floor = upper
+    low, low_floor = lower
+    shapes: list[Markup] = [tag("title", bar.title)]
+    y = float(floor)
+    for series, keys in bar.stack.items():
+        height = keys / top * _TOP_PANEL
+        if keys:
+            y -= height
+            shapes.append(_rect(x, y, width, height, f"s-{series}"))
+    if bar.violations:
+        # At least two pixels: one violation is never invisible.
+        height = max(2.0, bar.violations / low * _LOW_PANEL)
+        shapes.append(_rect(x, low_floor - height, max(width, 2.0), height, "s-violation"))
+    return tag("g", *shapes)
+
+
+def _grid(largest: int, floor: int, height: int, *, ticks: int) -> list[Markup]:
+    lines: list[Markup] = []
+    ticks = min(ticks, largest)
+    for tick in range(ticks + 1):
+        y = floor - height * tick / ticks
+        value = largest * tick // ticks
+        css = "axis" if tick == 0 else "grid"
+        lines.append(tag("line", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=_n(y), y2=_n(y), class_=css))
+        lines.append(tag("text", number(value), x=_LEFT - 8, y=_n(y + 4), class_="tick"))
+    return lines
+
+
+def share_bar(stack: Mapping[str, int], *, text: str) -> Markup:
+    """How one whole divides into series."""
+    whole = sum(stack.values())
+    x = 0.0
+    shapes: list[Markup] = []
+    for series, keys in stack.items():
+        if keys:
+            width = keys / whole * 200
+            shapes.append(_rect(x, 0, width, 10, f"s-{series}"))
+            x += width
+    return tag(
+        "svg", *shapes, viewBox="0 0 200 10", preserveAspectRatio="none", role="img", aria_label=text, class_="share"
+    )
+
+
+#: The common scale of latencies: its marks, and how they are called.
+SCALE_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
+
+
+def spread_line(spread: Spread, *, text: str) -> Markup:
+    """Smallest to largest as a line, median to 99 of 100 as a bar, the median as a mark; logarithmic."""
+    marks = [tag("line", x1=_n(_on_scale(ms)), x2=_n(_on_scale(ms)), y1=0, y2=20, class_="grid") for ms in SCALE_MS]
+    low, middle, high, largest = (_on_scale(ms) for ms in (spread.smallest, spread.middle, spread.high, spread.largest))
+    shapes = [
+        tag("line", x1=_n(low), x2=_n(max(largest, low + 1)), y1=10, y2=10, class_="range"),
+        _rect(middle, 6, max(high - middle, 1.5), 8, "s-spread"),
+        _rect(middle - 1, 2, 2.5, 16, "s-middle"),
+    ]
+    return tag("svg", *marks, *shapes, viewBox="0 0 240 20", role="img", aria_label=text, class_="spread")
+
+
+def scale_header() -> Markup:
+    """The marks of spread_line, to stand above a column of them."""
+    shown = (1, 100, 10_000, 600_000, 86_400_000)
+    labels = [
+        tag("text", duration(ms).replace(" ", "\N{NO-BREAK SPACE}"), x=_n(_on_scale(ms)), y=11, class_="mark")
+        for ms in shown
+    ]
+    return tag("svg", join(labels), viewBox="0 0 240 14", aria_hidden="true", class_="spread")
+
+
+def _on_scale(milliseconds: int) -> float:
+    """0.5 ms to 3 days on 12 to 228."""
+    low, high = math.log10(0.5), math.log10(3 * 86_400_000)
+    place = (math.log10(max(milliseconds, 0.5)) - low) / (high - low)
+    return 12 + 216 * min(max(place, 0.0), 1.0)
+
+
+def _ceiling(largest: int) -> int:
+    """A round number that divides by four: ticks are whole numbers."""
+    if largest <= 4:
+        return max(largest, 1)
+    power: int = 10 ** (len(str(largest)) - 1)
+    tops = (factor * power for factor in (1, 2, 4, 8, 12))
+    return next(top for top in tops if top >= largest and top % 4 == 0)
+
+
+def _rect(x: float, y: float, width: float, height: float, css: str) -> Markup:
+    return tag("rect", x=_n(x), y=_n(y), width=_n(width), height=_n(height), class_=css)
+
+
+def _n(value: float) -> str:
+    """Two decimals: the same text wherever it is computed."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

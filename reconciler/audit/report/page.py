@@ -1,0 +1,167 @@
+"""The HTML report: one file that opens offline, asks nobody for anything, and is complete without scripts.
+
+The policy in its head forbids every request; only the style and the script that stand in the file itself, named by
+their digests, are allowed. The same judgement gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from reconciler.audit.classes import RULES
+from reconciler.audit.output.documents import rules_document
+from reconciler.audit.report.figures import (
+    latency_section,
+    outcome_section,
+    scrolling,
+    table_head,
+    top_section,
+    volume_section,
+)
+from reconciler.audit.report.findings import others_section, violations_section
+from reconciler.audit.report.markup import Markup, name, tag
+from reconciler.audit.report.verdict import checked_section, figures_section, verdict_section
+from reconciler.audit.report.words import counted, moment, number
+from reconciler.audit.result import InputFile, JudgedWindow
+
+_TITLES = {"clean": "No violation", "violations": "Violations", "no answer": "No answer"}
+_CONTENTS: Mapping[str, str] = {
+    "checked": "What was checked",
+    "violations": "Violations",
+    "volume": "Volume",
+    "outcomes": "Outcomes",
+    "latency": "Latency",
+    "top": "Topics and groups",
+    "inputs": "Inputs",
+    "rules": "Rules",
+}
+
+
+def report_html(judged: JudgedWindow, *, zone: str = "UTC") -> bytes:
+    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too."""
+    body = tag(
+        "body",
+        tag("a", "To the violations", href="#violations", class_="skip"),
+        tag(
+            "main",
+            verdict_section(judged, zone),
+            figures_section(judged),
+            _contents(),
+            checked_section(judged),
+            violations_section(judged),
+            others_section(judged),
+            volume_section(judged),
+            outcome_section(judged),
+            latency_section(judged),
+            top_section(judged),
+            _inputs_section(judged),
+            _rules_section(),
+        ),
+        _footer(),
+        tag("script", _own("report.js")),
+    )
+    page = Markup("<!DOCTYPE html>\n") + tag("html", _head(judged), body, lang="en")
+    return (page + "\n").encode("utf-8")
+
+
+def _head(judged: JudgedWindow) -> Markup:
+    sources = {kind: _source(_own(file)) for kind, file in (("style", "report.css"), ("script", "report.js"))}
+    policy = (
+        f"default-src 'none'; style-src {sources['style']}; script-src {sources['script']}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    window = f"{moment(judged.window.start_ms)} to {moment(judged.window.end_ms)}"
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        # Without an icon of its own the page would make a browser ask for one.
+        tag("link", rel="icon", href="data:,"),
+        tag("title", f"{_TITLES[judged.verdict]}: audit of {judged.environment}, {window}"),
+        tag("style", _own("report.css")),
+    )
+
+
+@cache
+def _own(file: str) -> Markup:
+    return Markup(files("reconciler.audit.report").joinpath("templates", file).read_text(encoding="utf-8"))
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _contents() -> Markup:
+    links = (tag("li", tag("a", words, href=f"#{target}")) for target, words in _CONTENTS.items())
+    return tag("nav", tag("ul", *links), aria_label="Contents")
+
+
+def _inputs_section(judged: JudgedWindow) -> Markup:
+    """Rows by table, files by folder; each file's digest is in result.json."""
+    folders: dict[str, list[InputFile]] = {}
+    for file in judged.inputs:
+        parts = file.path.split("/")
+        folder = "/".join(parts[: 2 if parts[0] == "history" else 1])
+        folders.setdefault(folder, []).append(file)
+    rows = [
+        tag(
+            "tr",
+            tag("th", name(folder), scope="row"),
+            tag("td", number(len(mine)), class_="n"),
+            tag("td", number(sum(max(0, file.rows) for file in mine)), class_="n"),
+            tag("td", tag("code", mine[0].sha256, class_="key") if len(mine) == 1 else f"{number(len(mine))} digests"),
+        )
+        for folder, mine in sorted(folders.items())
+    ]
+    head = table_head(("Input", ""), ("Files", "n"), ("Rows", "n"), ("SHA-256", ""))
+    caption = tag("caption", f"{counted(len(judged.inputs), 'file')} read")
+    table = scrolling(tag("table", caption, head, tag("tbody", *rows)), "Inputs")
+    return tag(
+        "section",
+        tag("h2", "Inputs"),
+        tag("p", "Doubled rows are counted here and judged once. Each file's digest is in result.json."),
+        table if rows else tag("p", "No input file was read.", class_="warn"),
+        id="inputs",
+    )
+
+
+def _rules_section() -> Markup:
+    rows = [
+        tag(
+            "tr",
+            tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
+            tag("td", rule.rule),
+            tag("td", rule.example),
+            tag("td", "violation" if rule.violation else ("listed" if rule.listed else "counted")),
+        )
+        for rule in RULES
+    ]
+    head = table_head(("Class", ""), ("Rule", ""), ("For example", ""), ("", ""))
+    caption = tag("caption", "In this order; the first rule that matches decides")
+    version = rules_document()
+    return tag(
+        "section",
+        tag("h2", "Rules"),
+        scrolling(tag("table", caption, head, tag("tbody", *rows)), "Rules"),
+        tag("p", f"Version {version['version']}, SHA-256 ", tag("code", version["sha256"], class_="key")),
+        id="rules",
+    )
+
+
+def _footer() -> Markup:
+    parts = (
+        "Made from the inputs alone: auditing the same evidence again gives the same bytes, here and in every file ",
+        "beside. Whether a file was altered since: ",
+        tag("code", "reconciler statement verify OUT --public-key FILE --evidence DIR"),
+        ". One message's life: ",
+        tag("code", "reconciler explain KEY"),
+        ".",
+    )
+    return tag("footer", tag("p", *parts))

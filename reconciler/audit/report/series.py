@@ -1,0 +1,99 @@
+"""The fifteen classes in seven groups that a chart can show, and a window's hours in as many bars as fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from reconciler.audit.classes import VIOLATIONS
+from reconciler.audit.report.charts import Bar
+from reconciler.audit.report.words import counted, hour_label
+from reconciler.audit.result import JudgedWindow
+
+#: CSS name -> (words, classes), from the bottom of a bar to its top.
+SERIES: Mapping[str, tuple[str, frozenset[str]]] = {
+    "in-time": ("effect in time", frozenset({"EFFECT_IN_TIME"})),
+    "repaired": ("effect after a repair", frozenset({"REPAIRED"})),
+    "late": ("effect, but late", frozenset({"EFFECT_LATE"})),
+    "none": ("rightly without effect", frozenset({"FILTERED", "REJECTED", "ROLLED_BACK"})),
+    "pending": ("too early to say", frozenset({"PENDING"})),
+    "quarantined": ("quarantined", frozenset({"QUARANTINED"})),
+    "violation": ("violation", VIOLATIONS),
+}
+
+#: The order and the short words of a table's columns: what one looks for comes first.
+COLUMNS: Mapping[str, str] = {
+    "violation": "Violations",
+    "quarantined": "Quarantined",
+    "late": "Late",
+    "repaired": "Repaired",
+    "in-time": "In time",
+    "none": "Rightly without",
+    "pending": "Too early",
+}
+
+#: Most bars of a chart, and how many hours one may stand for.
+BARS_MAX = 96
+_BIN_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 2_016, 8_760)
+_HOUR_MS = 3_600_000
+
+
+def stack_of(classes: Mapping[str, int]) -> dict[str, int]:
+    """Keys of each series, all seven."""
+    return {name: sum(classes.get(one, 0) for one in members) for name, (_, members) in SERIES.items()}
+
+
+def words_of(stack: Mapping[str, int]) -> str:
+    """The series that have keys, in words."""
+    return ", ".join(f"{SERIES[name][0]}: {keys:,}" for name, keys in stack.items() if keys) or "no keys"
+
+
+@dataclass(frozen=True, slots=True)
+class BinnedVolume:
+    """The window's hours, `bin_hours` a bar, hours without keys included."""
+
+    bin_hours: int
+    #: Beginning of each bar, and keys by class in it.
+    bins: tuple[tuple[int, Mapping[str, int]], ...]
+
+    def bars(self) -> list[Bar]:
+        """For the chart."""
+        bars: list[Bar] = []
+        for start_ms, classes in self.bins:
+            stack = stack_of(classes)
+            label = hour_label(start_ms, self.bin_hours)
+            bars.append(Bar(label, f"{label} UTC: {words_of(stack)}", stack, stack["violation"]))
+        return bars
+
+    @property
+    def bars_a_day(self) -> int:
+        """At least one."""
+        return max(1, 24 // self.bin_hours)
+
+    @property
+    def width(self) -> str:
+        """How much time a bar stands for."""
+        return counted(self.bin_hours // 24, "day") if self.bin_hours % 24 == 0 else counted(self.bin_hours, "hour")
+
+
+def binned_volume(judged: JudgedWindow) -> BinnedVolume:
+    """All subscriptions together. Hours outside the window (there are none) would be shown, not dropped."""
+    hours: dict[int, Counter[str]] = {}
+    for one in judged.subscriptions:
+        for hour in one.volume:
+            hours.setdefault(hour.hour_start_ms // _HOUR_MS, Counter()).update(hour.classes)
+    first, last = _range(hours, judged)
+    bin_hours = next((n for n in _BIN_HOURS if last // n - first // n < BARS_MAX), last - first + 1)
+    bins: dict[int, Counter[str]] = {}
+    if hours:
+        bins = {index: Counter() for index in range(first // bin_hours, last // bin_hours + 1)}
+    for index, classes in hours.items():
+        bins[index // bin_hours].update(classes)
+    return BinnedVolume(bin_hours, tuple((i * bin_hours * _HOUR_MS, classes) for i, classes in sorted(bins.items())))
+
+
+def _range(hours: Iterable[int], judged: JudgedWindow) -> tuple[int, int]:
+    window = judged.window
+    ends = (window.start_ms // _HOUR_MS, max(window.start_ms, window.end_ms - 1) // _HOUR_MS)
+    return min([ends[0], *hours]), max([ends[1], *hours])

@@ -1,0 +1,203 @@
+"""The report's first page: the verdict in one line, what it covers, what was checked and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from reconciler.audit.classes import BY_NAME, NAMES, RULES
+from reconciler.audit.report.markup import Markup, join, name, tag
+from reconciler.audit.report.series import stack_of
+from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
+from reconciler.audit.result import JudgedWindow
+
+#: Remarks, gaps and unchecked rules that are shown; all are in result.json.
+LINES_MAX = 100
+
+_SIGNS = {"clean": "\N{CHECK MARK}", "violations": "\N{BALLOT X}", "no answer": "?"}
+#: What AuditError and NoAnswer call a reason, for people.
+_REASONS = {
+    "usage": "the audit was asked for something impossible",
+    "configuration": "the configuration does not allow one",
+    "inputs": "evidence is missing, unreadable or altered",
+    "gap": "the history lacks rows of this window",
+    "window": "the window is not closed yet",
+    "engine": "the computation failed",
+}
+
+
+def verdict_section(judged: JudgedWindow, zone: str) -> Markup:
+    """Sign, headline, sentence, and the facts of the window."""
+    verdict = judged.verdict
+    headline, sentence = _headline(judged)
+    return tag(
+        "header",
+        tag("p", "Audit of transactional messages", class_="eyebrow"),
+        tag(
+            "div",
+            tag("span", _SIGNS[verdict], class_="sign", aria_hidden="true"),
+            tag("div", tag("h1", headline), tag("p", *sentence, class_="lead")),
+            class_="headline",
+        ),
+        _facts(judged, zone),
+        class_=f"verdict {verdict.replace(' ', '-')}",
+    )
+
+
+def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
+    keys = sum(one.keys for one in judged.subscriptions)
+    among = f"{counted(keys, 'message')} in {counted(len(judged.subscriptions), 'subscription')}"
+    found = judged.violations
+    touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
+    if judged.no_answer is not None:
+        so_far = (
+            f" Among what could be judged, {counted(found, 'violation')} stand out already."
+            if found
+            else " That no violation is listed below does not mean that there is none."
+        )
+        why = tag("strong", f"{_REASONS[judged.no_answer.reason].capitalize()}. ")
+        return "No answer", [why, judged.no_answer.message, so_far]
+    unchecked = " Not every rule could be checked; see below." if judged.not_checked else ""
+    if found:
+        where = f"in {touched} of {counted(len(judged.subscriptions), 'subscription')}"
+        return counted(found, "violation"), [f"Found {where}, among {among}.{unchecked}"]
+    if not keys:
+        return "No violation: no message fell into this window", [
+            f"{counted(len(judged.subscriptions), 'subscription')} looked at, nothing to judge.{unchecked}"
+        ]
+    return "No violation", [f"{among} judged; none broke a rule that was checked.{unchecked}"]
+
+
+def _facts(judged: JudgedWindow, zone: str) -> Markup:
+    window = judged.window
+    local_start, local_end = in_zone(window.start_ms, zone), in_zone(window.end_ms, zone)
+    as_of = sorted({one.as_of_ms for one in judged.subscriptions})
+    facts: list[tuple[str, object]] = [
+        ("Environment", name(judged.environment)),
+        ("Window", _span(moment(window.start_ms), moment(window.end_ms))),
+        ("Length", duration(max(0, window.end_ms - window.start_ms))),
+    ]
+    if local_start and local_end:
+        facts.append((f"The same in {zone}", _span(local_start, local_end)))
+    if as_of:
+        last = moment(as_of[-1])
+        facts.append(("Ages as of", _span(moment(as_of[0]), last, "to ") if len(as_of) > 1 else last))
+    facts.append(("Evidence collected", moment(judged.collected_at_ms)))
+    facts.append(("Clocks may differ by", duration(judged.skew_bound_ms)))
+    return tag("dl", *(tag("div", tag("dt", term), tag("dd", value)) for term, value in facts), class_="facts")
+
+
+def _span(start: object, end: object, until: str = "until before ") -> Markup:
+    return join([tag("span", start, class_="line"), tag("span", until, end, class_="line")], " ")
+
+
+def figures_section(judged: JudgedWindow) -> Markup:
+    """Seven numbers that one looks for first."""
+    stack = stack_of(judged.classes)
+    keys = sum(stack.values())
+    tiles = [("messages judged", keys, "", "")]
+    tiles += [
+        (words, stack[series], share(stack[series], keys) if stack[series] else "", series)
+        for series, words in (
+            ("violation", "violations"),
+            ("quarantined", "quarantined"),
+            ("repaired", "repaired"),
+            ("late", "late"),
+            ("in-time", "in time"),
+            ("pending", "too early to say"),
+        )
+    ]
+    return tag(
+        "ul",
+        *(
+            tag(
+                "li",
+                tag("span", number(value), class_="figure"),
+                tag("span", words, class_="words"),
+                tag("span", part, class_="portion") if part else None,
+                class_=f"tile {f't-{series}' if series and value else ''}".strip(),
+            )
+            for words, value, part, series in tiles
+        ),
+        class_="tiles",
+        aria_label="Summary",
+    )
+
+
+def checked_section(judged: JudgedWindow) -> Markup:
+    """Each violation's rule: for how many subscriptions it was checked, what was found, why it was not checked."""
+    whole = len(judged.subscriptions)
+    rows: list[Markup] = []
+    for rule in (rule for rule in RULES if rule.violation):
+        skipped = {(n.topic, n.group): n.why for n in judged.not_checked if n.class_name == rule.name}
+        found = judged.classes.get(rule.name, 0)
+        state, css = (f"{whole - len(skipped)} of {number(whole)}", "part") if skipped else ("all", "yes")
+        if len(skipped) == whole:
+            state, css = "none", "no"
+        rows.append(
+            tag(
+                "tr",
+                tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
+                tag("td", state, class_=f"state {css}"),
+                tag("td", number(found), class_="n" + (" bad" if found else "")),
+                tag("td", rule.meaning, class_="words-of"),
+            )
+        )
+    head = _head(("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
+    table = tag("table", tag("caption", "Rules whose breach is a violation"), head, tag("tbody", *rows))
+    return tag(
+        "section",
+        tag("h2", "What was checked"),
+        tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Rules checked"),
+        _unchecked(judged),
+        _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="warn"),
+        _lines("Remarks", judged.notes),
+        id="checked",
+    )
+
+
+def _unchecked(judged: JudgedWindow) -> Markup:
+    """The same reason for many subscriptions is told once."""
+    if not judged.not_checked:
+        return tag("p", "Every rule was checked for every subscription.", class_="fine")
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in judged.not_checked:
+        reasons.setdefault((one.class_name, one.why), []).append(f"{one.topic}/{one.group}")
+    items: list[Markup] = []
+    for (class_name, why), subscriptions in sorted(reasons.items(), key=lambda item: _order(item[0])):
+        shown = join([name(one) for one in subscriptions[:10]], ", ")
+        more = f" and {counted(len(subscriptions) - 10, 'more', 'more')}" if len(subscriptions) > 10 else ""
+        items.append(join([tag("code", class_name), " for ", shown, more, ": ", why]))
+    return _lines("Not checked", items, css="warn")
+
+
+def _order(reason: tuple[str, str]) -> tuple[int, str, str]:
+    return (BY_NAME[reason[0]].number if reason[0] in BY_NAME else len(NAMES) + 1, *reason)
+
+
+def _gap(gap: Any) -> Markup:
+    rows = "an unknown number of rows" if gap.rows is None else counted(gap.rows, "row")
+    shard = "many shards" if gap.shard < 0 else f"shard {gap.shard}"
+    return join(
+        [
+            name(f"{gap.topic}/{gap.group}"),
+            f", {shard}, {moment(gap.from_ms)} to {moment(gap.to_ms)}: {rows} of ",
+            tag("code", gap.stream),
+            f": {gap.why}",
+        ]
+    )
+
+
+def _lines(title: str, lines: Iterable[object], *, css: str = "plain") -> Markup:
+    shown = list(lines)
+    if not shown:
+        return Markup("")
+    items = [tag("li", line) for line in shown[:LINES_MAX]]
+    if len(shown) > LINES_MAX:
+        items.append(tag("li", f"{number(len(shown) - LINES_MAX)} more in result.json."))
+    return tag("div", tag("h3", title), tag("ul", *items), class_=f"lines {css}")
+
+
+def _head(*columns: tuple[str, str]) -> Markup:
+    cells = (tag("th", words, scope="col", class_=css or None) for words, css in columns)
+    return tag("thead", tag("tr", *cells))

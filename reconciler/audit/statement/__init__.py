@@ -1,0 +1,1 @@
+"""Signed, chained statements of what an audit found, and their verification."""

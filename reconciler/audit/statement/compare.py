@@ -1,0 +1,116 @@
+"""Names what was altered: the rows of a file by their signed checksums, the fields of a statement by its outputs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reconciler.audit.statement.checksums import Checksums, Rows, json_leaves, rows_of
+
+#: Rows of one file that are named; more are counted.
+ROWS_NAMED_MAX = 20
+
+_Named = Iterator[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedChecksums:
+    """row-checksums.bin and its index, both found to be as signed."""
+
+    words: Checksums
+    #: (where, path) -> first row and count.
+    places: Mapping[tuple[str, str], tuple[int, int]]
+
+    def of(self, where: str, path: str) -> Checksums | None:
+        """The file's checksums; None if none were kept."""
+        place = self.places.get((where, path))
+        return None if place is None else self.words[place[0] : place[0] + place[1]]
+
+
+def read_checksums(binary: Path, index: bytes) -> SignedChecksums:
+    """Maps the file, which has 8 bytes for every row that was judged. Raises ValueError, OSError for a bad index."""
+    places = {
+        (str(one["where"]), str(one["path"])): (int(one["offset"]), int(one["rows"])) for one in json.loads(index)
+    }
+    if sum(rows for _, rows in places.values()) * 8 != binary.stat().st_size:
+        raise ValueError("the index does not fit the checksums")
+    words: Checksums = np.memmap(binary, dtype="<u8", mode="r")
+    return SignedChecksums(words, places)
+
+
+def altered_rows(path: str, data: bytes, signed: Checksums | None) -> _Named:
+    """(row, what happened) of a file whose SHA-256 is not the signed one; ("", why) where no row can be named."""
+    if signed is None:
+        yield "", "altered; its rows cannot be named, since no checksums were kept of it"
+        return
+    try:
+        rows = rows_of(path, data)
+        found = list(_same_count(rows, signed) if len(rows.checksums) == len(signed) else _other_count(rows, signed))
+    except Exception as error:  # noqa: BLE001 - a broken file makes its reader raise anything; it is told, not hidden
+        yield "", f"altered, and cannot be read any more: {str(error)[:200].strip()}"
+        return
+    if not found:
+        yield "", f"altered in its layout or metadata; its {len(signed)} rows are equal"
+        return
+    yield from found[:ROWS_NAMED_MAX]
+    if len(found) > ROWS_NAMED_MAX:
+        yield "", f"altered in {len(found) - ROWS_NAMED_MAX} more rows"
+
+
+def _same_count(rows: Rows, signed: Checksums) -> _Named:
+    changed = np.flatnonzero(rows.checksums != signed)
+    for number, index in enumerate(changed):
+        yield (rows.name(int(index)) if number < ROWS_NAMED_MAX else ""), "altered"
+
+
+def _other_count(rows: Rows, signed: Checksums) -> _Named:
+    """Rows that came or went. Of a row that went only its place is known: the checksum does not tell its key."""
+    added, removed = _surplus(rows.checksums, signed), _surplus(signed, rows.checksums)
+    for number, index in enumerate(added):
+        yield (rows.name(index) if number < ROWS_NAMED_MAX else ""), "added or altered"
+    # The rows before it that are still there are as many as before, if nothing was added before it.
+    for number, index in enumerate(removed):
+        before = index - number - 1 + sum(1 for one in added if one <= index - number)
+        neighbour = ""
+        if number < ROWS_NAMED_MAX and 0 <= before < len(rows.checksums):
+            neighbour = f", which followed {rows.name(before)}"
+        yield f"row {index + 1} of the signed file{neighbour}", "missing or altered"
+
+
+def _surplus(many: Checksums, few: Checksums) -> list[int]:
+    """Indexes of the rows of `many` that `few` has not as often, the last ones of equal rows."""
+    # Only rows that differ in number matter: in big files nearly all cancel out at once.
+    suspects = np.flatnonzero(~np.isin(many, few))
+    if len(suspects) >= len(many) - len(few) and len(np.unique(many)) == len(many):
+        return [int(index) for index in suspects]
+    left = Counter(few.tolist())
+    found: list[int] = []
+    for index, word in enumerate(many.tolist()):
+        if left[word] > 0:
+            left[word] -= 1
+        else:
+            found.append(index)
+    return found
+
+
+def altered_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> _Named:
+    """(path, what it says and should say) of every value in which two documents differ."""
+    have, want = dict(json_leaves(written)), dict(json_leaves(expected))
+    for path in sorted(have.keys() | want.keys()):
+        if path not in want:
+            yield path, f"says {_shown(have[path])}, which the outputs do not say"
+        elif path not in have:
+            yield path, f"is missing; the outputs say {_shown(want[path])}"
+        elif have[path] != want[path] or type(have[path]) is not type(want[path]):
+            yield path, f"says {_shown(have[path])}, the outputs say {_shown(want[path])}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."

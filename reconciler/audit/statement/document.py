@@ -1,0 +1,199 @@
+"""Statements: per window and subscription, what was found, in which inputs, written to which outputs, and after what.
+
+A statement is canonical JSON; its `.sig` is the Ed25519 signature of its bytes. Statements of one subscription form a
+chain by `previous`. Before: output.py, which has written the outputs. After: statement_verify.py.
+Format: docs/statement.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.output.documents import canonical
+from reconciler.audit.statement.inputs import digest
+from reconciler.audit.statement.keys import SIGNATURE_BYTES, PublicKey
+
+STATEMENT_KIND = "checkback-reconciler statement"
+STATEMENT_VERSION = 1
+#: In OUT.
+FOLDER = "statement"
+INPUTS = f"{FOLDER}/inputs.json"
+CHECKSUMS = f"{FOLDER}/row-checksums.bin"
+CHECKSUMS_INDEX = f"{FOLDER}/row-checksums.json"
+
+_NAME_MAX = 100
+_PLAIN = re.compile(r"[A-Za-z0-9_%.-]+")
+_MANIFEST = re.compile(r"history/manifest/.*\d{12}\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementFile:
+    """A statement that was read: its place, its bytes, and the fields in them."""
+
+    path: Path
+    data: bytes
+    document: Mapping[str, Any]
+
+    @property
+    def subscription(self) -> tuple[str, str, str]:
+        """Environment, topic and group: the chain it belongs to."""
+        return (
+            str(self.document.get("environment")),
+            str(self.document.get("topic")),
+            str(self.document.get("group")),
+        )
+
+    @property
+    def sequence(self) -> int:
+        """Its place in the chain, from 1; 0 where it does not say."""
+        found = self.document.get("sequence")
+        return found if isinstance(found, int) else 0
+
+    @property
+    def start_ms(self) -> int:
+        """The beginning of its window; 0 where it does not say."""
+        window = self.document.get("window")
+        found = window.get("start_ms") if isinstance(window, dict) else None
+        return found if isinstance(found, int) else 0
+
+    @property
+    def signature(self) -> bytes | None:
+        """The bytes of its .sig; None without one."""
+        try:
+            with self.path.with_suffix(".sig").open("rb") as file:
+                return file.read(SIGNATURE_BYTES + 1)
+        except OSError:
+            return None
+
+
+def statement_name(topic: str, group: str) -> str:
+    """A file name without a folder and suffix; one for one subscription, also where names hold "--" or are long."""
+    shown = "--".join(quote(name, safe="%")[:_NAME_MAX] for name in (topic, group))
+    if all(_PLAIN.fullmatch(name) and "--" not in name and len(name) <= _NAME_MAX for name in (topic, group)):
+        return shown
+    mark = hashlib.sha256(f"{topic}\0{group}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{shown}--{mark}"
+
+
+def inputs_document(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """inputs.json: path, rows and SHA-256 of every file that was read."""
+    return [{"path": file["path"], "rows": file["rows"], "sha256": file["sha256"]} for file in result["inputs"]]
+
+
+def statement_document(
+    result: Mapping[str, Any],
+    subscription: Mapping[str, Any],
+    *,
+    outputs: Sequence[Mapping[str, Any]],
+    previous: StatementFile | None,
+    signed_by: str | None,
+) -> dict[str, Any]:
+    """The statement of one subscription, from result.json and the list of outputs (path, bytes, sha256)."""
+    manifests = [file for file in result["inputs"] if _MANIFEST.fullmatch(file["path"])]
+    evidence = [file["sha256"] for file in result["inputs"] if file["path"] == "evidence.json"]
+    return {
+        "kind": STATEMENT_KIND,
+        "version": STATEMENT_VERSION,
+        "environment": result["environment"],
+        "topic": subscription["topic"],
+        "group": subscription["group"],
+        "window": result["window"],
+        "rules": result["rules"],
+        "verdict": result["verdict"],
+        "no_answer": result["no_answer"],
+        "closed": subscription["closed"],
+        "watermark_ms": subscription["watermark_ms"],
+        "as_of_ms": subscription["as_of_ms"],
+        "keys": subscription["keys"],
+        "violations": subscription["violations"],
+        "classes": subscription["classes"],
+        "not_checked": subscription["not_checked"],
+        # Of the whole audit, so that a statement that is taken away is missed by the others.
+        "subscriptions": [{"topic": one["topic"], "group": one["group"]} for one in result["subscriptions"]],
+        "inputs": {
+            "files": len(result["inputs"]),
+            "rows": result["rows"],
+            "list": INPUTS,
+            "list_sha256": digest(canonical_inputs(result)),
+            "evidence_sha256": evidence[0] if evidence else None,
+            "manifest_head": manifests[-1] if manifests else None,
+        },
+        "outputs": list(outputs),
+        "sequence": 1 if previous is None else previous.sequence + 1,
+        "previous": None if previous is None else {"sha256": digest(previous.data), "sequence": previous.sequence},
+        "signed_by": signed_by,
+    }
+
+
+def canonical_inputs(result: Mapping[str, Any]) -> bytes:
+    """The bytes of inputs.json."""
+    return canonical(inputs_document(result))
+
+
+def find_previous(
+    named: Path | str | None, environment: str, topic: str, group: str, *, start_ms: int, key: PublicKey | None
+) -> StatementFile | None:
+    """The newest statement of this subscription in an older OUT, its statement folder, or one file.
+
+    None where nothing is named, or the place has none of this subscription. Raises AuditError("usage") for a place
+    that cannot be read or has no statement at all, for a statement of a later window, and, if this audit signs, for
+    one that this key did not sign: a chain on a forged link would vouch for it.
+    """
+    if named is None:
+        return None
+    place = Path(named)
+    found = [read_statement(place)] if place.is_file() else list(read_statements(place))
+    statements = [one for one in found if one is not None]
+    if not statements:
+        raise AuditError("usage", f"--previous {named}: there is no statement; name an older audit's output")
+    mine = [one for one in statements if one.subscription == (environment, topic, group)]
+    if not mine:
+        return None
+    newest = max(mine, key=lambda one: (one.sequence, one.start_ms))
+    if newest.sequence < 1:
+        raise AuditError("usage", f"--previous {newest.path}: it has no number in its chain; name an unaltered one")
+    if newest.start_ms > start_ms:
+        raise AuditError("usage", f"--previous {newest.path}: it is of a later window; name the one before")
+    if key is not None:
+        signature = newest.signature
+        if signature is None or not key.has_signed(newest.data, signature):
+            raise AuditError(
+                "usage",
+                f"--previous {newest.path}: not signed by the key of --signing-key; verify it "
+                "(`reconciler statement verify`), or start a new chain without --previous",
+            )
+    return newest
+
+
+def read_statement(path: Path) -> StatementFile | None:
+    """None for a file that is no statement, or cannot be read as JSON."""
+    try:
+        data = path.read_bytes()
+        document = json.loads(data)
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or document.get("kind") != STATEMENT_KIND:
+        return None
+    return StatementFile(path, data, document)
+
+
+def statement_paths(place: Path) -> Iterable[Path]:
+    """JSON files where statements lie: OUT/statement, or the folder itself, sorted."""
+    folder = place / FOLDER
+    return sorted((folder if folder.is_dir() else place).glob("*.json"))
+
+
+def read_statements(place: Path) -> Iterable[StatementFile]:
+    """The statements of one audit's output."""
+    for path in statement_paths(place):
+        found = read_statement(path)
+        if found is not None:
+            yield found

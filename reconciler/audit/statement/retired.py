@@ -1,0 +1,39 @@
+"""History goes on after an audit: files that the service has compacted or retired since are gone on purpose.
+
+That is believed only of manifest entries that follow, link by link, the one that the statement names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reconciler.audit.statement.inputs import HISTORY_PREFIX, InputFolder, digest
+from reconciler.contract.manifest import entry_name
+
+_ENTRY = re.compile(rf"({HISTORY_PREFIX}manifest/environment=[^/]*)/(\d{{12}})\.json")
+
+
+def retired_files(listed: Sequence[Mapping[str, Any]], inputs: InputFolder) -> dict[str, str]:
+    """Path of a missing history file -> why it has gone. Never raises: what cannot be read explains nothing."""
+    gone: dict[str, str] = {}
+    heads = [(found, one) for one in listed if (found := _ENTRY.fullmatch(str(one.get("path"))))]
+    for found, head in heads:
+        folder, sequence, before = found[1], int(found[2]), head.get("sha256")
+        while True:
+            sequence += 1
+            try:
+                data = inputs.read(f"{folder}/{entry_name(sequence)}")
+                entry = json.loads(data)
+            except (OSError, ValueError, RecursionError):
+                break
+            if not isinstance(entry, dict) or entry.get("previous") != before:
+                break
+            before = digest(data)
+            removed = entry.get("removed")
+            for path in removed if isinstance(removed, list) else []:
+                why = f"removed by manifest entry {sequence} ({entry.get('action')}) after the audit"
+                gone[f"{HISTORY_PREFIX}{path}"] = f"{why}: not compared"
+    return gone

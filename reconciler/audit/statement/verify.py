@@ -1,0 +1,265 @@
+"""Verifies statements with nothing but their folder and a public key: signatures, chains, digests, rows by name.
+
+Everything in the folder is suspect: a difference is noted and the rest is still looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.output.documents import canonical
+from reconciler.audit.report.markup import visible
+from reconciler.audit.statement.chain import verify_chains
+from reconciler.audit.statement.compare import SignedChecksums, altered_fields, altered_rows, read_checksums
+from reconciler.audit.statement.document import (
+    CHECKSUMS,
+    CHECKSUMS_INDEX,
+    FOLDER,
+    INPUTS,
+    StatementFile,
+    read_statement,
+    statement_document,
+    statement_name,
+    statement_paths,
+)
+from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport
+from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
+from reconciler.audit.statement.keys import PublicKey, read_public_key
+from reconciler.audit.statement.verify_inputs import verify_inputs
+from reconciler.audit.statement.writing import OUTPUT
+
+
+def verify_statements(
+    folder: Path | str,
+    public_key: Path | str | PublicKey,
+    *,
+    evidence: Path | str | None = None,
+    history: str | None = None,
+) -> VerifyReport:
+    """Verifies an audit's OUT, or a folder of several: then also how they follow one another.
+
+    `evidence`: the folder that was judged; without it inputs are not looked at, and the report says so.
+    Raises AuditError("usage") for a key or folder that cannot be read, or that holds no statement at all.
+    """
+    key = public_key if isinstance(public_key, PublicKey) else read_public_key(public_key)
+    report = VerifyReport()
+    folders = list(_folders(Path(folder)))
+    for one in folders:
+        _verify_statements_of(one, key, report)
+        _verify_outputs(one, report)
+    if not any(one.statements for one in folders) and not report.differences:
+        raise AuditError("usage", f"{folder}: there is no statement in it; name an audit's output")
+    verify_chains([(one.name_of(s), s) for one in folders for s in one.statements], report)
+    verify_inputs(folders, report, evidence=None if evidence is None else str(evidence), history=history)
+    report.differences.sort()
+    return report
+
+
+def _folders(place: Path) -> Iterator[VerifiedFolder]:
+    if not place.is_dir():
+        raise AuditError("usage", f"{place}: there is no such folder; name an audit's output")
+    if _is_output(place) or any(read_statement(path) for path in statement_paths(place)):
+        yield VerifiedFolder(place, "")
+    for below in sorted(place.iterdir()):
+        if below.is_dir() and below.name != FOLDER and not below.name.startswith(".") and _is_output(below):
+            yield VerifiedFolder(below, f"{below.name}/")
+
+
+def _is_output(place: Path) -> bool:
+    return (place / FOLDER).is_dir() or (place / "result.json").is_file()
+
+
+def _verify_statements_of(folder: VerifiedFolder, key: PublicKey, report: VerifyReport) -> None:
+    folder.load_result()
+    for path in statement_paths(folder.path):
+        relative = path.relative_to(folder.path).as_posix()
+        if relative in (INPUTS, CHECKSUMS_INDEX):
+            continue
+        statement = read_statement(path)
+        if statement is None:
+            if relative.startswith(FOLDER):
+                report.differ(folder.name(relative), "cannot be read as a statement: altered, or put there")
+            continue
+        folder.statements.append(statement)
+        signature = statement.signature
+        holds = signature is not None and key.has_signed(statement.data, signature)
+        if holds:
+            folder.signed.append(statement)
+        else:
+            _explain_signature(folder, statement, key, report)
+        report.statements.append(_seen(folder.name_of(statement), statement, holds=holds))
+    _verify_completeness(folder, report)
+
+
+def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatement:
+    document = statement.document
+    window = document.get("window")
+    window = window if isinstance(window, dict) else {}
+    counts = [value if isinstance(value := document.get(name), int) else -1 for name in ("keys", "violations")]
+    signed_by = document.get("signed_by")
+    environment, topic, group = statement.subscription
+    return VerifiedStatement(
+        file=visible(name),
+        environment=visible(environment),
+        topic=visible(topic),
+        group=visible(group),
+        start=visible(str(window.get("start"))),
+        end=visible(str(window.get("end"))),
+        sequence=statement.sequence,
+        verdict=visible(str(document.get("verdict"))),
+        keys=counts[0],
+        violations=counts[1],
+        signed_by=None if signed_by is None else visible(str(signed_by)),
+        signature_holds=holds,
+    )
+
+
+def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: PublicKey, report: VerifyReport) -> None:
+    """Why a signature does not hold: unsigned, taken away, another key, or altered, and then in which fields."""
+    name = folder.name_of(statement)
+    signed_by = statement.document.get("signed_by")
+    fields = list(_altered_fields(folder, statement))
+    for path, message in fields:
+        report.differ(name, message, path)
+    if signed_by is None and statement.signature is None:
+        report.unanswer(f"{name}: it says that nobody signed it, so nothing vouches for it")
+    elif statement.signature is None:
+        report.differ(name.removesuffix(".json") + ".sig", "the signature is missing")
+    elif signed_by != key.fingerprint:
+        report.differ(name, f"names the key {signed_by}; the one given is {key.fingerprint}: another key", "/signed_by")
+    elif canonical(dict(statement.document)) != statement.data:
+        report.differ(name, "the signature does not hold: it is not in canonical form, so it was altered")
+    elif fields:
+        report.differ(name, "the signature does not hold")
+    else:
+        report.differ(
+            name.removesuffix(".json") + ".sig",
+            "the signature does not hold, though the statement says what the outputs say: the signature, "
+            "the statement's number or its link to the one before was altered, or another key signed",
+        )
+
+
+def _altered_fields(folder: VerifiedFolder, statement: StatementFile) -> Iterator[tuple[str, str]]:
+    """Where the statement says something else than the outputs beside it; links are judged by the chain."""
+    mine = _subscription_of(folder.result, statement)
+    if folder.result is None or mine is None:
+        return
+    outputs = statement.document.get("outputs")
+    try:
+        expected = statement_document(
+            folder.result,
+            mine,
+            outputs=[_described(folder, one) for one in outputs] if isinstance(outputs, list) else [],
+            previous=None,
+            signed_by=None,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return  # result.json was altered, too: its own difference says so
+    for name in ("sequence", "previous", "signed_by"):
+        expected[name] = statement.document.get(name)
+    yield from altered_fields(statement.document, expected)
+
+
+def _described(folder: VerifiedFolder, one: Any) -> dict[str, Any]:
+    path = one.get("path") if isinstance(one, dict) else None
+    size, sha256 = folder.described(path) or (0, "")
+    return {"path": path, "bytes": size, "sha256": sha256}
+
+
+def _subscription_of(result: Mapping[str, Any] | None, statement: StatementFile) -> Mapping[str, Any] | None:
+    asked = result.get("subscriptions") if result is not None else None
+    for one in asked if isinstance(asked, list) else []:
+        if isinstance(one, dict) and (one.get("topic"), one.get("group")) == statement.subscription[1:]:
+            return one
+    return None
+
+
+def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
+    """Each subscription of the audit has one statement, under its own name."""
+    asked: set[tuple[str, str]] = set()
+    for document in [folder.result or {}, *(statement.document for statement in folder.signed)]:
+        listed = document.get("subscriptions")
+        for one in listed if isinstance(listed, list) else []:
+            if isinstance(one, dict):
+                asked.add((str(one.get("topic")), str(one.get("group"))))
+    seen: set[tuple[str, str]] = set()
+    for statement in folder.statements:
+        _, topic, group = statement.subscription
+        seen.add((topic, group))
+        if (folder.path / FOLDER).is_dir() and statement.path.stem != statement_name(topic, group):
+            report.differ(
+                folder.name_of(statement), f"it is the statement of {topic}/{group}, under the name of another"
+            )
+    if folder.result is None and not (folder.path / FOLDER).is_dir():
+        return  # a folder of statements alone
+    for topic, group in sorted(asked - seen):
+        missing = f"{FOLDER}/{statement_name(topic, group)}.json"
+        report.differ(folder.name(missing), f"the statement of {topic}/{group} is missing")
+
+
+def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
+    """Digests of the files beside the statements; those signed come first, then those that were altered themselves."""
+    if not (folder.path / FOLDER).is_dir():
+        report.skip(f"{folder.name_of(s)}: its outputs are not in this folder" for s in folder.statements)
+        return
+    trusted = folder.signed or folder.statements
+    folder.belonging = [statement for statement in trusted if _belongs(folder, statement, report)]
+    folder.checksums = _signed_checksums(folder)
+    covered: set[str] = set()
+    different: set[str] = set()
+    for path, signed in sorted({one for statement in folder.belonging for one in outputs_of(statement)}):
+        covered.add(path)
+        if folder.described(path) != signed and path not in different:
+            different.add(path)
+            _name_rows(folder, path, report)
+    report.files_equal += len(covered - different)
+    for file in sorted(folder.path.rglob("*")):
+        relative = file.relative_to(folder.path).as_posix()
+        is_statement = relative.startswith(f"{FOLDER}/") and file.suffix in (".json", ".sig")
+        is_evidence = relative.startswith("evidence/")  # statement_verify_inputs.py
+        if file.is_file() and relative not in covered and not is_statement and not is_evidence:
+            report.skip([f"{folder.name(relative)}: no statement speaks of this file"])
+
+
+def _name_rows(folder: VerifiedFolder, path: str, report: VerifyReport) -> None:
+    data = folder.read(path)
+    if data is None:
+        report.differ(folder.name(path), "missing")
+        return
+    kept = None if folder.checksums is None else folder.checksums.of(OUTPUT, path)
+    for row, message in altered_rows(path, data, kept):
+        report.differ(folder.name(path), message, row)
+
+
+def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyReport) -> bool:
+    """False for a statement of another window that was put among those of this one."""
+    said, mine = statement.document.get("window"), (folder.result or {}).get("window")
+    if folder.result is None or said == mine or not isinstance(said, dict):
+        return True
+    others = [one.document.get("window") for one in folder.signed if one is not statement]
+    is_foreign = mine in others
+    if is_foreign or not others:
+        shown = mine if isinstance(mine, dict) else {}
+        report.differ(
+            folder.name_of(statement),
+            f"it is of the window {said.get('start')} to {said.get('end')}, and result.json of "
+            f"{shown.get('start')} to {shown.get('end')}: one of them was altered or replaced",
+            "/window",
+        )
+    # Where all signed statements agree it is result.json that was altered, and its digest will say so.
+    return not is_foreign
+
+
+def _signed_checksums(folder: VerifiedFolder) -> SignedChecksums | None:
+    """The sidecar, if it is what a statement says."""
+    for statement in folder.belonging:
+        said = dict(outputs_of(statement))
+        if all(path in said and folder.described(path) == said[path] for path in (CHECKSUMS, CHECKSUMS_INDEX)):
+            try:
+                return read_checksums(folder.path / CHECKSUMS, folder.read(CHECKSUMS_INDEX) or b"")
+            except (ValueError, KeyError, TypeError, OSError):
+                return None
+    return None
