@@ -12,6 +12,7 @@ import producers
 from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.doctor import Check, Finding, Level
 from reconciler.doctor import examine as run_checks
 from reconciler.errors import ReconcilerError
@@ -53,6 +54,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),
                 ("groups", broker_remedy, doctor.groups),
+                ("history", "", lambda: check_history_folders(settings)),
             ]
         )
 

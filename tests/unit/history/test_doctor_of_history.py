@@ -1,0 +1,57 @@
+"""What `reconciler doctor` says before a history fails in production."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.bootstrap.history_checks import check_history_folders
+from reconciler.settings import Settings
+
+
+def settings_with(history: dict[str, object]) -> Settings:
+    return Settings.model_validate(
+        {
+            "environment": "test",
+            "rocketmq": {"name_servers": "127.0.0.1:9876"},
+            "redis": {"url": "redis://127.0.0.1:6379/0"},
+            "ledger": {"url": "sqlite:////tmp/none.db"},
+            "producers": [{"group": "shop", "topics": ["ORDERS"]}],
+            "subscriptions": [{"topic": "ORDERS", "group": "billing"}],
+            "history": history,
+        }
+    )
+
+
+def levels(history: dict[str, object]) -> dict[str, str]:
+    return {finding.check: finding.level for finding in check_history_folders(settings_with(history))}
+
+
+def test_no_history_is_said_and_is_no_failure() -> None:
+    assert levels({}) == {"history": "note"}
+
+
+def test_a_folder_that_will_be_made_is_tried_where_it_will_be(tmp_path: Path) -> None:
+    assert levels({"path": str(tmp_path / "a" / "b")})["history"] == "ok"
+    assert list(tmp_path.iterdir()) == []  # nothing is left
+
+
+def test_a_file_where_the_folder_should_be_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "history").write_text("not a folder")
+    findings = check_history_folders(settings_with({"path": str(tmp_path / "history")}))
+    failed = [f for f in findings if f.level == "fail"]
+    assert failed
+    assert "hard links" in failed[0].remedy
+
+
+def test_an_altered_entry_of_the_manifest_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "manifest" / "environment=test"
+    folder.mkdir(parents=True)
+    (folder / "000000000001.json").write_text("{}")
+    assert levels({"path": str(tmp_path)})["history manifest"] == "fail"
+
+
+@pytest.mark.parametrize("name", ["history", "history spool"])
+def test_both_folders_are_looked_at(tmp_path: Path, name: str) -> None:
+    assert levels({"path": str(tmp_path), "spool_path": str(tmp_path / "spool")})[name] == "ok"
