@@ -33,6 +33,7 @@ def demo(
     namesrv: Annotated[str | None, typer.Option("--namesrv", help="HOST:PORT of a real RocketMQ.")] = None,
     redis_url: Annotated[str | None, typer.Option("--redis-url", help="A real Redis; else a private one.")] = None,
     family: Annotated[str, typer.Option("--family", help="Family of the embedded broker.")] = "5.x",
+    audit: Annotated[bool, typer.Option(help="Ends with the Spark audit, where it is installed.")] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Lose messages on purpose, find them, repair them, and count: exit code 0 if every count holds."""
@@ -47,6 +48,7 @@ def demo(
         name_servers=namesrv,
         redis_url=redis_url,
         family=family,
+        is_audited=audit,
     )
     if output is Output.JSON:
         print_json(outcome.as_dict())

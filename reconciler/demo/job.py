@@ -27,6 +27,8 @@ class Job:
     #: Rungs of the repair ladder; empty: repairs are off.
     repair_order: tuple[str, ...]
     accept_unverified_redis: bool
+    #: The Spark audit is the last step.
+    is_audited: bool = True
 
     @property
     def files(self) -> DemoFiles:

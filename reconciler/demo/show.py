@@ -76,6 +76,7 @@ def run_demo(
     name_servers: str | None,
     redis_url: str | None,
     family: str,
+    is_audited: bool = True,
 ) -> Outcome:
     """Runs it; raises DemoFailed, with the end of a child's output, if a part does not do what it should."""
     plan_messages(messages, lose, seed)  # refuses impossible numbers before anything is started
@@ -103,6 +104,7 @@ def run_demo(
                 shards=SHARDS,
                 repair_order=_repair_order(repair),
                 accept_unverified_redis=not is_real_redis,
+                is_audited=is_audited,
             )
             counts, audit = Play(job, children, clock).run()
         finally:
