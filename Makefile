@@ -8,7 +8,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz help setup demo test test-stress test-fast lint format conformance chaos simulate benchmark-audit docs clean
+.PHONY: model fuzz help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -37,9 +37,12 @@ demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 # Three workers on two cores: half of their time is waiting.
 STRESS := tests/chaos tests/fuzz tests/model tests/simulation
 
-test: setup ## everything but test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 3 --dist loadgroup $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
+test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
+	$(PYTEST) -n 3 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
+
+test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
+	$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py
 
 test-stress: setup ## a short run each of chaos, fuzz, model and simulate
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
