@@ -34,11 +34,10 @@ $(VENV)/.created:
 demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
-# Three workers on two cores: half of their time is waiting.
 STRESS := tests/chaos tests/fuzz tests/model tests/simulation
 
 test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 3 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
+	$(PYTEST) -n 2 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
@@ -47,6 +46,7 @@ test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalo
 test-stress: setup ## a short run each of chaos, fuzz, model and simulate
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
 
+# Three workers on two cores: half of their time is waiting.
 test-fast: setup ## unit and contract tests in memory, under 30 s
 	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
 		-m "not slow and not redis and not sql and not broker"
