@@ -20,6 +20,9 @@ from reconciler.audit.job import judge_here
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
 
+#: With the audit's other long tests.
+pytestmark = pytest.mark.spark
+
 ACCIDENTS = {
     "EFFECT_WITHOUT_COMMIT": 4,
     "DOUBLE_EFFECT": 4,
