@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from reconciler.contract.history_row import HISTORY_VERSION
@@ -34,6 +34,14 @@ class HistoryFile:
     #: Smallest and largest at_ms of its rows.
     first_ms: int
     last_ms: int
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> HistoryFile:
+        """From an entry's JSON; fields of newer writers are left out. Raises TypeError for a missing one."""
+        return cls(**{name: value for name, value in item.items() if name in _FILE_FIELDS})
+
+
+_FILE_FIELDS = frozenset(f.name for f in fields(HistoryFile))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +68,14 @@ class ManifestEntry:
 
     def encoded(self) -> bytes:
         """The bytes of the entry's file; their SHA-256 is what the next entry names."""
-        fields = asdict(self)
-        fields.update(fields.pop("extra"))
-        return (json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+        document = asdict(self)
+        document.update(document.pop("extra"))
+        return canonical_json(document)
+
+
+def canonical_json(document: object) -> bytes:
+    """The one form in which an entry may lie in its file."""
+    return (json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
 
 
 def digest_of(entry: bytes) -> str:

@@ -19,7 +19,14 @@ from typing import Any
 from ulid import ULID
 
 from reconciler.clock import Clock
-from reconciler.contract.manifest import HistoryFile, ManifestEntry, digest_of, entry_name, manifest_folder
+from reconciler.contract.manifest import (
+    HistoryFile,
+    ManifestEntry,
+    canonical_json,
+    digest_of,
+    entry_name,
+    manifest_folder,
+)
 from reconciler.errors import TransientError
 from reconciler.history.spool import sync_folder
 from reconciler.history.store import TEMPORARY, make_folder
@@ -27,7 +34,6 @@ from reconciler.history.store import TEMPORARY, make_folder
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{12})\.json")
-_FILE_FIELDS = frozenset(f.name for f in fields(HistoryFile))
 _ENTRY_FIELDS = frozenset(f.name for f in fields(ManifestEntry)) - {"extra"}
 APPEND_TRIES_MAX = 200
 #: Extra field of a "seal" entry: the spool's segment, so that one is never sealed twice.
@@ -108,8 +114,7 @@ class ManifestChain:
             entry = _entry_of(document)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             return self._tell(f"{name} cannot be read: {error}")
-        canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
-        if entry.previous != before or entry.sequence != sequence or canonical.encode() != data:
+        if entry.previous != before or entry.sequence != sequence or canonical_json(document) != data:
             self._tell(f"{name} does not follow the entry before it, or was altered")
         return self._take(entry)
 
@@ -185,9 +190,6 @@ class ManifestChain:
 
 def _entry_of(document: dict[str, Any]) -> ManifestEntry:
     known = {name: value for name, value in document.items() if name in _ENTRY_FIELDS}
-    known["added"] = tuple(
-        HistoryFile(**{name: value for name, value in item.items() if name in _FILE_FIELDS})
-        for item in known.get("added", ())
-    )
+    known["added"] = tuple(HistoryFile.of(item) for item in known.get("added", ()))
     known["removed"] = tuple(known.get("removed", ()))
     return ManifestEntry(**known, extra={k: v for k, v in document.items() if k not in _ENTRY_FIELDS})

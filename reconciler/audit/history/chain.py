@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyarrow import fs as arrow_fs
 
 from reconciler.contract.history_row import HISTORY_STREAMS, HISTORY_VERSION, PREFIXES
-from reconciler.contract.manifest import HistoryFile, digest_of, entry_name, manifest_folder
+from reconciler.contract.manifest import HistoryFile, canonical_json, digest_of, entry_name, manifest_folder
 
 _ENTRY_NAME = re.compile(r"\d{12}\.json")
 _STREAMS = {stream.name: stream for stream in HISTORY_STREAMS}
-_FILE_FIELDS = frozenset(field.name for field in fields(HistoryFile))
 #: A broken chain of a million entries must not make a million lines.
 PROBLEMS_MAX = 100
 
@@ -129,7 +128,7 @@ def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | Non
     """The entry's fields, or None where they cannot be trusted."""
     try:
         document = json.loads(data)
-        canonical = (json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+        canonical = canonical_json(document)
     except ValueError as error:
         reading.tell(f"manifest {name}: no JSON: {error}")
         return None
@@ -154,7 +153,7 @@ def _remove(reading: _Reading, name: str, path: object) -> None:
 
 def _add(reading: _Reading, name: str, item: Any) -> None:
     try:
-        file = HistoryFile(**{key: value for key, value in item.items() if key in _FILE_FIELDS})
+        file = HistoryFile.of(item)
     except (TypeError, AttributeError) as error:
         reading.tell(f"manifest {name}: a file without all its fields: {error}")
         return
