@@ -43,9 +43,9 @@ class RemotingAnnouncementSource:
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         """One PULL_MESSAGE that the broker answers at once."""
         request = PullRequest(
-            queue=_message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
+            queue=message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
         )
-        result = pull(self._client, self._master(queue), request)
+        result = pull(self._client, master_of(self._routes, queue), request)
         return PulledBatch(
             messages=[announcement_of(record) for record in result.records],
             next_offset=result.next_offset,
@@ -56,16 +56,19 @@ class RemotingAnnouncementSource:
 
     def earliest(self, queue: AnnouncementQueue) -> int:
         """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
-        return max(0, self._offsets.minimum(self._master(queue), _message_queue(queue)))
-
-    def _master(self, queue: AnnouncementQueue) -> str:
-        address = self._routes.master_of(queue.unique_key_topic, queue.broker)
-        if address is None:
-            raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
-        return address
+        return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
 
 
-def _message_queue(queue: AnnouncementQueue) -> MessageQueue:
+def master_of(routes: Routes, queue: AnnouncementQueue) -> str:
+    """Address of the queue's master. Raises BrokerUnavailable."""
+    address = routes.master_of(queue.unique_key_topic, queue.broker)
+    if address is None:
+        raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
+    return address
+
+
+def message_queue(queue: AnnouncementQueue) -> MessageQueue:
+    """The queue as the remoting client names it."""
     return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
 
 

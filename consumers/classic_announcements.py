@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from consumers.announcement_rules import AnnouncementRules
-from consumers.announcement_source import RemotingAnnouncementSource
+from consumers.announcement_source import RemotingAnnouncementSource, master_of, message_queue
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import BrokerUnavailable
-from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.ports import RefusedAnnouncement
 from reconciler.ports.classic import ClassicBatch
 from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.routes import MessageQueue, Routes
+from reconciler.rocketmq.routes import Routes
 
 PULL_MESSAGES_MAX = 32
 
@@ -41,7 +40,7 @@ class GroupOffsetAnnouncements:
         """One pull a queue, from the stored offset on; a group without one begins at the oldest announcement."""
         batches = []
         for queue in self._source.queues(self._topics[subscription]):
-            stored = self._offsets.of_group(self._master(queue), _message_queue(queue), subscription.group)
+            stored = self._offsets.of_group(master_of(self._routes, queue), message_queue(queue), subscription.group)
             start = max(self._source.earliest(queue), stored or 0)
             pulled = self._source.pull(queue, tag=subscription.topic, offset=start, max_messages=PULL_MESSAGES_MAX)
             following = pulled.min_offset if pulled.is_offset_illegal else pulled.next_offset
@@ -55,14 +54,4 @@ class GroupOffsetAnnouncements:
     def acknowledge(self, subscription: Subscription, batch: ClassicBatch) -> None:
         """UPDATE_CONSUMER_OFFSET."""
         queue = batch.queue
-        self._offsets.store(self._master(queue), _message_queue(queue), subscription.group, batch.next_offset)
-
-    def _master(self, queue: AnnouncementQueue) -> str:
-        address = self._routes.master_of(queue.unique_key_topic, queue.broker)
-        if address is None:
-            raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
-        return address
-
-
-def _message_queue(queue: AnnouncementQueue) -> MessageQueue:
-    return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
+        self._offsets.store(master_of(self._routes, queue), message_queue(queue), subscription.group, batch.next_offset)

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.history import history_folders, read_standing
-from reconciler.contract.subscription import Subscription
 from reconciler.doctor import Finding
 from reconciler.settings import Settings
 
@@ -19,10 +19,7 @@ def check_history_folders(settings: Settings) -> Sequence[Finding]:
         return [Finding(check="history", level="note", found="none is written", remedy="set history.path for audits")]
     root, spool = history_folders(settings)
     findings = [_folder("history", root), _folder("history spool", spool)]
-    subscriptions = [
-        Subscription(environment=settings.environment, topic=s.topic, group=s.group) for s in settings.subscriptions
-    ]
-    standing, problem = read_standing(settings, subscriptions)
+    standing, problem = read_standing(settings, [subscription_of(settings, s) for s in settings.subscriptions])
     problems = [problem] if problem is not None else list(standing.problems if standing is not None else ())
     if problems:
         findings.append(

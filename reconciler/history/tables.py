@@ -6,7 +6,6 @@ rows are sorted so that everything else is runs. This is what makes 16-20 bytes 
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reconciler.contract.history_row import HISTORY_VERSION, PREFIXES, HistoryStream
+from reconciler.contract.history_row import HISTORY_VERSION, PREFIXES, HistoryStream, prefix_of
 from reconciler.history.batch import STREAMS, RowBatch
 
 DAY_MS = 86_400_000
@@ -93,7 +92,7 @@ def partitions(stream: HistoryStream, table: pa.Table) -> Iterator[tuple[Partiti
     day = pc.divide(table["at_ms"], DAY_MS)
     if stream.has_key:
         # Every byte is below 64, so that the sum tells day and prefix apart.
-        prefixes = array("q", (zlib.crc32(key) % PREFIXES for key in _each_key(table["key"])))
+        prefixes = array("q", map(prefix_of, _each_key(table["key"])))
         part = pc.add(pc.multiply(day, PREFIXES), pa.array(prefixes, pa.int64()))
     else:
         part = pc.multiply(day, PREFIXES)
