@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,41 @@ def test_a_gap_of_rounds_that_another_daemon_captured_is_none(
     rounds = {"shard": 1, "epoch": "test:1", "first_generation": 120, "last_generation": last, "stream": "round"}
     history.seal({"round": minutes(-10, 90), "gap": [gap_row(START_MS, END_MS, **rounds)]})
     assert (check(history).gaps == ()) is healed
+
+
+@pytest.mark.parametrize(
+    ("captured", "first", "from_minute"),
+    [
+        # Nothing was ever captured of a memory whose third round is told as missing: the second one ran, too.
+        ([], 3, 0),
+        # Fifteen were, the sixteenth was not told by anybody.
+        (range(1, 16), 17, 15),
+        # Nothing is missing before the first round, nor right after a captured one.
+        ([], 1, None),
+        (range(1, 17), 17, None),
+    ],
+)
+def test_rounds_before_a_told_one_are_missing_although_nobody_told_them(
+    history: WrittenHistory, captured: Sequence[int], first: int, from_minute: int | None
+) -> None:
+    told = {"shard": 0, "epoch": "test:0", "first_generation": first, "last_generation": 20, "stream": "round"}
+    gap = gap_row(START_MS + 20 * 60_000, START_MS + 30 * 60_000, **told)
+    early = [round_row(0, n, START_MS + n * 60_000, epoch="test:0") for n in captured]
+    later = [round_row(s, n, START_MS + (n + 30) * 60_000) for s in (0, 1) for n in range(1, 50)]
+    history.seal({"round": [*early, *later], "gap": [gap]})
+    found = [(gap.shard, gap.from_ms, gap.to_ms) for gap in check(history).gaps if gap.why.startswith("generations")]
+    missing = [] if from_minute is None else [(0, START_MS + from_minute * 60_000, START_MS + 30 * 60_000)]
+    assert found == missing
+
+
+def test_a_round_told_after_another_told_one_proves_no_other(history: WrittenHistory) -> None:
+    def told(first: int, last: int, minute: int) -> dict[str, Any]:
+        of = {"shard": 0, "epoch": "test:0", "first_generation": first, "last_generation": last, "stream": "round"}
+        return gap_row(START_MS + minute * 60_000, START_MS + (minute + 1) * 60_000, **of)
+
+    later = [round_row(s, n, START_MS + (n + 30) * 60_000) for s in (0, 1) for n in range(1, 50)]
+    history.seal({"round": later, "gap": [told(1, 3, 5), told(4, 9, 8)]})
+    assert not [gap for gap in check(history).gaps if gap.why.startswith("generations")]
 
 
 def stored(*rows: dict[str, Any]) -> pa.Table:

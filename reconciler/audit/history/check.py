@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
@@ -108,10 +108,12 @@ def check_history(
             rounds.add(table)
     found = rounds.finish()
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
+    told: list[dict[str, Any]] = []
     for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
         table = read_stream_file(filesystem, base, file, GAP, problems)
-        if table is not None:
-            gaps += _declared(table, closes_ms, found)
+        told += [] if table is None else table.to_pylist()
+    gaps += _declared(told, closes_ms, found)
+    gaps += _before_declared(told, closes_ms, found, start_ms)
     counted = None if ledger_rounds is None else 0
     if ledger_rounds is not None:
         missing, counted = found.missing(ledger_rounds)
@@ -187,9 +189,11 @@ def _holes(
                 yield _gap(key, hole.from_ms, hole.to_ms, None, why)
 
 
-def _declared(table: pa.Table, closes_ms: Mapping[tuple[str, str], int], found: ShardRounds) -> Iterable[HistoryGap]:
+def _declared(
+    told: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: ShardRounds
+) -> Iterable[HistoryGap]:
     """What writers say they lack; rounds that another writer has captured are not missing."""
-    for row in table.to_pylist():
+    for row in told:
         generations = (row["first_generation"], row["last_generation"])
         for topic, group in closes_ms:
             if row["stream"] == ROUND.name and found.has_all((topic, group, row["shard"]), row["epoch"], generations):
@@ -205,6 +209,27 @@ def _declared(table: pa.Table, closes_ms: Mapping[tuple[str, str], int], found: 
                     rows=row["rows"],
                     why=row["reason"],
                 )
+
+
+def _before_declared(
+    told: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: ShardRounds, start_ms: int
+) -> Iterable[HistoryGap]:
+    """A missing round that is told proves those before it, which nobody told: no row of theirs shows the hole."""
+    for row in told:
+        key: ShardKey = (row["topic"], row["consumer_group"], row["shard"])
+        before = (row["first_generation"] or 1) - 1
+        if key[:2] not in closes_ms or row["stream"] != ROUND.name or not before or row["from_ms"] <= start_ms:
+            continue
+        if found.knows_of(key, row["epoch"], before) or any(_covers(other, row, before) for other in told):
+            continue
+        newest_ms = found.newest_ms(key, until_ms=row["from_ms"])
+        why = f"generations up to {before} of epoch {row['epoch']} are missing before one that is told as missing"
+        yield _gap(key, start_ms if newest_ms is None else newest_ms, row["at_ms"], None, why)
+
+
+def _covers(other: Mapping[str, Any], row: Mapping[str, Any], generation: int) -> bool:
+    same = all(other[name] == row[name] for name in ("topic", "consumer_group", "shard", "epoch", "stream"))
+    return same and (other["first_generation"] or 0) <= generation <= (other["last_generation"] or 0)
 
 
 def _gap(key: ShardKey, from_ms: int, to_ms: int, rows: int | None, why: str) -> HistoryGap:

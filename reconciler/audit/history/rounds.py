@@ -196,6 +196,25 @@ class ShardRounds:
         have = {int(g) for life in self._lives.get(key, ()) if life.epoch == epoch for g in life.generations}
         return last >= first and last - first < len(have) and have.issuperset(range(first, last + 1))
 
+    def knows_of(self, key: ShardKey, epoch: str, generation: int) -> bool:
+        """Whether the generation is there, or may be: of an epoch only its newest before the window is known.
+
+        Where only an epoch's marker was lost the counter goes on, so its first generation follows the last one's.
+        """
+        of = self._lives.get(key, ())
+        mine = [life for life in of if life.epoch == epoch]
+        if not mine:
+            return any(life.highest == generation for life in of)
+        return any(
+            (life.before is not None and life.before[0] >= generation) or generation in life.generations
+            for life in mine
+        )
+
+    def newest_ms(self, key: ShardKey, *, until_ms: int) -> int | None:
+        """Time of the newest round up to then."""
+        times = [int(t) for life in self._lives.get(key, ()) for t in life.times if t <= until_ms]
+        return max(times, default=None)
+
     def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
         """Up to where every shard is there without a hole that ends in or after the window; None: a shard has none."""
         lowest: int | None = None

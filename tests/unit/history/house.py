@@ -185,9 +185,12 @@ class House:
         self.keeper.seal_all(self.recorder.spool)
 
     def dies(self) -> None:
-        """kill -9: the lock is free, the files lie as they are."""
+        """kill -9: the locks are free, the files lie as they are."""
+        folders = list(self.keeper._adopted)
         if self.recorder.spool is not None:
-            self.recorder.spool._folder.leave()
+            folders.append(self.recorder.spool._folder)
+        for folder in folders:
+            folder.leave()
 
     def rows(self, stream: str) -> list[dict[str, Any]]:
         """What a reader who knows nothing of this process sees of one stream."""

@@ -117,13 +117,13 @@ def check(world: World) -> None:
             assert {key for *where, key in announced if tuple(where) == place} == set(done.announced)
             assert {key for *where, key in consumed if tuple(where) == place} == set(done.consumed)
         else:
-            assert place in told or is_hole(place, captured) or tail_is_untold(done, world), place
+            assert place in told or is_hole(place, captured | told) or tail_is_untold(done, world), place
     assert len(announced) == sum(len(d.announced) for d in ran if (d.shard.number, d.epoch, d.generation) in captured)
 
 
-def is_hole(place: tuple[int, str, int], captured: set[tuple[int, str, int]]) -> bool:
-    """A later generation of the same memory is there: every reader sees what is missing before it."""
-    return any((s, e) == place[:2] and generation > place[2] for s, e, generation in captured)
+def is_hole(place: tuple[int, str, int], named: set[tuple[int, str, int]]) -> bool:
+    """A later generation of the same memory is there, or told as missing: readers see what is missing before it."""
+    return any((s, e) == place[:2] and generation > place[2] for s, e, generation in named)
 
 
 def tail_is_untold(done: CapturedRound, world: World) -> bool:
