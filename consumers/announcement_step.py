@@ -34,14 +34,13 @@ from reconciler.errors import ReconcilerError
 from reconciler.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
 
 LEASE_SECONDS = 30.0
-LEASE_RENEW_SECONDS = 10.0
 COMPARE_SECONDS = 1.0
 OUTAGE_CHECK_SECONDS = 1.0
 BACK_OFF_SECONDS_MIN = 0.1
 BACK_OFF_SECONDS_MAX = 5.0
 IDLE_SECONDS_MIN = 0.02
 IDLE_SECONDS_MAX = 0.5
-NOT_MINE_SECONDS = 2.0
+NOT_MINE_SECONDS_MAX = 2.0
 #: Messages of one pull; brokers give 32 from memory at most anyway. 32 times 500 keys are one script run of 10 ms.
 PULL_MESSAGES_MAX = 32
 
@@ -80,6 +79,7 @@ class AnnouncementStep:
         token: str,
         clock: Clock,
         half_set_keys_max: int = 1_000_000,
+        lease_seconds: float = LEASE_SECONDS,
         on_event: OnAnnouncementEvent = log_event,
         jitter: random.Random | None = None,
     ) -> None:
@@ -93,6 +93,8 @@ class AnnouncementStep:
         self._token = token
         self._clock = clock
         self._half_set_keys_max = half_set_keys_max
+        #: A dead holder's queue stands still for as long: whatever is announced there is not looked for meanwhile.
+        self._lease_seconds = lease_seconds
         self._on_event = on_event
         self._jitter = jitter or random.Random()
         self._queues: dict[AnnouncementQueue, _Queue] = {}
@@ -147,7 +149,8 @@ class AnnouncementStep:
             known.era, known.position = self._era, None
         if not self._holds_lease(queue, known):
             known.position = None
-            return StepOutcome(kind=StepKind.NOT_MINE, wait_seconds=NOT_MINE_SECONDS)
+            wait = min(NOT_MINE_SECONDS_MAX, self._lease_seconds / 8)
+            return StepOutcome(kind=StepKind.NOT_MINE, wait_seconds=wait)
         if known.position is None:
             self._find_position(queue, known)
         position = known.position
@@ -175,9 +178,11 @@ class AnnouncementStep:
 
     def _holds_lease(self, queue: AnnouncementQueue, known: _Queue) -> bool:
         now = self._clock.monotonic_seconds()
-        if known.lease_renewed_at is not None and now - known.lease_renewed_at < LEASE_RENEW_SECONDS:
+        if known.lease_renewed_at is not None and now - known.lease_renewed_at < self._lease_seconds / 3:
             return True
-        is_held = self._half_sets.take_lease(self._shard(queue), queue, token=self._token, lease_seconds=LEASE_SECONDS)
+        is_held = self._half_sets.take_lease(
+            self._shard(queue), queue, token=self._token, lease_seconds=self._lease_seconds
+        )
         known.lease_renewed_at = now if is_held else None
         return is_held
 

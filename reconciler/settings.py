@@ -43,6 +43,9 @@ class RocketmqSettings(Section):
     name_servers: HostList = Field(description="Name servers, host:port, several separated by ';'.")
     request_timeout_seconds: Seconds = Field(default=3.0, description="Longest wait for one answer of a broker.")
     probe_topic: TopicName = Field(default="RECONCILER_PROBE", description="Topic of the index-horizon probes.")
+    retired_brokers: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=160)]], Field(max_length=1_000), BeforeValidator(no_duplicates)
+    ] = Field(default_factory=list, description="Broker names that never come back: nobody waits for their answer.")
 
 
 class UniqueKeyTopicSettings(Section):
@@ -140,7 +143,7 @@ class RoundSettings(Section):
     skew_margin_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
         default=10.0, description="Largest difference between the clocks of Redis, brokers and databases."
     )
-    lease_seconds: Seconds = Field(default=30.0, description="Lease of a shard's rounds.")
+    lease_seconds: Seconds = Field(default=30.0, description="Lease of a shard's rounds and of its announcements.")
     candidates_max: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=2_000, description="Keys verified in one round of a subscription."
     )

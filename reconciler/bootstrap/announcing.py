@@ -73,6 +73,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
             token=token,
             clock=connections.clock,
             half_set_keys_max=settings.redis.half_set_keys_max,
+            lease_seconds=settings.rounds.lease_seconds,
         )
         for configured in settings.subscriptions
     ]

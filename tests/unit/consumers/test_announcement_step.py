@@ -406,6 +406,18 @@ def test_a_dead_holders_queue_is_taken_over_after_its_lease() -> None:
     assert world.half() == {key}
 
 
+def test_a_short_lease_is_kept_by_the_living_and_a_killed_holders_queue_does_not_stand_still_past_it() -> None:
+    world = World()
+    dead, heir = world.step("dead", lease_seconds=4.0), world.step("heir", lease_seconds=4.0)
+    for _ in range(20):
+        world.run_seconds(dead, 1)
+        assert heir.run_once(QUEUE).kind is StepKind.NOT_MINE
+    key = new_key()
+    world.topic.send(announcement(key))
+    world.run_seconds(heir, 5)
+    assert world.half() == {key}
+
+
 def test_a_released_lease_is_free_at_once() -> None:
     world = World()
     one, two = world.step("one"), world.step("two")
