@@ -8,7 +8,6 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway, UsageError
 from reconciler.events import OutageClosed, OutageOpened, OutageScanned, RoundsVoided, ShardStopped
-from reconciler.ports import AnnouncementQueue
 from tests.unit.policy.world import ENVIRONMENT, World, key
 
 
@@ -223,58 +222,3 @@ def test_round_that_nobody_can_tell_of_still_judges_what_is_pending(monkeypatch:
     candidate = world.candidate(lost)
     assert candidate is not None
     assert candidate.loss_verdict is Verdict.LOST_CONFIRM
-
-
-def floor_of(world: World) -> int | None:
-    queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
-    return world.ledger.announcements.floor(world.subscriptions[0], queue)
-
-
-def announce_at(world: World, offset: int, *unique_keys: str) -> None:
-    queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
-    shard = world.topic.shards_of(world.subscriptions[0])[0]
-    stored = world.shards.position(shard, queue)
-    world.shards.admit(shard, queue, expected=stored, following=offset, unique_keys=unique_keys)
-
-
-def test_floor_stays_below_a_key_that_is_not_settled() -> None:
-    world = World(shards=1)
-    process = world.process()
-    announce_at(world, 10)
-    world.rounds(process, 1)
-    assert floor_of(world) == 10
-    half = world.broker.send_half(key(1))
-    world.commit_locally(key(1), half)
-    announce_at(world, 11, key(1))
-    world.rounds(process, 2)
-    announce_at(world, 20)
-    world.rounds(process, 1)
-    assert floor_of(world) == 10
-    world.rounds(process, 12)
-    assert floor_of(world) == 20
-
-
-@pytest.mark.parametrize("loss", ["wipe", "tail"])
-def test_floor_is_not_raised_from_a_memory_that_was_lost_in_between(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis forgets between the round and the reading of pending: an empty pending must not look like "settled"."""
-    world = World(shards=1)
-    process = world.process()
-    announce_at(world, 10)
-    world.rounds(process, 1)
-    snapshot = world.shards.snapshot()
-    half = world.broker.send_half(key(1))
-    world.commit_locally(key(1), half)
-    announce_at(world, 11, key(1))
-    pending_size = world.shards.pending_size
-
-    def after_the_loss(shard: Shard) -> tuple[int, int | None]:
-        if loss == "wipe":
-            world.shards.wipe()
-        else:
-            world.shards.restore(snapshot)
-        return pending_size(shard)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.shards, "pending_size", after_the_loss)
-        world.rounds(process, 1)
-    assert floor_of(world) == 10

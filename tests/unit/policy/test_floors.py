@@ -1,0 +1,99 @@
+"""The floor is raised only over what is settled, and only from what was read in the memory that its round ran in."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.contract.subscription import Shard
+from reconciler.ports import AnnouncementQueue
+from tests.unit.policy.world import World, key
+
+
+def floor_of(world: World) -> int | None:
+    queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
+    return world.ledger.announcements.floor(world.subscriptions[0], queue)
+
+
+def announce_at(world: World, offset: int, *unique_keys: str) -> None:
+    queue = AnnouncementQueue(unique_key_topic="keys", broker="broker-a", queue_id=0)
+    shard = world.topic.shards_of(world.subscriptions[0])[0]
+    stored = world.shards.position(shard, queue)
+    world.shards.admit(shard, queue, expected=stored, following=offset, unique_keys=unique_keys)
+
+
+def test_floor_stays_below_a_key_that_is_not_settled() -> None:
+    world = World(shards=1)
+    process = world.process()
+    announce_at(world, 10)
+    world.rounds(process, 1)
+    assert floor_of(world) == 10
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    announce_at(world, 11, key(1))
+    world.rounds(process, 2)
+    announce_at(world, 20)
+    world.rounds(process, 1)
+    assert floor_of(world) == 10
+    world.rounds(process, 12)
+    assert floor_of(world) == 20
+
+
+@pytest.mark.parametrize("loss", ["wipe", "tail"])
+def test_floor_is_not_raised_from_a_memory_that_was_lost_in_between(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis forgets between the round and the reading of pending: an empty pending must not look like "settled"."""
+    world = World(shards=1)
+    process = world.process()
+    announce_at(world, 10)
+    world.rounds(process, 1)
+    snapshot = world.shards.snapshot()
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    announce_at(world, 11, key(1))
+    pending_size = world.shards.pending_size
+
+    def after_the_loss(shard: Shard) -> tuple[int, int | None]:
+        if loss == "wipe":
+            world.shards.wipe()
+        else:
+            world.shards.restore(snapshot)
+        return pending_size(shard)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.shards, "pending_size", after_the_loss)
+        world.rounds(process, 1)
+    assert floor_of(world) == 10
+
+
+def test_a_round_that_another_owner_ran_again_after_a_fall_back_is_not_taken_for_the_own_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redis falls back after the round; while its owner sleeps, another one runs a round of the same generation."""
+    world = World(shards=1)
+    process = world.process()
+    announce_at(world, 10)
+    world.rounds(process, 1)
+    snapshot = world.shards.snapshot()
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    announce_at(world, 11, key(1))
+    pending_size = world.shards.pending_size
+    seen: list[tuple[int, int | None]] = []
+
+    def after_the_pause(shard: Shard) -> tuple[int, int | None]:
+        if seen:
+            return pending_size(shard)
+        world.shards.restore(snapshot)
+        read = pending_size(shard)
+        seen.append(read)
+        # Asleep here: the announcement is read again, and another owner's round finds the key once more.
+        announce_at(world, 11, key(1))
+        world.clock.advance(60.0)  # past the lease
+        world.process(owner="another").run(world.subscriptions[0])
+        return read
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.shards, "pending_size", after_the_pause)
+        world.rounds(process, 1)
+    assert seen == [(0, None)]
+    assert world.pending() == [key(1)]
+    assert floor_of(world) == 10

@@ -1,0 +1,214 @@
+"""Holds, rates, claims and operators: who may repair, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reconciler.contract.tables import HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.evidence import EndOutcome
+from reconciler.repair import RepairRules
+from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+
+# ---- brakes and owners
+
+
+@pytest.mark.parametrize("kind", list(HoldKind))
+def test_hold_stops_sends_and_effects_are_still_seen(kind: HoldKind) -> None:
+    world = World()
+    lost, healed = world.lose(1), world.lose(2)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, kind, by="test", reason="test")
+    process = world.process()
+    for _ in range(4):
+        world.rounds(process, 1)
+        world.ledger.holds.place(ENVIRONMENT, TOPIC, kind, by="test", reason="test")
+    world.broker.commit(world.broker.halves[1])
+    for _ in range(6):
+        reports = world.rounds(process, 1)
+        world.ledger.holds.place(ENVIRONMENT, TOPIC, kind, by="test", reason="test")
+    assert world.broker.ends == []
+    assert ended(world, healed).state is RepairState.DONE
+    assert ended(world, lost).state is RepairState.OPEN
+    assert reports[0].repairs.holds == (kind,)
+    world.ledger.holds.lift(ENVIRONMENT, TOPIC, kind)
+    world.rounds(process, 8)
+    assert ended(world, lost).state is RepairState.DONE
+
+
+def test_held_repairs_cost_no_look_up_and_no_write() -> None:
+    world = World()
+    process, lost = world.proved_loss()
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
+    before, look_ups = ended(world, lost), len(world.broker.look_ups)
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("held", "held: HOLD")
+    assert ended(world, lost) == before
+    assert len(world.broker.look_ups) == look_ups
+
+
+def test_dry_run_writes_verdicts_and_sends_nothing() -> None:
+    world = World(repair=RepairRules(enabled=False))
+    lost = world.lose(1)
+    world.rounds(world.process(), 8)
+    assert world.verdict(lost) == "LOST_CONFIRM"
+    assert (ended(world, lost).state, world.broker.ends) == (RepairState.OPEN, [])
+
+
+def test_rate_limit_spreads_repairs() -> None:
+    world = World(repair=RepairRules(rate_per_second=1.0, burst=3.0, held_wait_seconds=1.0))
+    for number in range(20):
+        world.lose(number)
+    process = world.process()
+    sent = []
+    for _ in range(8):
+        before = len([e for e in world.broker.ends if e[2]])
+        world.rounds(process, 1, every=2.0, consume=False)
+        sent.append(len([e for e in world.broker.ends if e[2]]) - before)
+    assert max(sent) == 3
+    assert sent[-1] == 2
+
+
+def test_sixteen_attempts_are_made_and_no_more() -> None:
+    world = World(repair_order=END_ONLY, repair=RepairRules(held_wait_seconds=1.0))
+    lost = world.lose(1)
+    world.broker.scripted = [say(EndOutcome.REFUSED_FOR_NOW, 2)] * 100
+    process = world.process()
+    seen = []
+    for _ in range(60):
+        world.rounds(process, 1, every=120.0)
+        row = world.repair(lost)
+        seen.append((row.attempts, row.state) if row is not None else (0, RepairState.OPEN))
+    assert (15, RepairState.OPEN) in seen
+    assert (16, RepairState.OPEN) in seen
+    assert (16, RepairState.FAILED) in seen
+    assert len(world.broker.ends) == 16
+    assert world.verdict(lost) == "QUARANTINED"
+
+
+def test_hand_over_that_never_gets_written_fails_after_sixteen_attempts() -> None:
+    world = World(repair_order=(Rung.HAND_OVER,))
+    process, lost = world.proved_loss()
+    row = replace(ended(world, lost), state=RepairState.SENDING, attempts=16)
+    world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = row
+    world.rounds(process, 2)
+    assert ended(world, lost).state is RepairState.FAILED
+
+
+def test_owner_whose_claim_ran_out_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every write: another owner takes the row first, so nothing more is sent under the old token."""
+    for stolen_at in range(1, 3):
+        world = World()
+        process, lost = world.proved_loss()
+        change = world.ledger.repairs.change
+        writes = 0
+
+        def stealing(  # type: ignore[no-untyped-def]
+            repair, what, *, token, stolen_at=stolen_at, world=world, change=change
+        ):
+            nonlocal writes
+            writes += 1
+            if writes == stolen_at:
+                world.clock.advance(30)
+                assert world.ledger.repairs.claim(repair, token="thief", lease_seconds=60) is not None
+            return change(repair, what, token=token)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.ledger.repairs, "change", stealing)
+            _, outcome = process.repair_one(world.subscriptions[0], lost)
+        assert outcome is not None
+        assert outcome.outcome == "taken"
+        assert len(world.broker.ends) == stolen_at - 1
+        assert ended(world, lost).token == "thief"
+
+
+def test_two_reconcilers_send_once() -> None:
+    world = World()
+    lost = world.lose(1)
+    first, second = world.process(owner="first"), world.process(owner="second")
+    for _ in range(12):
+        world.rounds(first, 1)
+        second.run(world.subscriptions[0])
+    assert (ended(world, lost).state, copies(world, lost)) == (RepairState.DONE, 1)
+
+
+def test_row_that_another_owner_holds_is_left_alone() -> None:
+    world = World()
+    process, lost = world.proved_loss()
+    assert world.ledger.repairs.claim(ended(world, lost), token="other", lease_seconds=60) is not None
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert (outcome.outcome, world.broker.ends) == ("taken", [])
+
+
+# ---- single keys
+
+
+def test_dry_run_of_one_key_tells_the_next_step_and_changes_nothing() -> None:
+    world = World()
+    lost = world.lose(1)
+    world.clock.advance(60)
+    process = world.process()
+    judged, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
+    assert (judged.verification.verdict, outcome) == (Verdict.LOST_CONFIRM, None)
+    assert world.candidate(lost) is None
+    process.verify_one(world.subscriptions[0], lost)
+    _, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("planned", "END_TRANSACTION(COMMIT)")
+    assert world.broker.ends == []
+
+
+def test_operator_gives_a_failed_repair_another_chance() -> None:
+    world = World(repair_order=END_ONLY)
+    lost = world.lose(1)
+    world.broker.scripted = [say(EndOutcome.HALF_GONE, 1)]
+    process = world.process()
+    world.rounds(process, 8)
+    assert ended(world, lost).state is RepairState.FAILED
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert outcome.outcome == "sent"
+    world.rounds(process, 6)
+    assert (ended(world, lost).state, world.verdict(lost)) == (RepairState.DONE, "CONSUMED")
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert outcome.outcome == "done"
+
+
+def test_key_without_a_loss_has_nothing_to_repair() -> None:
+    world = World()
+    fine = world.deliver(1)
+    world.clock.advance(60)
+    world.consume()
+    judged, outcome = world.process().repair_one(world.subscriptions[0], fine)
+    assert (judged.verification.verdict, outcome) == (Verdict.CONSUMED, None)
+
+
+# ---- weaker modes
+
+
+def test_without_an_outbox_trusted_announcements_repair_and_others_never() -> None:
+    for trusts in (True, False):
+        world = World(trust_announcements=trusts)
+        world.outbox.configured = False
+        world.broker.send_half(key(1))
+        world.announce(key(1))
+        process = world.process()
+        world.rounds(process, 10)
+        assert bool(world.broker.ends) == trusts
+    world.ledger.repairs.open(ENVIRONMENT, TOPIC, key(1), rung=Rung.END)
+    world.rounds(process, 3)
+    assert world.broker.ends == []
+
+
+def test_without_an_outbox_the_copy_tells_which_groups_want_it() -> None:
+    world = World(trust_announcements=True, groups=("billing", "refunds"), tags={"refunds": frozenset({"refund"})})
+    world.outbox.configured = False
+    world.broker.send_half(key(1))
+    world.announce(key(1))
+    world.rounds(world.process(), 16)
+    assert ended(world, key(1)).state is RepairState.DONE
