@@ -1,0 +1,1 @@
+"""What one reconciler carries: real processes under load, on one machine."""

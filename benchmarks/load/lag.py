@@ -1,0 +1,226 @@
+"""A group stops consuming while ids are announced: `python -m benchmarks.load.lag [--ids 10000000] [--seconds 0]`.
+
+The stopped hour, compressed: messages and announcements of an hour come as fast as producers can send them, the group
+consumes nothing, then it starts again and consumes everything. Clocks are real, so everything that has a rate by the
+clock (the trickle: one look-up a second) is told by the hour, too. --seconds makes the stop at least so long.
+
+Every id is a message at the broker. What must hold: no repair, no verdict of a loss, at most 4 000 QUERY_MESSAGE in
+all and by the hour of the stop (index probes apart), every message consumed, pending empty at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.load import service_log
+from benchmarks.load.figures import Goal, at_most, equal, report
+from benchmarks.load.job import Job
+from benchmarks.load.processes import Meter
+from benchmarks.load.world import BUSINESS_QUEUES, Timing, World, until
+from tests.services.processes import Child
+
+#: The group has an offset in every queue before it stops.
+WARM_UP_IDS = 64 * BUSINESS_QUEUES
+QUERIES_MAX = 4_000
+#: As many from memory in one pull as the consumer asks for: the broker's default is 32.
+PULLS = {"maxTransferCountOnMessageInMemory": "1024", "maxTransferCountOnMessageInDisk": "1024"}
+
+
+def count(ledger: Path, sql: str) -> int:
+    """One number."""
+    with closing(sqlite3.connect(ledger, timeout=60)) as db:
+        return int(db.execute(sql).fetchone()[0])
+
+
+class Lag:
+    """One run. Used by one thread."""
+
+    def __init__(self, options: argparse.Namespace, world: World) -> None:
+        self._options = options
+        self._world = world
+        self._job = Job(
+            folder=str(world.folder),
+            name_servers=world.name_servers,
+            redis_url=world.redis.url,
+            inbox_url=f"sqlite:///{world.folder / 'inbox.db'}",
+            run=world.run,
+            shards=options.shards,
+            ids=options.ids,
+        )
+        self._ledger = world.folder / "ledger.db"
+        self._queries = world.folder / "queries.log"
+        self._consumed = world.folder / "consumed"
+        self._probe_file = world.folder / "probe.json"
+        self._memory_most = 0
+        self._pending_most = 0
+
+    def run(self) -> tuple[dict[str, Any], list[Goal]]:
+        """Warm-up, stop, catch-up; figures and goals."""
+        options, world, job = self._options, self._world, self._job
+        timing = Timing(
+            interval_seconds=options.interval,
+            skew_margin_seconds=options.skew,
+            grace_period_seconds=options.grace,
+        )
+        world.configure(job, timing)
+        service = world.worker(
+            "run", "benchmarks.load.counted_service", str(self._queries), "run", "--config", str(world.config)
+        )
+        world.await_first_round(service)
+        consumer = self._consumer()
+        self._produce(0, WARM_UP_IDS)
+        self._await_consumed(WARM_UP_IDS, within_seconds=60)
+        until(lambda: world.pending(job) == 0, within_seconds=60, what="pending is empty after the warm-up")
+        self._end(consumer)
+        bytes_before = world.redis_memory_bytes()
+        probe = world.worker(
+            "probe", "benchmarks.load.probe", str(world.redis.port), str(options.probe_ms), str(self._probe_file)
+        )
+        meter = Meter(world.pids)
+        meter.start()
+
+        stopped_at = time.time()
+        self._produce(WARM_UP_IDS, options.ids, meter)
+        fed_seconds = time.time() - stopped_at
+        until(self._all_pending, within_seconds=600, what="every announced id is pending", every_seconds=1.0)
+        bytes_lagging = world.redis_memory_bytes()
+        while time.time() - stopped_at < options.seconds:
+            self._look(meter)
+        stop_seconds = time.time() - stopped_at
+        queries_stopped = self._count_queries()
+        candidates_stopped = count(self._ledger, "SELECT count(*) FROM reconciler_candidate")
+        lag_cores = meter.cores(stop_seconds)
+
+        started_at = time.time()
+        self._consumed.unlink(missing_ok=True)
+        consumer = self._consumer()
+        meter.pids = world.pids
+        self._await_consumed(options.ids - WARM_UP_IDS, within_seconds=3_600, meter=meter)
+        consumed_seconds = time.time() - started_at
+        until(lambda: world.pending(job) == 0, within_seconds=600, what="pending is empty", every_seconds=0.2)
+        empty_seconds = time.time() - started_at - consumed_seconds
+        until(self._all_closed, within_seconds=options.grace * 4 + 360, what="open candidates are settled")
+        for child in (consumer, probe):
+            self._end(child)
+        queries, probes = self._count_queries()
+        by_the_hour = queries_stopped[0] * 3_600 / stop_seconds
+        rounds = service_log.rounds(world.log("run"))
+        figures = {
+            "broker": options.broker,
+            "ids": options.ids,
+            "timing": asdict(timing),
+            "fed_seconds": round(fed_seconds, 1),
+            "announced_per_second": round((options.ids - WARM_UP_IDS) / fed_seconds),
+            "stop_seconds": round(stop_seconds, 1),
+            "pending_most": self._pending_most,
+            "redis_bytes_an_id_lagging": round((bytes_lagging - bytes_before) / (options.ids - WARM_UP_IDS), 1),
+            "redis_used_memory_mib_lagging": round(bytes_lagging / 1024**2, 1),
+            "redis_used_memory_mib_most": round(self._memory_most / 1024**2, 1),
+            "resident_mib_by_process_most": meter.resident_mib,
+            "cores_by_process_while_stopped": lag_cores,
+            "query_message_while_stopped": {"keys": queries_stopped[0], "probes": queries_stopped[1]},
+            "query_message_by_the_hour_of_the_stop": round(by_the_hour),
+            "query_message_in_all": {"keys": queries, "probes": probes},
+            "candidates_while_stopped": candidates_stopped,
+            "candidates_in_all": count(self._ledger, "SELECT count(*) FROM reconciler_candidate"),
+            "consumed_seconds": round(consumed_seconds, 1),
+            "consumed_per_second": round((options.ids - WARM_UP_IDS) / consumed_seconds),
+            "pending_empty_seconds_after_the_last_consumed": round(empty_seconds, 1),
+            "redis_ping": service_log.document(self._probe_file),
+            "redis_slow_commands": world.slowest_commands(),
+            "rounds": asdict(rounds),
+        }
+        return figures, self._goals(queries, by_the_hour)
+
+    def _goals(self, queries: int, by_the_hour: float) -> list[Goal]:
+        losses = "SELECT count(*) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
+        ledger = self._ledger
+        return [
+            equal("repairs", count(ledger, "SELECT count(*) FROM reconciler_repair"), 0),
+            equal("verdicts of a loss", count(ledger, losses), 0),
+            at_most("QUERY_MESSAGE for keys in all", queries, QUERIES_MAX),
+            at_most("QUERY_MESSAGE for keys by the hour of the stop", round(by_the_hour), QUERIES_MAX),
+            equal("ids that reached pending", self._pending_most, self._options.ids - WARM_UP_IDS),
+            equal("ids missed by the recorder", self._world.log("consumer").read_text().split()[-1], "0"),
+            equal(
+                "candidates that are not settled",
+                count(ledger, "SELECT count(*) FROM reconciler_candidate WHERE state <> 'SETTLED'"),
+                0,
+            ),
+        ]
+
+    # ----------------------------------------------------------------- steps
+
+    def _consumer(self) -> Child:
+        return self._world.worker("consumer", "benchmarks.load.lag_consumer", str(self._job.path), str(self._consumed))
+
+    def _produce(self, first: int, last: int, meter: Meter | None = None) -> None:
+        producer = self._world.worker(
+            "producer", "benchmarks.load.lag_producer", str(self._job.path), str(first), str(last)
+        )
+        while producer.exit_code is None:
+            self._look(meter)
+        if producer.exit_code != 0:
+            raise SystemExit(f"the producer ended:\n{self._world.log('producer').read_text()}")
+        del self._world.pids["producer"]
+
+    def _look(self, meter: Meter | None) -> None:
+        if meter is not None:
+            meter.look()
+        self._memory_most = max(self._memory_most, self._world.redis_memory_bytes())
+        time.sleep(0.5)
+
+    def _all_pending(self) -> bool:
+        """False while announcements wait at the broker."""
+        self._pending_most = self._world.pending(self._job)
+        return self._pending_most >= self._options.ids - WARM_UP_IDS
+
+    def _all_closed(self) -> bool:
+        return count(self._ledger, "SELECT count(*) FROM reconciler_candidate WHERE state = 'OPEN'") == 0
+
+    def _await_consumed(self, ids: int, *, within_seconds: float, meter: Meter | None = None) -> None:
+        def reached() -> bool:
+            self._look(meter)
+            text = self._consumed.read_text() if self._consumed.exists() else ""
+            return int(text or 0) >= ids
+
+        until(reached, within_seconds=within_seconds, what=f"{ids} ids are consumed")
+
+    def _end(self, child: Child) -> None:
+        if child.stop() != 0:
+            raise SystemExit(f"{child.command} ended with {child.exit_code}")
+
+    def _count_queries(self) -> tuple[int, int]:
+        """QUERY_MESSAGE so far: for keys, and for index probes."""
+        topics = [line.split()[1] for line in self._queries.read_text().splitlines()] if self._queries.exists() else []
+        probes = topics.count(self._job.probe_topic)
+        return len(topics) - probes, probes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ids", type=int, default=10_000_000)
+    parser.add_argument("--seconds", type=float, default=0.0, help="the stop lasts at least so long")
+    parser.add_argument("--broker", default="5.3.3", help="5.3.3, or embedded (at most 2 million messages)")
+    parser.add_argument("--shards", type=int, default=16)
+    parser.add_argument("--interval", type=float, default=5.0, help="rounds.interval_seconds")
+    parser.add_argument("--skew", type=float, default=10.0, help="rounds.skew_margin_seconds")
+    parser.add_argument("--grace", type=float, default=30.0, help="grace_period_seconds")
+    parser.add_argument("--probe-ms", type=float, default=1.0, help="between two pings of Redis")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    properties = PULLS if options.broker != "embedded" else {}
+    with World(broker=options.broker, properties=properties) as world:
+        figures, goals = Lag(options, world).run()
+    return report("load_lag", figures, goals, options.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
