@@ -3,7 +3,8 @@
     python benchmarks/audit.py [--rows 1000000,10000000,50000000] [--turns 3] [--out FILE]
 
 Engines stay up in processes of their own and are asked in turn, so that a noisy machine hurts all alike; what they
-answer must be what the generator planted. The ratio of one turn is the figure; the absolutes belong to the machine.
+answer must be what the generator planted, the three engines' by count, the whole command's by key. The ratio of one
+turn is the figure; the absolutes belong to the machine.
 Processor seconds are told too: on a machine that others use they say more than the clock. Memory is the resident
 memory of the engine's whole tree of processes. `whole` is `python -m reconciler.audit audit`, start and output
 included.
@@ -39,6 +40,11 @@ IN_A_MILLION = {
     "NOT_ANNOUNCED_NOT_FOUND": 50, "UNACCOUNTED": 50, "LOST": 100, "QUARANTINED": 100, "REPAIRED": 1_000,
     "EFFECT_LATE": 500, "FILTERED": 10_000, "REJECTED": 1_000, "ROLLED_BACK": 2_000,
 }  # fmt: skip
+#: Classes whose keys findings.json lists.
+LISTED = (
+    "EFFECT_WITHOUT_COMMIT", "DOUBLE_EFFECT", "REPAIR_DIFFERS", "UNNECESSARY_REPAIR", "NOT_ANNOUNCED_NOT_FOUND",
+    "UNACCOUNTED", "LOST", "QUARANTINED", "EFFECT_LATE",
+)  # fmt: skip
 GOALS = {"seconds_of_duckdb_max": 1.3, "times_faster_than_spark_sql_min": 5.0, "memory_gib_max_at_50_million": 4.0}
 
 
@@ -105,7 +111,18 @@ def whole_process(folder: Path, out: Path, cores: int) -> dict[str, float]:
         seconds = time.perf_counter() - started
     if process.returncode != 1:
         raise SystemExit(f"the command ended with {process.returncode} instead of 1")
+    compare_keys(folder, out)
     return _run(seconds, peak.cpu_seconds, peak.bytes)
+
+
+def compare_keys(folder: Path, out: Path) -> None:
+    """Exits where findings.json lists other keys than were planted."""
+    planted = json.loads((folder / "planted.json").read_bytes())
+    expected = {(name, key) for name in LISTED for key in planted.get(name, [])}
+    found = {(one["class"], one["key"]) for one in json.loads((out / "findings.json").read_bytes())}
+    if found != expected:
+        only_found, only_planted = sorted(found - expected)[:5], sorted(expected - found)[:5]
+        raise SystemExit(f"found but not planted: {only_found}; planted but not found: {only_planted}")
 
 
 def measure(rows: int, folder: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -55,33 +55,35 @@ def _of_group(view: str) -> str:
     return f"{view} r JOIN subscription s ON r.topic = s.topic AND r.consumer_group = s.consumer_group"
 
 
+def _all_facts() -> str:
+    """Every row of every source as one table."""
+    facts = [
+        _facts(
+            "outbox r JOIN subscription s ON r.topic = s.topic LEFT JOIN taken t ON t.sid = s.sid AND t.tag = r.tag",
+            committed_ms="CASE WHEN r.state <> 'ROLLED_BACK' THEN r.created_at_ms END",
+            tombstone_ms="CASE WHEN r.state = 'ROLLED_BACK' THEN r.created_at_ms END",
+            taken="CASE WHEN r.state <> 'ROLLED_BACK' AND (s.every_tag OR t.tag IS NOT NULL) THEN 1 ELSE 0 END",
+        ),
+        _facts(_of_group("inbox"), applied_ms="r.applied_at_ms", effects="1"),
+        _facts(_of_group("effects"), effects="r.effects"),
+        _facts(_of_group("announced"), announced_ms="r.at_ms", newest_ms="r.at_ms", shard="r.shard"),
+        _facts(_of_group("consumed"), accounted="1"),
+        _facts(_of_group("leaving"), accounted="1"),
+        _facts(
+            _of_group("candidate"),
+            accounted="1",
+            candidate="CASE WHEN r.state = 'QUARANTINED' THEN 2 ELSE 1 END",
+            first_seen_ms="r.first_seen_ms",
+        ),
+    ]
+    return " UNION ALL ".join(facts)
+
+
 def statement(start_ms: int, end_ms: int, skew_bound_ms: int) -> str:
     """The statement for a window."""
-    facts = " UNION ALL ".join(
-        [
-            _facts(
-                "outbox r JOIN subscription s ON r.topic = s.topic "
-                "LEFT JOIN taken t ON t.sid = s.sid AND t.tag = r.tag",
-                committed_ms="CASE WHEN r.state <> 'ROLLED_BACK' THEN r.created_at_ms END",
-                tombstone_ms="CASE WHEN r.state = 'ROLLED_BACK' THEN r.created_at_ms END",
-                taken="CASE WHEN r.state <> 'ROLLED_BACK' AND (s.every_tag OR t.tag IS NOT NULL) THEN 1 ELSE 0 END",
-            ),
-            _facts(_of_group("inbox"), applied_ms="r.applied_at_ms", effects="1"),
-            _facts(_of_group("effects"), effects="r.effects"),
-            _facts(_of_group("announced"), announced_ms="r.at_ms", newest_ms="r.at_ms", shard="r.shard"),
-            _facts(_of_group("consumed"), accounted="1"),
-            _facts(_of_group("leaving"), accounted="1"),
-            _facts(
-                _of_group("candidate"),
-                accounted="1",
-                candidate="CASE WHEN r.state = 'QUARANTINED' THEN 2 ELSE 1 END",
-                first_seen_ms="r.first_seen_ms",
-            ),
-        ]
-    )
     aggregates = ", ".join(f"{how}({name}) AS {name}" for name, how in _COLUMNS.items())
     return f"""
-WITH known AS (SELECT key, sid, {aggregates} FROM ({facts}) facts GROUP BY key, sid),
+WITH known AS (SELECT key, sid, {aggregates} FROM ({_all_facts()}) facts GROUP BY key, sid),
 clock AS (
   SELECT sid, min(last_ms) AS as_of_ms FROM (
     SELECT s.sid AS sid, r.shard, max(r.at_ms) AS last_ms FROM {_of_group("round")} GROUP BY s.sid, r.shard
