@@ -115,6 +115,7 @@ class ReconcileRound:
         ours = [r for r in rounds if r.is_ours]
         announced = sum(r.done.counts.announced for r in ours if r.done is not None)
 
+        self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         selection = self._select(plan, ours, gate, announced)
         self._breaker.open_if(
@@ -297,6 +298,7 @@ class ReconcileRound:
             shard=known.shard if known is not None else topic.shard_of(unique_key),
             known=known,
         )
+        self._verifier.recall_brokers(topic)
         judged = self._verifier.verify(topic, plan, [dossier], self._verifier.soundings(plan))
         if not dry_run:
             self._write_down(topic, plan, judged)

@@ -44,7 +44,9 @@ class RocketmqSettings(Section):
     request_timeout_seconds: Seconds = Field(default=3.0, description="Longest wait for one answer of a broker.")
     probe_topic: TopicName = Field(default="RECONCILER_PROBE", description="Topic of the index-horizon probes.")
     retired_brokers: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=160)]], Field(max_length=1_000), BeforeValidator(no_duplicates)
+        list[Annotated[str, Field(min_length=1, max_length=160)]],
+        Field(max_length=1_000),
+        BeforeValidator(no_duplicates),
     ] = Field(default_factory=list, description="Broker names that never come back: nobody waits for their answer.")
 
 

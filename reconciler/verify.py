@@ -20,6 +20,7 @@ from reconciler.ports import (
     BrokerEvidence,
     Horizon,
     InboxEvidence,
+    KnownBrokers,
     OutboxEvidence,
     Repair,
     Repairs,
@@ -34,6 +35,10 @@ class VerifyRules:
     skew_margin_seconds: float = 10.0
     #: How long a half is left to the broker's check-back; None: asked from the broker.
     check_back_wait_seconds: float | None = None
+    #: A broker that has been missing in the route for longer holds nothing that could still be found.
+    retention_seconds: float = 72 * 3600.0
+    #: Brokers that will never be back, as an operator says.
+    retired_brokers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +99,11 @@ class Verifier:
         outbox: OutboxEvidence,
         inbox: InboxEvidence,
         repairs: Repairs,
+        known_brokers: KnownBrokers,
         rules: VerifyRules,
     ) -> None:
         self._brokers = brokers
+        self._known_brokers = known_brokers
         self._outbox = outbox
         self._inbox = inbox
         self._repairs = repairs
@@ -110,6 +117,16 @@ class Verifier:
             has_outbox=self._outbox.is_configured(topic.topic),
             has_inbox=self._inbox.is_configured(plan.subscription),
         )
+
+    def recall_brokers(self, topic: TopicPlan) -> None:
+        """Before anything is asked of brokers: those that have left the route count as witnesses, too.
+
+        The memory is the ledger's, so that a process that starts while a broker is away knows that it exists.
+        """
+        seen = self._brokers.brokers_seen(topic.topic)
+        keep_seconds = self._rules.retention_seconds
+        known = self._known_brokers.note(topic.environment, topic.topic, seen, keep_seconds=keep_seconds)
+        self._brokers.expect(topic.topic, known - self._rules.retired_brokers)
 
     def watermark(self, plan: SubscriptionPlan) -> Watermark:
         """The group's low watermark: the gate."""

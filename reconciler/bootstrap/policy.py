@@ -146,8 +146,12 @@ class Policy:
                 outbox=witnesses.outbox,
                 inbox=witnesses.inbox,
                 repairs=ledger.repairs,
+                known_brokers=ledger.brokers,
                 rules=VerifyRules(
-                    skew_margin_seconds=skew, check_back_wait_seconds=settings.repairs.check_back_wait_seconds
+                    skew_margin_seconds=skew,
+                    check_back_wait_seconds=settings.repairs.check_back_wait_seconds,
+                    retention_seconds=settings.rounds.retention_hours * 3600,
+                    retired_brokers=frozenset(settings.rocketmq.retired_brokers),
                 ),
             ),
             repairer=self._repairer(),

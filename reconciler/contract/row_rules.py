@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from reconciler.contract.tables import CandidateState, RepairState
 
 #: A verdict never moves a candidate to a lower state: what is settled stays settled when a slower owner writes.
@@ -17,6 +19,9 @@ QUARANTINE_BODY_BYTES = 4096
 TEXT_CHARACTERS = 2_000
 NAME_CHARACTERS = 160
 
+#: Brokers of one topic that are remembered: a route of a hostile name server must not fill a table.
+BROKERS_MAX = 1_000
+
 
 def wait_ms(seconds: float) -> int:
     """Whole milliseconds."""
@@ -26,3 +31,8 @@ def wait_ms(seconds: float) -> int:
 def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
     """What every database can store: no NUL (PostgreSQL refuses it), no lone surrogate, not longer than that."""
     return text[:characters].replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
+
+
+def storable_names(names: Iterable[str]) -> list[str]:
+    """Brokers' names that every database keeps as they are, sorted, at most BROKERS_MAX."""
+    return sorted(name for name in names if bounded_text(name, NAME_CHARACTERS) == name)[:BROKERS_MAX]

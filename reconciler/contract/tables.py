@@ -251,6 +251,18 @@ HOLD = Table(
     primary_key=("environment", "topic", "kind"),
 )
 
+BROKER = Table(
+    name="reconciler_broker",
+    doc="One row a broker that was seen in a topic's route: while it is away, nothing of the topic is ABSENT.",
+    columns=(
+        _c("environment", "name", "Environment."),
+        _c("topic", "name", "Business topic."),
+        _c("broker", "name", "Broker name."),
+        _c("gone_since_ms", "bigint", "First round that missed it in the route; NULL: it is there.", nullable=True),
+    ),
+    primary_key=("environment", "topic", "broker"),
+)
+
 QUARANTINE = Table(
     name="reconciler_quarantine",
     doc="Announcements that were refused: counted and kept, the queue moved on.",
@@ -270,4 +282,4 @@ QUARANTINE = Table(
 
 OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY)
 INBOX_TABLES = (INBOX,)
-LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, QUARANTINE)
+LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, BROKER, QUARANTINE)

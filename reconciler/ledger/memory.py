@@ -12,6 +12,7 @@ from reconciler.ledger.memory_rounds import (
     MemoryAnnouncementLedger,
     MemoryHistory,
     MemoryHolds,
+    MemoryKnownBrokers,
     MemoryOutages,
     MemoryRounds,
 )
@@ -27,6 +28,7 @@ class MemoryLedger:
         self.hand_overs = MemoryHandOvers(self.rows, self.repairs)
         self.rounds = MemoryRounds(self.rows)
         self.holds = MemoryHolds(self.rows)
+        self.brokers = MemoryKnownBrokers(self.rows)
         self.outages = MemoryOutages(self.rows)
         self.announcements = MemoryAnnouncementLedger(self.rows, self.outages)
         self.reports = MemoryReports(self.rows)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import offsets_field
-from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text
+from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text, storable_names
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.ledger.memory_repairs import MemoryRows
@@ -34,6 +34,8 @@ class MemoryHistory(MemoryRows):
         self.floors: dict[tuple[Subscription, str], Floor] = {}
         self.outages: dict[tuple[str, int], Outage] = {}
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
+        #: (environment, topic) -> broker -> when it was first missed; None: it is there.
+        self.brokers: dict[tuple[str, str], dict[str, int | None]] = {}
         self.refused: dict[tuple[str, AnnouncementQueue, int], QuarantinedAnnouncement] = {}
 
 
@@ -198,6 +200,28 @@ class MemoryHolds:
         """False if there was none."""
         with self._rows.lock:
             return self._rows.holds.pop((environment, topic, kind), None) is not None
+
+
+class MemoryKnownBrokers:
+    """Brokers of routes over a dictionary."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def note(
+        self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
+    ) -> frozenset[str]:
+        """Notes the brokers of the route and returns all that count."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            known = self._rows.brokers.setdefault((environment, topic), {})
+            if seen is not None:
+                missed = {name: now_ms if since is None else since for name, since in known.items()}
+                known.update(missed | dict.fromkeys(storable_names(seen)))
+            for name, since in list(known.items()):
+                if since is not None and now_ms - since > keep_seconds * 1000:
+                    del known[name]
+            return frozenset(known)
 
 
 class MemoryAnnouncementLedger:

@@ -10,6 +10,7 @@ from reconciler.ledger.announcement_ledger import SqlAnnouncementLedger
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.holds import SqlHolds
+from reconciler.ledger.known_brokers import SqlKnownBrokers
 from reconciler.ledger.outages import SqlOutages
 from reconciler.ledger.repairs import SqlHandOvers, SqlRepairs
 from reconciler.ledger.reports import SqlReports
@@ -30,6 +31,7 @@ class SqlLedger:
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
         self.rounds = SqlRounds(self.database)
         self.holds = SqlHolds(self.database)
+        self.brokers = SqlKnownBrokers(self.database)
         self.outages = SqlOutages(self.database)
         self.announcements = SqlAnnouncementLedger(self.database, self.outages)
         self.reports = SqlReports(self.database)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -187,6 +187,20 @@ class Holds(Protocol):
 
     def lift(self, environment: str, topic: str, kind: HoldKind) -> bool:
         """False if there was none."""
+        ...
+
+
+class KnownBrokers(Protocol):
+    """Brokers that may hold messages of a topic, those included that have left its route. Raises DatabaseAway."""
+
+    def note(
+        self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
+    ) -> frozenset[str]:
+        """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
+
+        A broker is missed from the first call that does not name it, so none is forgotten while nobody looks. None:
+        the route is not known, nothing is noted. Writes only what changed; a broker that is back is missed no more.
+        """
         ...
 
 

@@ -10,7 +10,17 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.ports.announcing import AnnouncementLedger, AnnouncementQueue, RefusedAnnouncement
-from reconciler.ports.ledger import Candidate, Candidates, HandOvers, Holds, Outage, Outages, Repair, Repairs
+from reconciler.ports.ledger import (
+    Candidate,
+    Candidates,
+    HandOvers,
+    Holds,
+    KnownBrokers,
+    Outage,
+    Outages,
+    Repair,
+    Repairs,
+)
 from reconciler.ports.rounds import RoundDone, Rounds
 
 
@@ -166,8 +176,8 @@ class LedgerReports(KeyReports, OperationReports, Protocol):
     """All that commands and pages show of the ledger."""
 
 
-class Ledger(Protocol):
-    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory.py put them together."""
+class KeyLedger(Protocol):
+    """The SQL ports that hold rows of single keys."""
 
     @property
     def candidates(self) -> Candidates:
@@ -184,6 +194,10 @@ class Ledger(Protocol):
         """Messages for groups' own handlers."""
         ...
 
+
+class Ledger(KeyLedger, Protocol):
+    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory.py put them together."""
+
     @property
     def rounds(self) -> Rounds:
         """Rounds and floors."""
@@ -192,6 +206,11 @@ class Ledger(Protocol):
     @property
     def holds(self) -> Holds:
         """Stopped topics."""
+        ...
+
+    @property
+    def brokers(self) -> KnownBrokers:
+        """Brokers that were seen in routes."""
         ...
 
     @property

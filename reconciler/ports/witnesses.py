@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,17 @@ class Horizon:
 
 class BrokerPositions(Protocol):
     """How far brokers and groups are. A broker that fails is UNKNOWN in the answer, never an exception."""
+
+    def brokers_seen(self, topic: str) -> frozenset[str] | None:
+        """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
+        ...
+
+    def expect(self, topic: str, brokers: Collection[str]) -> None:
+        """From now on these may hold messages of the topic, too: one that cannot be asked makes answers UNKNOWN.
+
+        Takes the place of what was expected before. Brokers of the route count in any case.
+        """
+        ...
 
     def watermark(self, subscription: Subscription) -> Watermark:
         """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""

@@ -6,7 +6,7 @@ not FOUND is UNKNOWN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.contract.subscription import Subscription
@@ -56,6 +56,14 @@ class RemotingBrokerEvidence:
         self._admin = Admin(instance.client)
         self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
+
+    def brokers_seen(self, topic: str) -> frozenset[str] | None:
+        """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
+        return self._routes.seen(topic)
+
+    def expect(self, topic: str, brokers: Collection[str]) -> None:
+        """From now on these may hold messages of the topic, too."""
+        self._routes.expect(topic, brokers)
 
     def watermark(self, subscription: Subscription) -> Watermark:
         """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""

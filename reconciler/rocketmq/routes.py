@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
@@ -36,6 +36,8 @@ REFRESH_SECONDS = 30.0
 _FORCED_PAUSE_SECONDS = 0.5
 #: Longest retention that brokers have by default (fileReservedTime).
 _REMEMBER_SECONDS = 72 * 3_600.0
+#: What a person reads who asks why a key stays UNKNOWN.
+_GONE = "left the route and is not registered; if it never comes back: rocketmq.retired_brokers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Routes:
         self._lock = threading.Lock()
         self._routes: dict[str, tuple[TopicRoute, float]] = {}
         self._seen: dict[str, dict[str, float]] = {}
+        self._expected: dict[str, frozenset[str]] = {}
         self._known_cluster: tuple[Mapping[str, BrokerAddresses], float] | None = None
 
     def route(self, topic: str) -> TopicRoute:
@@ -94,15 +97,17 @@ class Routes:
     def whereabouts(self, topic: str) -> list[Whereabouts]:
         """Every broker that may hold messages of the topic, for look-ups whose "absent" must mean something.
 
-        Brokers of the route, and those seen in it within the last 72 hours: a dead broker drops out of its routes
-        though its messages will be back with it, and a topic that moved leaves messages where it was. Raises
-        TopicNotFound or BrokerUnavailable.
+        Brokers of the route, those seen in it within the last 72 hours, and those that expect() names: a dead broker
+        drops out of its routes though its messages will be back with it, and a topic that moved leaves messages where
+        it was. Raises TopicNotFound or BrokerUnavailable.
         """
         route = self.route(topic)
         now = self._clock.monotonic_seconds()
         with self._lock:
             seen = dict(self._seen.get(topic, {}))
-        gone = [name for name, at in seen.items() if name not in route.broker_names and now - at < _REMEMBER_SECONDS]
+            expected = self._expected.get(topic, frozenset())
+        remembered = {name for name, at in seen.items() if now - at < _REMEMBER_SECONDS} | expected
+        gone = remembered.difference(route.broker_names)
         elsewhere = self._cluster() if gone else {}
         found = [
             Whereabouts(broker_name=name, master=route.masters.get(name), detail="no master in the route")
@@ -111,8 +116,27 @@ class Routes:
         for name in sorted(gone):
             broker = elsewhere.get(name)
             master = broker.master if broker is not None else None
-            found.append(Whereabouts(broker_name=name, master=master, detail="left the route and is not registered"))
+            found.append(Whereabouts(broker_name=name, master=master, detail=_GONE))
         return found
+
+    def seen(self, topic: str) -> frozenset[str] | None:
+        """Brokers of the route, now and since the last expect(); None if no name server answers."""
+        try:
+            self.route(topic)
+        except TopicNotFound:
+            pass  # an answer: no broker has the topic now
+        except TransientError:
+            return None
+        with self._lock:
+            return frozenset(self._seen.get(topic, ()))
+
+    def expect(self, topic: str, broker_names: Collection[str]) -> None:
+        """Somebody keeps a memory of brokers that outlives this process: it takes the place of the own one."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._routes.get(topic)
+            self._expected[topic] = frozenset(broker_names)
+            self._seen[topic] = {} if known is None else dict.fromkeys(known[0].broker_names, now)
 
     def _cluster(self) -> Mapping[str, BrokerAddresses]:
         """Brokers of the cluster, kept like a route: look-ups ask for every key."""
@@ -131,6 +155,7 @@ class Routes:
         with self._lock:
             for seen in self._seen.values():
                 seen.pop(broker_name, None)
+            self._expected = {topic: names - {broker_name} for topic, names in self._expected.items()}
 
     def _get(self, topic: str, maximum_age_seconds: float) -> TopicRoute:
         now = self._clock.monotonic_seconds()

@@ -172,11 +172,16 @@ class Checkers:
         """No repair before every broker's index was proved to have passed the commit."""
         committed_at = max(database.orders.get(unique_key, 0.0) for database in self._world.outboxes.values())
         for name in self._world.cluster.brokers:
-            # A process that began after the broker had left the route does not know that it exists.
-            if name in self._world.cluster.unrouted:
+            if self._is_unheard_of(name):
                 continue
             if process.proved.get(name, (0, 0.0))[1] < committed_at:
                 self.judgement.other.append(f"{unique_key} was repaired by {kind}, the index of {name} was not proved")
+
+    def _is_unheard_of(self, name: str) -> bool:
+        """No round of any process has seen the broker in the route, and it is not there now."""
+        plan = self._world.plan
+        noted = self._world.ledger.rows.brokers.get((plan.environment, plan.topic), {})
+        return name in self._world.cluster.unrouted and name not in noted
 
     def _is_everywhere(self, unique_key: str) -> bool:
         world = self._world
@@ -194,7 +199,7 @@ class Checkers:
                 for record in queue:
                     if record.unique_key != unique_key or not self._waits(broker, topic, queue_id, record.queue_offset):
                         continue
-                    if broker.name in self._world.cluster.unrouted:
+                    if self._is_unheard_of(broker.name):
                         self.judgement.raced.append(f"{unique_key} by {kind}: a copy waits at {broker.name}, unrouted")
                     elif record.physical_offset > process.proved.get(broker.name, (0, 0.0))[0]:
                         self.judgement.raced.append(f"{unique_key} by {kind}: a copy came after the index was proved")

@@ -66,6 +66,7 @@ class LedgerSeen:
         self.hand_overs = port(ledger.hand_overs)
         self.rounds = port(ledger.rounds)
         self.holds = port(ledger.holds)
+        self.brokers = port(ledger.brokers)
         self.outages = port(ledger.outages)
         self.announcements = port(ledger.announcements)
         self.hand_over_queue = port(ledger.repairs, ledger.hand_overs)
@@ -133,7 +134,7 @@ class Reconciling:
                 rules=SelectionRules(skew_margin_seconds=swarm.skew_margin, retention_seconds=world.retention_seconds),
             ),
             verifier=Verifier(
-                brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs,
+                brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
                 rules=VerifyRules(skew_margin_seconds=swarm.skew_margin),
             ),
             repairer=Repairer(

@@ -6,7 +6,7 @@ receive is simulated: routes, families, look-ups, offsets, probes, END and repub
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,6 +72,13 @@ class RoutesSeen:
         self._remember()
         brokers = self._cluster.brokers
         return [Whereabouts(broker_name=name, master=brokers[name].address) for name in sorted(self._seen)]
+
+    def seen(self, topic: str) -> frozenset[str]:
+        self._remember()
+        return frozenset(self._seen)
+
+    def expect(self, topic: str, broker_names: Collection[str]) -> None:
+        self._seen = {broker.name for broker in self._cluster.routed} | set(broker_names)
 
     def masters(self, topic: str) -> dict[str, str]:
         return {broker.name: broker.address for broker in self._cluster.routed}

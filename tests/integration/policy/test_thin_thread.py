@@ -142,6 +142,7 @@ def build(instance: ClientInstance, address: str, broker_name: str, order: tuple
             outbox=outbox,
             inbox=inbox,
             repairs=ledger.repairs,
+            known_brokers=ledger.brokers,
             rules=VerifyRules(skew_margin_seconds=0.05),
         ),
         repairer=Repairer(

@@ -28,6 +28,7 @@ def test_tables_have_their_names() -> None:
         "floor",
         "outage",
         "hold",
+        "broker",
         "quarantine",
     )
     assert [table.name for table in every] == [f"reconciler_{name}" for name in names]

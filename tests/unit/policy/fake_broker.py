@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.clock import ManualClock
@@ -54,6 +54,9 @@ class FakeBroker:
         self.look_ups: list[tuple[str, str]] = []
         self.ends: list[tuple[str, int, bool]] = []
         self.republished: list[StoredMessage] = []
+        #: Names in the topic's route; None: no name server answers.
+        self.route: frozenset[str] | None = frozenset({name})
+        self.away: frozenset[str] = frozenset()
         self._log_offset = 1000
 
     # ---- what happens on a broker
@@ -136,6 +139,8 @@ class FakeBroker:
         self.look_ups.append((kind, key))
         if kind in self.unknown:
             return Lookup.unknown(self.name, "timed out")
+        if self.away and not records:
+            return Lookup.unknown(sorted(self.away)[0], "left the route")
         if records:
             return Lookup(
                 presence=Presence.FOUND,
@@ -146,6 +151,16 @@ class FakeBroker:
             return Lookup.unknown(self.name, "the index is not proved to be late enough")
         answer = WitnessAnswer(witness=self.name, presence=Presence.ABSENT, detail="code 22")
         return Lookup(presence=Presence.ABSENT, answers=(answer,))
+
+    def brokers_seen(self, topic: str) -> frozenset[str] | None:
+        """The broker itself, and who is in the route beside it."""
+        del topic
+        return self.route
+
+    def expect(self, topic: str, brokers: Collection[str]) -> None:
+        """Brokers that are expected and not in the route do not answer."""
+        del topic
+        self.away = frozenset(brokers) - (self.route or frozenset())
 
     def watermark(self, subscription: Subscription) -> Watermark:
         """Caught up, or the store time of the next copy."""

@@ -316,7 +316,14 @@ class World:
             ),
             memory=memory,
             selector=CandidateSelector(memory=memory, candidates=candidates, rules=self.selection),
-            verifier=Verifier(brokers=broker, outbox=outbox, inbox=inbox, repairs=repairs, rules=self.verify_rules),
+            verifier=Verifier(
+                brokers=broker,
+                outbox=outbox,
+                inbox=inbox,
+                repairs=repairs,
+                known_brokers=m.wrap(self.ledger.brokers),
+                rules=self.verify_rules,
+            ),
             repairer=Repairer(
                 brokers=broker,
                 sends=broker,

@@ -155,6 +155,44 @@ def test_a_broker_that_left_the_route_may_still_hold_messages() -> None:
         assert [place.broker_name for place in cluster.routes.whereabouts("Orders")] == ["broker-a"]
 
 
+def places(cluster: ScriptedCluster) -> dict[str, str | None]:
+    return {place.broker_name: place.master for place in cluster.routes.whereabouts("Orders")}
+
+
+def test_a_broker_that_another_process_saw_is_no_absence_while_it_is_away() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        address = cluster.name_server.cluster["broker-b"]
+        del cluster.name_server.routes["Orders"]["broker-b"], cluster.name_server.cluster["broker-b"]
+        assert cluster.routes.seen("Orders") == frozenset({"broker-a"})
+        cluster.routes.expect("Orders", {"broker-a", "broker-b"})
+        assert places(cluster) == {"broker-a": cluster.broker.address, "broker-b": None}
+        cluster.name_server.cluster["broker-b"] = address
+        cluster.routes.expect("Orders", {"broker-a"})
+        assert places(cluster) == {"broker-a": cluster.broker.address}
+
+
+def test_who_keeps_the_memory_of_brokers_is_told_of_one_that_came_and_went_in_between() -> None:
+    with ScriptedCluster(versions=(479, 479)) as cluster:
+        cluster.routes.expect("Orders", ())
+        assert cluster.routes.seen("Orders") == frozenset({"broker-a", "broker-b"})
+        del cluster.name_server.routes["Orders"]["broker-b"]
+        assert cluster.routes.seen("Orders") == frozenset({"broker-a", "broker-b"})
+        cluster.routes.expect("Orders", {"broker-a"})
+        assert cluster.routes.seen("Orders") == frozenset({"broker-a"})
+        assert places(cluster) == {"broker-a": cluster.broker.address}
+
+
+def test_brokers_of_a_route_that_nobody_tells_are_not_known() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.name_server.close()
+        assert cluster.routes.seen("Orders") is None
+
+
+def test_a_topic_that_has_left_every_broker_has_none_in_its_route() -> None:
+    with ScriptedCluster() as cluster:
+        assert cluster.routes.seen("Nowhere") == frozenset()
+
+
 # --------------------------------------------------------------------------- families
 
 
