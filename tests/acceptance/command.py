@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.ended import Ended
+
 RECONCILER = Path(sys.executable).parent / "reconciler"
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A command that has ended."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """Standard output as one JSON object."""
-        read: dict[str, Any] = json.loads(self.stdout)
-        return read
 
 
 def reconciler(

@@ -10,7 +10,8 @@ import pytest
 
 from tests.acceptance.deployment import Deployment
 from tests.services.embedded_broker import EmbeddedBroker
-from tests.services.redis_server import RedisServer
+from tests.services.redis_server import RedisServer, missing
+from tests.services.requirements import require
 
 DeploymentFactory = Callable[..., Deployment]
 
@@ -37,3 +38,21 @@ def new_deployment(
             return stack.enter_context(Deployment(tmp_path / f"deployment-{count}", **values))  # type: ignore[arg-type]  # passed on
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """URL of a redis-server and address of an embedded broker that parks a half after one unanswered question."""
+    require(missing())
+    with (
+        RedisServer(tmp_path_factory.mktemp("redis")) as redis,
+        EmbeddedBroker(properties={"transactionCheckMax": "1", "transactionCheckInterval": "1000"}) as broker,
+    ):
+        yield redis.url, broker.name_servers
+
+
+@pytest.fixture
+def deployed(tmp_path: Path, services: tuple[str, str]) -> Iterator[Deployment]:
+    """A deployment of the test's own."""
+    with Deployment(tmp_path, redis_url=services[0], name_servers=services[1]) as deployment:
+        yield deployment

@@ -43,7 +43,8 @@ from reconciler.rocketmq.pulling import PullRequest, pull
 from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
-from tests.acceptance.command import RECONCILER, Ended, reconciler
+from tests.acceptance.command import RECONCILER, reconciler
+from tests.ended import Ended
 
 SHARDS = 4
 _EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("applied_at_ms"))

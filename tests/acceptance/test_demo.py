@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.command import Ended, reconciler
+from tests.acceptance.command import reconciler
+from tests.ended import Ended
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import marks
 

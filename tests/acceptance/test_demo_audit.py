@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.command import Ended, reconciler
+from tests.acceptance.command import reconciler
+from tests.ended import Ended
 
 pytestmark = [
     pytest.mark.acceptance,

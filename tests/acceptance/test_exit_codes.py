@@ -14,9 +14,10 @@ import pytest
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.name_servers import TopicNotFound
-from tests.acceptance.command import Ended, reconciler
+from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment
+from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.fixtures import ClusterFactory, RedisFactory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,28 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from tests.ended import Ended
 from tests.polling import eventually
 
 #: A loaded machine starts Spark in minutes.
 SECONDS = 600.0
 MODULE = (sys.executable, "-P", "-m", "reconciler.audit")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a process left."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The one JSON object on standard output."""
-        found: dict[str, Any] = json.loads(self.stdout)
-        return found
 
 
 def audit(*arguments: str | Path, environment: Mapping[str, str] | None = None) -> Ended:

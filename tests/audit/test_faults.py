@@ -15,8 +15,9 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.sql import tables
-from tests.audit.audit_process import MODULE, Ended, RunningAudit, audit, is_gone
+from tests.audit.audit_process import MODULE, RunningAudit, audit, is_gone
 from tests.audit.small_evidence import PRODUCER, START_MS, SmallEvidence, read_document, seal_again, write_document
+from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import postgres_missing, require

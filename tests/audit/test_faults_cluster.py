@@ -13,8 +13,9 @@ import pytest
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.package import write_package
-from tests.audit.audit_process import MODULE, Ended, RunningAudit, audit
+from tests.audit.audit_process import MODULE, RunningAudit, audit
 from tests.audit.spark_cluster import SparkCluster
+from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.requirements import require, spark_missing
 

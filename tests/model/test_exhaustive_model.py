@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 
 from tests.model import stories
@@ -15,10 +12,9 @@ from tests.model.actions import steps
 from tests.model.mapping import places_of
 from tests.model.search import TooManyStates, search
 from tests.model.state import Bounds, Rules, State, first_state, packed
+from tests.named_code import exists
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-ROOT = Path(__file__).parents[2]
 
 #: What fits in CI: of the whole (2 messages, 2 groups, 2 crashes, 1 loss, 2 lost ENDs) one dimension is cut in each.
 IN_CI = {
@@ -71,13 +67,13 @@ def test_a_search_that_would_not_end_says_so() -> None:
         search(Bounds(), Rules(), states_max=1_000)
 
 
-def test_every_action_stands_for_product_code_that_exists() -> None:
+def test_every_action_stands_for_product_code_thatexists() -> None:
     names = _names(Rules(), Bounds(messages=1, groups=1, falls_back=True, takes_early=True))
     names |= _names(Rules(is_original=True), Bounds(messages=1, groups=1, takes_early=True))
     assert len(names) > 20
     for name in sorted(names - {"Redis' disk is up to date here"}):  # a circumstance, not an action of the product
         for path, dotted in places_of(name):
-            assert _exists(path, dotted), f"{name}: {path} has no {dotted}"
+            assert exists(path, dotted), f"{name}: {path} has no {dotted}"
 
 
 def _names(rules: Rules, bounds: Bounds) -> set[str]:
@@ -92,13 +88,3 @@ def _names(rules: Rules, bounds: Bounds) -> set[str]:
                 seen.add(packed(after))
                 frontier.append(after)
     return names
-
-
-def _exists(path: str, dotted: str) -> bool:
-    body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
-    for part in dotted.split("."):
-        found = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == part]
-        if not found:
-            return False
-        body = found[0].body
-    return True

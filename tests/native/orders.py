@@ -14,7 +14,8 @@ from reconciler.rocketmq.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_metadata
-from tests.native.stand_in import Cluster, StandIn
+from tests.native.native_records import Cluster
+from tests.native.stand_in import StandIn
 
 GROUP = "orders"
 TOPIC = "ORDERS"

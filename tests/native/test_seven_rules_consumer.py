@@ -18,7 +18,8 @@ from reconciler.errors import InvalidValue, RequestTimeout, UsageError
 from reconciler.rocketmq.native_client import load_library
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, inbox_metadata
-from tests.native.stand_in import NativeRecord, StandIn
+from tests.native.native_records import NativeRecord
+from tests.native.stand_in import StandIn
 
 SUCCESS, LATER = 0, 1
 GROUP = "billing"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.named_code import exists
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
@@ -58,18 +58,3 @@ def test_the_sums_are_right() -> None:
 
 def names(text: str) -> list[tuple[str, str]]:
     return re.findall(r"`([\w/]+\.py)::([\w.]+)`", text)
-
-
-@cache
-def tree(path: str) -> ast.Module:
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
-
-
-def exists(path: str, dotted: str) -> bool:
-    body: list[ast.stmt] = tree(path).body if (ROOT / path).is_file() else []
-    for part in dotted.split("."):
-        found = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name == part]
-        if not found:
-            return False
-        body = found[0].body
-    return True

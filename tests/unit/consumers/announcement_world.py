@@ -188,3 +188,8 @@ class World:
         current = self.rows.outages.current("test")
         assert current is not None
         self.rows.outages.close(current)
+
+
+def away() -> None:
+    """What a call of a database that is away comes to."""
+    raise DatabaseAway("away")

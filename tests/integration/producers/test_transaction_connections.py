@@ -1,0 +1,142 @@
+"""Whose transaction the row is written in: each kind of connection that a service may hand in."""
+
+# ruff: noqa: PT012, SIM117  # the block is what is tested, nested as services nest it
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from producers import NotCommitted, NotRecorded, Outcome, UnsafeConnection
+from tests.integration.producers.raw_connections import raw_connection
+from tests.unit.producers.world import World, checked, message
+
+
+@pytest.mark.parametrize("later", ["commit", "rollback"])
+def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, caplog: pytest.LogCaptureFixture) -> None:
+    producer = world.producer()
+    with world.engine.connect() as connection:
+        outer = connection.begin()
+        with caplog.at_level(logging.WARNING, "producers"), producer.transaction(message()) as tx:
+            tx.record(connection)
+            world.do_business(connection, "outer")
+        assert tx.outcome is Outcome.UNKNOWN
+        assert tx.reason == "the recorded connection is still in a transaction"
+        assert world.halves.ended == []
+        assert tx.end_answer is None
+        assert world.announcements.sent == []
+        assert "outcome unknown" in caplog.text
+        assert producer.counts.as_dict()["unknown"] == 1
+        getattr(outer, later)()
+    answer = producer.check_answerer.answer(checked(tx.unique_key))
+    assert answer is (Outcome.COMMIT if later == "commit" else Outcome.ROLLBACK)
+    assert world.state(tx.unique_key) == ("NEW" if later == "commit" else "ROLLED_BACK")
+
+
+def test_a_raw_connection_that_was_not_committed_yet_is_unknown(world: World) -> None:
+    producer = world.producer()
+    with raw_connection(world.url) as connection:
+        with producer.transaction(message()) as tx:
+            tx.record(connection)
+        assert tx.outcome is Outcome.UNKNOWN
+        connection.commit()
+    assert producer.check_answerer.answer(checked(tx.unique_key)) is Outcome.COMMIT
+
+
+def test_a_raw_connection_commits(world: World) -> None:
+    with raw_connection(world.url) as connection, world.producer().transaction(message()) as tx:
+        tx.record(connection)
+        connection.commit()
+    assert tx.outcome is Outcome.COMMIT
+    assert world.state(tx.unique_key) == "ANNOUNCED"
+
+
+def test_a_session_commits(world: World) -> None:
+    with world.producer().transaction(message()) as tx, Session(world.engine) as session, session.begin():
+        tx.record(session)
+    assert tx.outcome is Outcome.COMMIT
+
+
+def test_commit_as_you_go_commits(world: World) -> None:
+    with world.producer().transaction(message()) as tx, world.engine.connect() as connection:
+        tx.record(connection)
+        world.do_business(connection, "as you go")
+        connection.commit()
+    assert tx.outcome is Outcome.COMMIT
+    assert world.did_business("as you go")
+
+
+def test_a_rolled_back_savepoint_takes_the_row_with_it(world: World) -> None:
+    with pytest.raises(NotCommitted), world.producer().transaction(message()) as tx, world.engine.begin() as connection:
+        savepoint = connection.begin_nested()
+        tx.record(connection)
+        savepoint.rollback()
+        world.do_business(connection, "without message")
+    assert world.state(tx.unique_key) == "ROLLED_BACK"
+
+
+@pytest.mark.parametrize("kind", ["raw", "sqlalchemy"])
+def test_a_connection_in_autocommit_is_refused(world: World, kind: str) -> None:
+    producer = world.producer()
+    with pytest.raises(UnsafeConnection, match="autocommit"), producer.transaction(message()) as tx:
+        if kind == "raw":
+            with raw_connection(world.url, autocommit=True) as connection:
+                tx.record(connection)
+        else:
+            engine = sa.create_engine(world.url, isolation_level="AUTOCOMMIT")
+            try:
+                with engine.connect() as connection:
+                    tx.record(connection)
+            finally:
+                engine.dispose()
+    assert world.state(tx.unique_key) is None
+    assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
+
+
+def test_an_explicit_transaction_on_an_autocommit_connection_is_accepted(world: World) -> None:
+    with raw_connection(world.url, autocommit=True) as connection, world.producer().transaction(message()) as tx:
+        connection.cursor().execute("BEGIN")
+        tx.record(connection)
+        connection.cursor().execute("COMMIT")
+    assert tx.outcome is Outcome.COMMIT
+
+
+def test_a_connection_to_another_database_is_refused(new_database_url: Callable[[], str]) -> None:
+    world, other = World(new_database_url()), World(new_database_url())
+    try:
+        with pytest.raises(UnsafeConnection, match="another database"), world.producer().transaction(message()) as tx:
+            with other.engine.begin() as connection:
+                other.do_business(connection, "elsewhere")
+                tx.record(connection)
+        assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
+        assert world.state(tx.unique_key) is None
+        assert other.state(tx.unique_key) is None
+        assert not other.did_business("elsewhere")
+    finally:
+        world.close()
+        other.close()
+
+
+def test_a_swallowed_refusal_still_rolls_the_message_back(new_database_url: Callable[[], str]) -> None:
+    world, other = World(new_database_url()), World(new_database_url())
+    try:
+        with pytest.raises(NotRecorded), world.producer().transaction(message()) as tx:
+            with other.engine.begin() as connection, pytest.raises(UnsafeConnection):
+                tx.record(connection)
+        assert world.halves.ended == [(tx.unique_key, Outcome.ROLLBACK)]
+    finally:
+        world.close()
+        other.close()
+
+
+@pytest.mark.parametrize("other", [object(), None, "postgresql://"])
+def test_what_is_no_connection_is_refused(world: World, other: object) -> None:
+    with (
+        pytest.raises(UnsafeConnection, match="no connection that record"),
+        world.producer().transaction(message()) as tx,
+    ):
+        tx.record(other)
