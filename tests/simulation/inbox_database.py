@@ -88,10 +88,10 @@ class InboxConnection:
             waited += POLL_SECONDS
             if waited > 2 * LOCK_SECONDS:
                 raise DriverError("lock wait time-out")
-        if key in database.rows or key in self._rows:
-            return 0
         if waited:
             database.kernel.saw("inbox row waited for another writer", key[-4:])
+        if key in database.rows or key in self._rows:
+            return 0
         database.open_rows[key] = self
         self._rows[key] = {**row, "applied_at_ms": database.clock.now_ms()}
         return 1

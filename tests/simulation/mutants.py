@@ -1,8 +1,13 @@
 """Planted bugs: each patch of tests/simulation/mutants is applied to a copy of the product, which must then fail.
 
-A patch is a unified diff whose first line says what the bug is; a second line "troubles: a, b" names kinds that are
-on in each of its histories, because the bug shows under them only. It is applied by its text, not by its line
-numbers, so it survives changes elsewhere in the file; a patch that does not fit any more is an error.
+A patch is a unified diff whose first line says what the bug is. Lines before the diff may follow:
+
+    needs: a, b      faults without which nobody would notice the bug (ablation.py shows that)
+    troubles: c, d   faults that are on in each of its histories, so that it is met sooner
+    without: e, f    faults that have the same effect as a needed one: off where the need is shown
+
+It is applied by its text, not by its line numbers, so it survives changes elsewhere in the file; a patch that does not
+fit any more is an error.
 """
 
 from __future__ import annotations
@@ -15,12 +20,17 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).parent / "mutants"
 HISTORIES_MAX = 2_000
+
+
+class RunBroke(AssertionError):
+    """The interpreter of a planted bug stopped by itself."""
 
 
 class PatchDoesNotFit(AssertionError):
@@ -33,8 +43,15 @@ class Mutant:
 
     name: str
     what: str
+    needs: tuple[str, ...]
     troubles: tuple[str, ...]
+    without: tuple[str, ...]
     patch: str
+
+    @property
+    def always(self) -> frozenset[str]:
+        """Faults that are on in each of its histories."""
+        return frozenset(self.needs + self.troubles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +61,7 @@ class Outcome:
     mutant: Mutant
     #: Histories until it failed; None: it survived.
     caught_at: int | None
-    #: How it failed, or why the run broke.
+    #: How it failed.
     how: str
 
 
@@ -54,10 +71,20 @@ def mutants(names: Sequence[str] = ()) -> list[Mutant]:
     for path in sorted(PATCHES.glob("*.patch")):
         text = path.read_text()
         if not names or path.stem in names:
-            what, second = text.splitlines()[:2]
-            named = second.removeprefix("troubles: ").split(", ") if second.startswith("troubles: ") else []
-            found.append(Mutant(name=path.stem, what=what, troubles=tuple(named), patch=text))
+            found.append(_read(path.stem, text))
     return found
+
+
+def _read(name: str, text: str) -> Mutant:
+    what, *rest = text.partition("\n--- ")[0].splitlines()
+    headers = dict(line.split(": ", 1) for line in rest)
+    unknown = set(headers) - {"needs", "troubles", "without"}
+    if unknown:
+        raise PatchDoesNotFit(f"{name}: unknown header {unknown}")
+    needs, troubles, without = (
+        tuple(headers[field].split(", ")) if field in headers else () for field in ("needs", "troubles", "without")
+    )
+    return Mutant(name=name, what=what, needs=needs, troubles=troubles, without=without, patch=text)
 
 
 def apply(patch: str, root: Path, *, is_trial: bool = False) -> None:
@@ -92,19 +119,36 @@ def copy_product(target: Path) -> None:
     shutil.copytree(ROOT / "tests/simulation", target / "tests/simulation", ignore=ignored)
 
 
-def try_mutant(mutant: Mutant, *, seed: int, histories: int) -> Outcome:
-    """Runs histories against the mutant until one fails."""
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[Path]:
+    """A folder with product and simulator that has the bug."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = Path(folder)
         copy_product(root)
         apply(mutant.patch, root)
-        command = [sys.executable, "-m", "tests.simulation.until_failure", str(seed), str(histories), *mutant.troubles]
-        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        yield root
+
+
+def run_until_failure(
+    root: Path, mutant: Mutant, *, seed: int, histories: int, always: frozenset[str], never: frozenset[str]
+) -> Outcome:
+    """Runs histories in a folder until one fails."""
+    words = [str(seed), str(histories), ",".join(sorted(always)), ",".join(sorted(never))]
+    command = [sys.executable, "-m", "tests.simulation.until_failure", *words]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        return Outcome(mutant=mutant, caught_at=None, how=f"the run broke: {done.stderr[-600:]}")
+        raise RunBroke(f"{mutant.name}: {done.stderr[-600:]}")
     answer = json.loads(done.stdout.splitlines()[-1])
     return Outcome(mutant=mutant, caught_at=answer["caught_at"], how=answer["how"])
+
+
+def try_mutant(mutant: Mutant, *, seed: int, histories: int) -> Outcome:
+    """Runs histories against the mutant until one fails."""
+    with planted(mutant) as root:
+        return run_until_failure(
+            root, mutant, seed=seed, histories=histories, always=mutant.always, never=frozenset()
+        )  # fmt: skip
 
 
 def try_all(found: Sequence[Mutant], *, seed: int, histories: int, jobs: int) -> Iterator[Outcome]:

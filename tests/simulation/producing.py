@@ -82,6 +82,8 @@ class Halves:
         """Tried at two brokers, as senders do: the first may have stored it all the same."""
         world, process, key = self._world, self._process, message.unique_key or ""
         routed = world.cluster.routed
+        if world.cluster.unrouted:
+            world.kernel.saw("route read without a broker")
         first = world.kernel.any_of(len(routed))
         queue_id = world.kernel.any_of(world.swarm.queues)
         born_ms = process.clock.now_ms()
@@ -137,6 +139,8 @@ class Halves:
             born_timestamp_ms=record.born_timestamp_ms,
             check_times=int(record.properties.get("TRANSACTION_CHECK_TIMES", "0")),
         )
+        if any(record.unique_key in database.open_rows for database in self._world.outboxes.values()):
+            self._world.kernel.saw("check-back met an open transaction", record.unique_key[-4:])
         outcome = self.answer(half)
         if outcome is not Outcome.UNKNOWN:
             self._world.kernel.saw(f"check-back answered {outcome}", record.unique_key[-4:])
@@ -232,6 +236,7 @@ class ProducingService:
                         self._process.sleep(order.business_seconds)
                     connection.order(tx.unique_key)
                     if order.rolls_back:
+                        self._world.kernel.saw("business rolled back", tx.unique_key[-4:])
                         raise BusinessError
                     if order.forgets_commit:
                         self._world.kernel.saw("commit forgotten", tx.unique_key[-4:])

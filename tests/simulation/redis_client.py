@@ -49,10 +49,15 @@ class SimulatedRedis:
         self.retries = retries
         self._call = server.link.call
         self._data = server.data
+        self._known_scripts: set[str] = set()
 
     def round_trip(self, act: Callable[[], Any], what: str) -> Any:
         """One request and its reply."""
-        return self._call(self.process, act, _away, unanswered=_timed_out, what=what)
+        try:
+            return self._call(self.process, act, _away, unanswered=_timed_out, what=what)
+        except (exceptions.OutOfMemoryError, exceptions.ExecAbortError):
+            self.process.kernel.saw("Redis refused a write: out of memory", what)
+            raise
 
     def execute_command(self, *command: Any) -> Any:
         """One command."""
@@ -86,7 +91,18 @@ class SimulatedRedis:
 
     def evalsha(self, sha: str, count: int, *words: Any) -> Any:
         keys, arguments = list(words[:count]), list(words[count:])
-        return self.round_trip(lambda: self._data.evalsha(sha, keys, arguments), "EVALSHA")
+
+        def run() -> Any:
+            try:
+                answer = self._data.evalsha(sha, keys, arguments)
+            except exceptions.NoScriptError:
+                if sha in self._known_scripts:
+                    self.process.kernel.saw("Redis did not know a script any more", sha[:8])
+                raise
+            self._known_scripts.add(sha)
+            return answer
+
+        return self.round_trip(run, "EVALSHA")
 
     def script_load(self, source: str) -> Any:
         return self.round_trip(lambda: self._data.load(source), "SCRIPT LOAD")

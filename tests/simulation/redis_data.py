@@ -67,11 +67,11 @@ class RedisData:
         self.restart(forgets_scripts=forgets_scripts)
         return lost
 
-    def wipe(self) -> int:
+    def wipe(self, *, forgets_scripts: bool = True) -> int:
         """Loses everything; returns how many keys."""
         keys = len(self.values)
         self.values, self.expires, self.writes = {}, {}, 0
-        self.restart(forgets_scripts=True)
+        self.restart(forgets_scripts=forgets_scripts)
         return keys
 
     def restart(self, *, forgets_scripts: bool) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.simulation.checkers import Judgement
 from tests.simulation.classic import run_classic
+from tests.simulation.faults import fired, too_rare
 from tests.simulation.mutants import HISTORIES_MAX, mutants, try_all
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
@@ -145,12 +146,16 @@ def main(arguments: list[str]) -> int:
     }
     answer |= {
         "accident_kinds": len(seen),
+        "faults": fired(seen),
         "histories_per_second": round(sums.get("histories", 0) / seconds, 1),
         "seconds": round(time.monotonic() - started, 1),
     }
+    rare = too_rare(seen, histories=sums.get("histories", 0))
+    for name, number in rare.items():
+        write(f"fault {name!r} fired {number} times: too rare to show anything")
     write(json.dumps(answer))
     is_canary_dead = classic >= 100 and failures < 0.95 * classic
-    return int(bool(sums.get("failing_histories")) or caught < len(planted) or is_canary_dead)
+    return int(bool(sums.get("failing_histories")) or bool(rare) or caught < len(planted) or is_canary_dead)
 
 
 if __name__ == "__main__":

@@ -5,24 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from tests.simulation.faults import FAULTS
+
 #: MQVersion ordinals: 3.2.6, 4.2.0, 4.4.0, 4.9.7, 5.3.3.
 VERSIONS = {"3.2.6": 69, "4.2.0": 253, "4.4.0": 293, "4.9.7": 403, "5.3.3": 477}
 
 #: Troubles that are drawn one by one. A trouble that is on has a strength between 0 and 1.
-TROUBLES = (
-    "redis network", "redis exec replies", "redis wipe", "redis suffix", "redis suffix across a round",
-    "redis old snapshot", "redis full", "redis away", "redis scripts",
-    "end lost", "end late", "end twice", "end busy",
-    "broker network", "broker away", "broker tail", "broker disk", "index lag", "index stall", "retention",
-    "checks lost", "half unsafe", "announcements lost", "announcements twice", "route",
-    "outbox network", "outbox commits", "outbox deadlocks", "inbox network", "inbox commits", "inbox deadlocks",
-    "ledger network", "inbox away", "outbox away", "ledger away",
-    "producers die", "consumers die", "sweepers die", "reconcilers die", "announcers die",
-    "pauses", "clock skew", "clock steps", "group stopped", "announcers stopped", "reconcilers stopped",
-    "rollbacks", "late commits", "forgotten commits",
-    "long transactions", "filtered", "poison", "flaky handlers", "overlapping consumers",
-    "forged announcements", "malformed announcements", "producers gone", "offset reset", "retries on",
-)  # fmt: skip
+TROUBLES = tuple(FAULTS)
 
 
 @dataclass(kw_only=True)
@@ -61,8 +50,14 @@ class Swarm:
         return self.messages / self.messages_per_second
 
 
-def draw(seed: int, *, only: frozenset[str] | None = None, always: frozenset[str] = frozenset()) -> Swarm:
-    """The parameters of a seed. `always`: troubles that are on in every history, for bugs that need them."""
+def draw(
+    seed: int,
+    *,
+    only: frozenset[str] | None = None,
+    always: frozenset[str] = frozenset(),
+    never: frozenset[str] = frozenset(),
+) -> Swarm:
+    """The parameters of a seed. `always`, `never`: troubles that are on, or off, in every history, for planted bugs."""
     dice = random.Random(seed ^ 0x5EED5EED)
     pick = dice.choice
     swarm = Swarm(
@@ -90,8 +85,12 @@ def draw(seed: int, *, only: frozenset[str] | None = None, always: frozenset[str
     for trouble in TROUBLES:
         strength = dice.random()
         is_on = dice.random() < 0.5
+        if trouble in never:
+            continue
         if trouble in always:
             swarm.troubles[trouble] = 0.5 + strength / 2
         elif is_on and (only is None or trouble in only):
             swarm.troubles[trouble] = strength
+    if swarm.of("overlapping consumers"):
+        swarm.consumers = max(2, swarm.consumers)
     return swarm

@@ -70,29 +70,30 @@ class Troubles:
 
     def _set_rates(self) -> None:
         world, of = self._world, self._of
-        data = (
-            (world.redis.link, "redis network"), (world.outboxes["orders"].link, "outbox network"),
-            *((inbox.link, "inbox network") for inbox in world.inboxes.values()),
-            (world._ledger_link, "ledger network"),
-            *((broker.link, "broker network") for broker in world.cluster.brokers.values()),
-        )  # fmt: skip
-        for link, name in data:
-            strength = of(name)
-            link.request_lost, link.reply_lost = 0.03 * strength, 0.03 * strength
-            link.slow, link.refused = 0.02 * strength, 0.01 * strength
+        links = (
+            (world.redis.link, "redis network", "redis away"),
+            *((broker.link, "broker network", "broker away") for broker in world.cluster.brokers.values()),
+            (world.outboxes["orders"].link, "outbox away", "outbox away"),
+            *((inbox.link, "inbox away", "inbox away") for inbox in world.inboxes.values()),
+            (world._ledger_link, "ledger away", "ledger away"),
+        )
+        for link, network, away in links:
+            strength = of(network)
+            link.request_lost, link.reply_lost, link.slow = 0.03 * strength, 0.03 * strength, 0.02 * strength
+            link.refused = 0.01 * of(away)
             link.is_troubled = True
         world.redis.exec_reply_lost = 0.3 * of("redis exec replies")
         world.end_lost = (0.05, 0.2, 0.6)[world.swarm.seed % 3] * of("end lost")
-        world.end_late = 0.1 * of("end late")
-        world.end_twice = 0.1 * of("end twice")
-        world.half_unsafe = 0.03 * of("half unsafe")
+        world.end_late = 0.1 * of("end lost")
+        world.end_twice = 0.1 * of("delivered twice")
+        world.half_unsafe = 0.03 * of("rollbacks")
         world.checks_lost = min(1.0, 1.5 * of("checks lost"))
         world.announcements_lost = 0.3 * of("announcements lost")
-        world.announcements_twice = 0.3 * of("announcements twice")
+        world.announcements_twice = 0.3 * of("announcements lost")
         for database in world.databases:
             kind = "outbox" if database in world.outboxes.values() else "inbox"
             database.commit_reply_lost = 0.05 * of(f"{kind} commits")
-            database.deadlocks = 0.02 * of(f"{kind} deadlocks")
+            database.deadlocks = 0.02 * of("rollbacks" if kind == "outbox" else "flaky handlers")
         for broker in world.cluster.brokers.values():
             broker.ends_busy = 0.1 * of("end busy")
             if of("index lag"):
@@ -104,7 +105,7 @@ class Troubles:
         return [
             ("redis wipe", self._wipe),
             ("redis suffix", lambda: self._fall_back(within=20.0, kind="Redis lost its last writes")),
-            ("redis old snapshot", lambda: self._fall_back(within=120.0, kind="Redis restored from an old snapshot")),
+            ("redis suffix", lambda: self._fall_back(within=120.0, kind="Redis restored from an old snapshot")),
             ("redis suffix across a round", self._fall_back_over_a_round),
             ("redis full", self._full),
             ("redis away", lambda: self._down(self._world.redis.link, 20.0)),
@@ -115,17 +116,17 @@ class Troubles:
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
             ("broker disk", self._disk),
-            ("index stall", self._stall),
+            ("index lag", self._stall),
             ("retention", self._expire),
             ("route", self._unroute),
-            ("clock steps", self._step_clock),
+            ("clocks", self._step_clock),
             ("group stopped", self._stop_group),
             ("announcers stopped", self._stop_announcers),
-            ("reconcilers stopped", self._stop_reconcilers),
+            ("pauses", self._stop_reconcilers),
             ("forged announcements", self._forge),
             ("malformed announcements", self._malform),
             ("producers gone", self._producers_leave),
-            ("offset reset", self._reset_offset),
+            ("delivered twice", self._reset_offset),
         ]
 
     def _several(self, act: Callable[[], object], times: int) -> None:
@@ -146,7 +147,7 @@ class Troubles:
             self._down(inbox.link, 30.0)
 
     def _wipe(self) -> None:
-        if self._world.redis.data.wipe():
+        if self._world.redis.data.wipe(forgets_scripts=bool(self._of("redis scripts"))):
             self._kernel.saw("Redis lost everything")
 
     def _fall_back(self, *, within: float, kind: str) -> None:
@@ -155,7 +156,7 @@ class Troubles:
 
         def fall_back() -> None:
             if not self._is_over and data.writes > snapshot[2]:
-                lost = data.restore(snapshot, forgets_scripts=self._dice.random() < 0.5)
+                lost = data.restore(snapshot, forgets_scripts=bool(self._of("redis scripts")))
                 self._kernel.saw(kind, f"{lost} writes")
 
         self._kernel.after(within * self._dice.random(), fall_back)
@@ -183,7 +184,6 @@ class Troubles:
     def _full(self) -> None:
         data = self._world.redis.data
         data.is_full = True
-        self._kernel.saw("Redis refuses writes: out of memory")
 
         def end() -> None:
             data.is_full = False
@@ -191,9 +191,7 @@ class Troubles:
         self._kernel.after(15 * self._dice.random(), end)
 
     def _forget_scripts(self) -> None:
-        if self._world.redis.data.scripts:
-            self._world.redis.data.scripts = {}
-            self._kernel.saw("Redis forgot its scripts")
+        self._world.redis.data.scripts = {}
 
     def _tail(self) -> None:
         broker = self._any_broker()
@@ -214,7 +212,6 @@ class Troubles:
     def _stall(self) -> None:
         broker = self._any_broker()
         broker.index_stalled_until = self._kernel.now + 60 * self._dice.random()
-        self._kernel.saw("index stands still", broker.name)
 
     def _expire(self) -> None:
         lost = sum(
@@ -231,7 +228,6 @@ class Troubles:
         name = self._any_broker().name
         cluster.unrouted.add(name)
         cluster.route_changed()
-        self._kernel.saw("broker dropped out of the route", name)
 
         def back() -> None:
             cluster.unrouted.discard(name)
@@ -244,13 +240,11 @@ class Troubles:
         alive = [process for process in self._world.processes if not process.is_dead]
         process = alive[self._dice.randrange(len(alive))]
         process.clock.skew_ms = round(half * (2 * self._dice.random() - 1))
-        self._kernel.saw("clock stepped", f"{process.name} to {process.clock.skew_ms} ms")
 
     def _stop_group(self) -> None:
         groups = list(self._world.inboxes)
         group = groups[self._dice.randrange(len(groups))]
         self._world.group_stopped_until[group] = self._kernel.now + 90 * self._dice.random()
-        self._kernel.saw("group stopped for long", group)
 
     def _stop_announcers(self) -> None:
         self._world.announcers_stopped_until = self._kernel.now + 60 * self._dice.random()
@@ -268,11 +262,9 @@ class Troubles:
         keys += list(self._world.orders)[-1:]
         entries = ",".join(f'{{"key":"{key}","tag":"paid","committed_at_ms":1700000000000}}' for key in keys)
         self._announce(f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"orders","keys":[{entries}]}}'.encode())
-        self._kernel.saw("forged announcement")
 
     def _malform(self) -> None:
         self._announce(self._dice.choice((b"{", b"\xff\xfe", b'{"v":9}', b'{"v":1,"env":"other","topic":"X"}')))
-        self._kernel.saw("malformed announcement")
 
     def _producers_leave(self) -> None:
         """The producer group dies out after the load."""

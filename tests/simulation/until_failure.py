@@ -1,4 +1,4 @@
-"""python -m tests.simulation.until_failure SEED HISTORIES [TROUBLE ...]: stops at the first failing history."""
+"""python -m tests.simulation.until_failure SEED HISTORIES ON,ON OFF,OFF: stops at the first failing history."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
 
 
-def main(seed: int, histories: int, always: frozenset[str]) -> None:
+def main(seed: int, histories: int, always: frozenset[str], never: frozenset[str]) -> None:
     """Prints {"caught_at": number of histories or null, "how": text}."""
     logging.disable(logging.CRITICAL)
     caught_at, how = None, ""
     for number in range(histories):
-        judgement = run_history(draw(seed + number, always=always))
+        judgement = run_history(draw(seed + number, always=always, never=never))
         found = judgement.accidents + [f"unnecessary repair: {text}" for text in judgement.unnecessary]
         if found:
             caught_at, how = number + 1, f"seed {judgement.seed}: {found[0]}"
@@ -24,4 +24,5 @@ def main(seed: int, histories: int, always: frozenset[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), frozenset(sys.argv[3:]))
+    on, off = (frozenset(filter(None, words.split(","))) for words in sys.argv[3:5])
+    main(int(sys.argv[1]), int(sys.argv[2]), on, off)

@@ -23,6 +23,7 @@ from reconciler.rocketmq.record import MessageRecord
 from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
+from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.outbox_database import OutboxDatabase
@@ -51,14 +52,13 @@ class World:
         self.kernel = kernel = Kernel(random.Random(swarm.seed))
         kernel.story = story
         dice = kernel.dice
-        skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.of("clock skew") else 0.0
+        skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.of("clocks") else 0.0
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
         # By default hours: only where brokers lose announcements must the sweeper be quick.
         is_deleted = swarm.of("broker tail") or swarm.of("retention") or swarm.of("announcements lost")
         self.announce_again_seconds = 120.0 if is_deleted else 21_600.0
         self.look_ups_max = 2_000
-        # What troubles set; all off.
         self.half_unsafe = self.announcements_lost = self.announcements_twice = 0.0
         self.end_lost = self.end_late = self.end_twice = self.checks_lost = 0.0
         self.group_stopped_until: dict[str, float] = {}
@@ -301,6 +301,7 @@ class World:
         process.spawn(lambda: halves.checked(broker, record), after=0.005 + 0.1 * dice.random() ** 3)
 
     def _after_round(self, root: str, before: Any) -> None:
+        saw_round(self)
         self.checkers.after_round(root, before)
         self.on_round(root)
 
@@ -374,6 +375,7 @@ class World:
             why_not = self.unrest()
             if not why_not:
                 break
+        saw_at_rest(self)
         judgement = self.checkers.judge(is_quiet=not why_not, why_not=why_not)
         judgement.settled_seconds = kernel.now - heal_at
         return judgement

@@ -1,0 +1,109 @@
+"""Kinds of fault: what each is, and which accidents of the world's trace count as one of it.
+
+A counter is told where the world meets the effect (a refused write, a look-up that an index could not answer), so a
+fault that is switched on and does nothing counts nothing. Variants of one kind do the same to the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.contract.verdicts import Verdict
+from tests.simulation.kernel import BASE_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: Counted histories for which `FIRED_MIN` is asked; fewer histories are asked for their share.
+HISTORIES = 20_000
+FIRED_MIN = 100
+
+#: Name -> accidents of the trace (Kernel.saw).
+FAULTS: Mapping[str, tuple[str, ...]] = {
+    # Redis
+    "redis network": ("redis request lost", "redis reply lost", "redis slow"),
+    "redis away": ("redis refused", "redis away"),
+    "redis exec replies": ("redis reply to the round lost",),
+    "redis wipe": ("Redis lost everything",),
+    "redis suffix": ("Redis lost its last writes", "Redis restored from an old snapshot"),
+    "redis suffix across a round": ("Redis lost a round that had been answered",),
+    "redis full": ("Redis refused a write: out of memory",),
+    "redis scripts": ("Redis did not know a script any more",),
+    "retries on": ("redis-py silently sent a pipeline again",),
+    # brokers
+    "end lost": ("END lost", "END delayed"),
+    "end busy": ("END refused: system busy",),
+    "delivered twice": ("END executed twice", "group's offset set back"),
+    "broker network": ("broker request lost", "broker reply lost", "broker slow"),
+    "broker away": ("broker refused", "broker away"),
+    "broker tail": ("broker lost what it had not flushed",),
+    "broker disk": ("broker disk full",),
+    "index lag": ("index behind a look-up", "no index horizon"),
+    "retention": ("retention deleted records",),
+    "route": ("route read without a broker",),
+    "checks lost": ("check-back question lost",),
+    "announcements lost": ("announcement not taken by its broker", "announcement stored twice"),
+    # databases
+    "outbox away": ("outbox request lost", "outbox reply lost", "outbox slow", "outbox refused", "outbox away"),
+    "outbox commits": ("outbox COMMIT answered to nobody",),
+    "inbox away": ("inbox request lost", "inbox reply lost", "inbox slow", "inbox refused", "inbox away"),
+    "inbox commits": ("inbox COMMIT answered to nobody",),
+    "ledger away": ("ledger request lost", "ledger reply lost", "ledger slow", "ledger refused", "ledger away"),
+    # processes
+    "producers die": ("producer died",),
+    "consumers die": ("consumer died",),
+    "sweepers die": ("sweeper died",),
+    "announcers die": ("announcer died",),
+    "reconcilers die": ("reconciler died",),
+    "pauses": (
+        "producer stopped for a while", "consumer stopped for a while", "sweeper stopped for a while",
+        "announcer stopped for a while", "reconciler stopped for a while", "reconcilers stopped for long",
+    ),
+    "clocks": ("round by a clock that is wrong",),
+    "group stopped": ("group stopped for long",),
+    "announcers stopped": ("announcement consumers stopped for long",),
+    "producers gone": ("producer does not come back", "check-back without a producer"),
+    # what services do
+    "rollbacks": ("business rolled back", "outbox deadlock", "half stored less safely than told"),
+    "late commits": ("commit after the end of the block",),
+    "forgotten commits": ("commit forgotten",),
+    "long transactions": ("check-back met an open transaction",),
+    "filtered": ("message filtered by its tag",),
+    "poison": ("poison message failed",),
+    "flaky handlers": ("handler failed once", "inbox deadlock"),
+    "overlapping consumers": ("inbox row waited for another writer",),
+    "forged announcements": ("announced key rejected",),
+    "malformed announcements": ("announcement refused",),
+}  # fmt: skip
+
+
+def fired(seen: Mapping[str, int]) -> dict[str, int]:
+    """Fault -> how often the world met it."""
+    return {name: sum(seen.get(kind, 0) for kind in kinds) for name, kinds in FAULTS.items()}
+
+
+def too_rare(seen: Mapping[str, int], *, histories: int) -> dict[str, int]:
+    """Faults that fired less than their share; nothing is asked of fewer than 2 000 histories."""
+    if histories < HISTORIES / 10:
+        return {}
+    least = FIRED_MIN * min(1.0, histories / HISTORIES)
+    return {name: number for name, number in fired(seen).items() if number < least}
+
+
+def saw_round(world: World) -> None:
+    """Told of each round's EXEC: whether a reconciler's clock was wrong by Redis' clock."""
+    redis_ms = world.redis.data.now_ms() - BASE_MS - int(world.kernel.now * 1000)
+    clocks = [process.clock for process in world.processes if process.kind == "reconciler"]
+    if any(abs(clock.skew_ms - redis_ms) >= 1_000 for clock in clocks):
+        world.kernel.saw("round by a clock that is wrong")
+
+
+def saw_at_rest(world: World) -> None:
+    """What the ledger shows of strangers' announcements."""
+    rows = world.ledger.rows
+    for (_, key), row in rows.candidates.items():
+        if row.verdict is Verdict.REJECTED:
+            world.kernel.saw("announced key rejected", key[-4:])
+    for refused in rows.refused.values():
+        world.kernel.saw("announcement refused", refused.refused.reason)
