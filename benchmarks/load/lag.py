@@ -180,7 +180,7 @@ class Lag:
     def _all_pending(self) -> bool:
         """False while announcements wait at the broker."""
         self._pending_most = self._world.pending(self._job)
-        return self._pending_most >= self._options.ids - WARM_UP_IDS
+        return self._pending_most >= int(self._options.ids) - WARM_UP_IDS
 
     def _all_closed(self) -> bool:
         return count(self._ledger, "SELECT count(*) FROM reconciler_candidate WHERE state = 'OPEN'") == 0

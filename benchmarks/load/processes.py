@@ -35,6 +35,16 @@ def _children() -> dict[int, list[int]]:
     return found
 
 
+def own_children() -> set[int]:
+    """Processes that this one started and that live."""
+    return set(_children().get(os.getpid(), ()))
+
+
+def command_of(pid: int) -> str:
+    """Its command line."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
 def usage(pid: int, children: Mapping[int, list[int]] | None = None) -> Usage:
     """Zeroes for a process that is gone."""
     known = _children() if children is None else children

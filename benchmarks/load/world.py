@@ -23,6 +23,7 @@ from typing import Any, Self
 import redis
 
 from benchmarks.load.job import Job
+from benchmarks.load.processes import command_of, own_children
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.admin import Admin
@@ -119,8 +120,9 @@ class World:
             else:
                 self._real()
             if self._wants_postgres:
+                before = own_children()
                 self.postgres = self._stack.enter_context(PostgresServer(options=POSTGRES))
-                self.pids["postgres"] = self.postgres.pid
+                (self.pids["postgres"],) = own_children() - before
         except BaseException:
             self._stack.close()
             raise
@@ -139,9 +141,11 @@ class World:
 
     def _real(self) -> None:
         cluster = RocketMQCluster(self._broker_kind, properties={**REAL_BROKER, **self._properties})
+        before = own_children()
         self._stack.enter_context(cluster)
         self.name_servers = cluster.name_servers
-        self.pids["broker"] = cluster.broker().pid
+        for pid in own_children() - before:
+            self.pids["broker" if "BrokerStartup" in command_of(pid) else "name-server"] = pid
 
     # ----------------------------------------------------------------- preparing
 

@@ -1,0 +1,53 @@
+"""A member of the group with inbox and effect in one PostgreSQL transaction:
+
+    python -m benchmarks.load.sql_consumer JOB.json THREADS
+
+Ends by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import Any
+
+import sqlalchemy as sa
+
+from benchmarks.load.job import Job
+from consumers.handler import transactional_handler
+from consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from consumers.recorder import CommitRecorder
+from reconciler.rocketmq.push_settings import PushSettings
+
+EFFECTS = sa.table("effects", sa.column("unique_key"), sa.column("amount"))
+
+
+def main(job_path: str, threads: int) -> int:
+    """Consumes until SIGTERM."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    job = Job.read(job_path)
+    engine = sa.create_engine(job.inbox_url or "", pool_size=threads, max_overflow=0)
+    settings = PushSettings(consume_from=DEFAULT_SETTINGS.consume_from, threads=threads)
+    with CommitRecorder.open(
+        job.redis_url, environment=job.environment, group=job.consumer_group, topics=[job.topic], shards=job.shards
+    ) as recorder:
+
+        @transactional_handler(engine, group=job.consumer_group, topics=job.topic, recorder=recorder)
+        def handle(message: Any, connection: sa.Connection) -> None:
+            connection.execute(sa.insert(EFFECTS).values(unique_key=message.unique_key, amount=100))
+
+        with TransactionalConsumer(handle, name_servers=job.name_servers, settings=settings):
+            stop.wait()
+        state = recorder.state()
+    engine.dispose()
+    counts = handle.counts
+    sys.stdout.write(
+        f"applied {counts.applied} duplicates {counts.duplicates} failed {counts.failed} missed {state.missed}\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))
