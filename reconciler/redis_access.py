@@ -103,7 +103,9 @@ def _sentinel(parts: SplitResult, arguments: dict[str, Any]) -> redis.Redis:
 def _cluster(parts: SplitResult, arguments: dict[str, Any]) -> RedisCluster:
     nodes = [ClusterNode(host, port) for host, port in _hosts(parts, PORT_DEFAULT)]  # type: ignore[no-untyped-call]
     with translated_errors():
-        return RedisCluster(startup_nodes=nodes, **(arguments | _options(parts)))
+        # By default redis-py asks for the nodes again after five errors of one pipeline, so never: a pipeline with
+        # WATCH would ask the primary that is gone for ever.
+        return RedisCluster(startup_nodes=nodes, reinitialize_steps=1, **(arguments | _options(parts)))
 
 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
@@ -169,6 +171,28 @@ def translated_errors() -> Iterator[None]:
         raise
     except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
         raise translate(error) from error
+
+
+@contextmanager
+def patience(pipe: Any, seconds: float) -> Iterator[None]:
+    """Inside the block a pipeline that watches waits so long for each answer; before and after as its client does.
+
+    So a server that hangs is noticed at the first command, and the one that may take long still has its time.
+    """
+    # redis-py lets time-outs be set for all connections of a client only, of which this would need a second one.
+    strategy = getattr(pipe, "_execution_strategy", pipe)  # a cluster's pipeline
+    connection = getattr(strategy, "_transaction_connection", None) or getattr(pipe, "connection", None)
+    channel = getattr(connection, "_sock", None)
+    if channel is None:
+        yield
+        return
+    before = channel.gettimeout()
+    channel.settimeout(seconds)
+    try:
+        yield
+    finally:
+        if channel.fileno() >= 0:  # else it was lost and is closed
+            channel.settimeout(before)
 
 
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:

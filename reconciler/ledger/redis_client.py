@@ -1,4 +1,8 @@
-"""The two Redis clients of the rounds, to the primary only: one that waits long, for a round, and one for the rest."""
+"""The Redis client of the rounds, to the primary only; a round's MULTI alone is waited for longer.
+
+One client for everything: what a plain command has found out about a fail-over, the round that follows knows. A client
+of its own with a long time-out would meet a primary that hangs, and wait for it while its successor serves.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,14 @@ CONNECT_TIMEOUT_SECONDS_DEFAULT = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisClients:
-    """Two clients of one Redis; both are thread-safe connection pools that connect at first use."""
+    """One Redis for the rounds; thread-safe connection pools that connect at first use."""
 
-    #: For the round's MULTI: long time-out.
+    #: For the round's MULTI; open_redis gives the same client as `short`.
     rounds: RedisClient
     #: For everything else.
     short: RedisClient
+    #: Longest wait for the reply to the MULTI.
+    round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT
 
     def close(self) -> None:
         """Closes all connections."""
@@ -34,21 +40,11 @@ def open_redis(
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
 ) -> RedisClients:
-    """Clients for a URL (reconciler/redis_access.py); the caller closes them.
+    """A client for a URL (reconciler/redis_access.py); the caller closes it.
 
     Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
     """
-    rounds = open_client(
-        url,
-        timeout_seconds=round_timeout_seconds,
-        connect_timeout_seconds=connect_timeout_seconds,
-        primary_only=True,
+    client = open_client(
+        url, timeout_seconds=timeout_seconds, connect_timeout_seconds=connect_timeout_seconds, primary_only=True
     )
-    try:
-        short = open_client(
-            url, timeout_seconds=timeout_seconds, connect_timeout_seconds=connect_timeout_seconds, primary_only=True
-        )
-    except BaseException:
-        rounds.close()
-        raise
-    return RedisClients(rounds=rounds, short=short)
+    return RedisClients(rounds=client, short=client, round_timeout_seconds=round_timeout_seconds)

@@ -25,7 +25,7 @@ from reconciler.ledger.redis_client import RedisClients
 from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
 from reconciler.ledger.shard_values import epoch_of, generation_of, text_of, time_ms_of
 from reconciler.ports import PendingKey, RoundDone, ShardState
-from reconciler.redis_access import translate, translated_errors
+from reconciler.redis_access import patience, translate, translated_errors
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,8 @@ class RedisShardMemory:
                 pipe.multi()
                 for command in commands:
                     pipe.execute_command(*command)
-                answers = _execute(pipe)
+                with patience(pipe, self._clients.round_timeout_seconds):
+                    answers = _execute(pipe)
         except WatchError:
             # Another owner was quicker, or redis-py lost the connection while watching: both mean "look again".
             _log.info("round of %s did not run or its outcome is unknown", shard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--per-second", type=float, default=60.0, help="messages")
     parser.add_argument("--keep", type=Path, help="a folder for logs and data; else a temporary one")
     given = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)  # what is lost on purpose is not worth a line each
     started = time.monotonic()
 
     def tell(what: str) -> None:
