@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
 
@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS_DEFAULT = 30.0
 #: Wait between two tries to start while a dependency is away.
 START_AGAIN_SECONDS = 2.0
+#: How often it is looked whether somebody has set the wall clock back.
+CLOCK_WATCH_SECONDS = 1.0
+#: A turn is planned no later than its interval, a second of jitter and a second of anything else from now.
+PLANNED_AHEAD_SECONDS_MAX = 2.0
 #: Exit code of SIGINT, of a second SIGTERM, and of a stop that could not wait for a turn that hangs.
 INTERRUPTED = 130
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -162,7 +166,7 @@ class Daemon:
             job = scheduler.get_job(tick.name)
             job.modify(next_run_time=job.next_run_time - timedelta(seconds=tick.interval_seconds - first))
         notify_systemd("READY=1")
-        self._stop.wait()
+        self._until_stop(scheduler)
         logger.info("daemon_stopping", extra={"drain_seconds": self._drain_seconds})
         notify_systemd("STOPPING=1")
         scheduler.shutdown(wait=False)
@@ -171,6 +175,17 @@ class Daemon:
             raise self.failure
         if left_behind:
             raise DrainGaveUp(f"{', '.join(left_behind)} did not end within {self._drain_seconds:g} s: left behind")
+
+    def _until_stop(self, scheduler: BackgroundScheduler) -> None:
+        """APScheduler plans and sleeps by the wall clock: set back, it would wait until the old time comes again."""
+        while not self._clock.wait(self._stop, CLOCK_WATCH_SECONDS):
+            now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+            for tick in self._ticks.values():
+                planned = scheduler.get_job(tick.name).next_run_time
+                if planned - now > timedelta(seconds=tick.interval_seconds + PLANNED_AHEAD_SECONDS_MAX):
+                    logger.warning("clock_set_back", extra={"job": tick.name, "planned": planned.isoformat()})
+                    scheduler.modify_job(tick.name, next_run_time=now)
+            scheduler.wakeup()  # what is due now may not have been when it fell asleep
 
     def _turn(self, tick: Tick) -> None:
         if self._stop.is_set():
