@@ -3,8 +3,8 @@
     python -m benchmarks.load.ids [--seconds 600] [--rate 5000] [--lose-every 1000] [--broker embedded|5.3.3]
 
 redis-server, a broker, the installed `reconciler run`, an announcing process (producers' plug-in), a consuming one
-(consumers' plug-in) and a client that pings Redis. There is no outbox: any key that is asked about needlessly would
-be proved lost and fail the run. Only repaired messages have inbox rows, in SQLite like the ledger. Times of the
+(consumers' plug-in) and a client that pings Redis. There is no outbox: any other key that were asked about would be
+proved lost and fail the run. Only repaired messages, and what the recorder missed, have inbox rows. Times of the
 service are the defaults of its settings unless told otherwise; the broker asks back after --check-interval and its
 time-out, which must be over within the grace period for the figure of detection to be the reconciler's own.
 
@@ -136,6 +136,7 @@ def _measure(options: argparse.Namespace, timing: Timing, world: World, job: Job
         "recorded_per_second": round(consumed["recorded"] / load_seconds),
         "announced_late_seconds_max": round(announced["late_seconds_max"], 3),
         "consumed_late_seconds_max": round(consumed["late_seconds_max"], 3),
+        "missed_by_the_recorder": consumed["missed"],
         "unconfirmed_at_acknowledgement": consumed["unconfirmed"],
         "recorder_batches": consumed["batches"],
         "cores_by_process": cores,
@@ -179,7 +180,7 @@ def _goals(
         equal("repaired and consumed once", sorted(consumed["repaired"]) == sorted(planted), True),
         equal("repairs not DONE", sum(state != "DONE" for _, state in proved.values()), 0),
         equal("failed announcements", announced["failures"], []),
-        equal("ids missed by the recorder", consumed["missed"], 0),
+        at_most("ids missed by the recorder", consumed["missed"], job.ids / 1_000),
         equal("ids counted by the rounds", rounds.announced, job.ids),
         at_least("announced a second", figures["announced_per_second"], 0.98 * options.rate),
         at_least("recorded a second", figures["recorded_per_second"], 0.98 * 0.999 * options.rate),

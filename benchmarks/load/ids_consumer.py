@@ -1,7 +1,8 @@
 """Records ids as consumed at the job's rate: `python -m benchmarks.load.ids_consumer JOB.json CONSUMED.json`.
 
 Threads call CommitRecorder.record id by id, as the listeners of a service do. A consumer of the group takes the
-messages that are there for real, those whose END_TRANSACTION was repaired, with an inbox row each.
+messages that are there for real, those whose END_TRANSACTION was repaired, with an inbox row each. A service has
+an inbox row of every message; here those get one that the recorder missed, because Redis did not answer in time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ import sqlalchemy as sa
 
 from benchmarks.load.job import Job
 from consumers.handler import transactional_handler
+from consumers.inbox import SOURCE_CONSUMER
 from consumers.push import TransactionalConsumer
 from consumers.recorder import CommitRecorder
+from reconciler.sql import tables
 from reconciler.sql.engines import open_engine
 
 #: PushConsumer's own number.
@@ -29,16 +33,32 @@ THREADS = 20
 class IdConsumer:
     """`run` is called by several threads, each with ids of its own."""
 
-    def __init__(self, job: Job, recorder: CommitRecorder) -> None:
+    def __init__(self, job: Job, engine: sa.Engine) -> None:
         self._job = job
-        self._recorder = recorder
+        self._engine = engine
         #: By thread.
         self.late_seconds_max = [0.0] * THREADS
         #: Ids whose acknowledgement would have gone out before Redis had answered.
         self.unconfirmed = [0] * THREADS
         self.repaired: list[str] = []
 
-    def run(self, thread: int, stop: threading.Event) -> None:
+    def on_missed(self, topic: str, unique_keys: Sequence[str]) -> None:
+        """What a service would find in its inbox."""
+        now_ms = int(time.time() * 1_000)
+        rows = [
+            {
+                "consumer_group": self._job.consumer_group,
+                "unique_key": key,
+                "topic": topic,
+                "source": SOURCE_CONSUMER,
+                "applied_at_ms": now_ms,
+            }
+            for key in unique_keys
+        ]
+        with self._engine.begin() as connection:
+            connection.execute(sa.insert(tables.inbox), rows)
+
+    def run(self, recorder: CommitRecorder, thread: int, stop: threading.Event) -> None:
         """Every THREADSth id, when it is due."""
         job = self._job
         for number in range(thread, job.ids, THREADS):
@@ -49,7 +69,7 @@ class IdConsumer:
             if wait > 0 and stop.wait(wait):
                 return
             self.late_seconds_max[thread] = max(self.late_seconds_max[thread], -wait)
-            self.unconfirmed[thread] += not self._recorder.record(job.topic, job.key(number))
+            self.unconfirmed[thread] += not recorder.record(job.topic, job.key(number))
 
     def apply(self, message: Any, _connection: sa.Connection) -> None:
         """The effect of a repaired message."""
@@ -62,13 +82,18 @@ def main(job_path: str, out: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = Job.read(job_path)
     engine = open_engine(job.inbox_url or "", lock_timeout_seconds=30)
+    one = IdConsumer(job, engine)
     with CommitRecorder.open(
-        job.redis_url, environment=job.environment, group=job.consumer_group, topics=[job.topic], shards=job.shards
+        job.redis_url,
+        environment=job.environment,
+        group=job.consumer_group,
+        topics=[job.topic],
+        shards=job.shards,
+        on_missed=one.on_missed,
     ) as recorder:
-        one = IdConsumer(job, recorder)
         handler = transactional_handler(engine, group=job.consumer_group, topics=job.topic, recorder=recorder)
         with TransactionalConsumer(handler(one.apply), name_servers=job.name_servers):
-            threads = [threading.Thread(target=one.run, args=(number, stop)) for number in range(THREADS)]
+            threads = [threading.Thread(target=one.run, args=(recorder, number, stop)) for number in range(THREADS)]
             for thread in threads:
                 thread.start()
             stop.wait()

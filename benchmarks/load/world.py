@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -111,6 +112,8 @@ class World:
         self.postgres: PostgresServer | None = None
 
     def __enter__(self) -> Self:
+        # A run that is told to end takes its processes along.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         try:
             self._stack.enter_context(self.redis)
