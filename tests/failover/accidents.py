@@ -89,6 +89,8 @@ def two_primaries(servers: ReplicatedRedis, primary: RedisServer) -> Struck:
 def _end_split(servers: RedisSentinelServers, primary: RedisServer) -> None:
     time.sleep(SPLIT_SECONDS)
     servers.let_in(primary)
+    # Sentinels watch a second primary for some 10 seconds before they make it a replica.
+    eventually(lambda: servers.role_of(primary) == "slave", within_seconds=60, message="one primary is left")
 
 
 ACCIDENTS: Mapping[str, Strike] = {
@@ -102,7 +104,7 @@ ACCIDENTS: Mapping[str, Strike] = {
 
 
 def cut_replication(servers: ReplicatedRedis, primary: RedisServer) -> list[RedisServer]:
-    """Replicas lose the primary (a password that nobody asked for is refused) and stay up; returns them."""
+    """Replicas lose the primary, which refuses their password, and stay up; returns them."""
     replicas = servers.replicas_of(primary)
     for replica in replicas:
         assert ask(replica, "CONFIG SET", "masterauth", "wrong")
@@ -117,7 +119,8 @@ def cut_replication(servers: ReplicatedRedis, primary: RedisServer) -> list[Redi
 def join_replication(replicas: list[RedisServer]) -> None:
     """The contrary; whoever is primary by now no longer cares."""
     for replica in replicas:
-        eventually(partial(ask, replica, "CONFIG SET", "masterauth", ""), within_seconds=10)
+        password = replica.options.get("masterauth", "")
+        eventually(partial(ask, replica, "CONFIG SET", "masterauth", password), within_seconds=10)
 
 
 def cluster_or_sentinel(kind: str) -> type[RedisClusterServers] | type[RedisSentinelServers]:

@@ -50,7 +50,7 @@ class FailoverRun:
         self._tell = tell
         self.failovers: Counter[str] = Counter()
         self.stalled: list[str] = []
-        #: What -> seconds from the accident until it went on, in all shards.
+        #: What -> seconds from the accident until it went on, in all shards; redis: until there was one primary.
         self.seconds: dict[str, list[float]] = {name: [] for name in ("redis", "rounds", "announcements", "recorder")}
 
     def run(self, failovers: int, kinds: tuple[str, ...]) -> None:
@@ -72,8 +72,8 @@ class FailoverRun:
             return found if found is not primary else None
 
         eventually(promoted, within_seconds=PATIENCE_SECONDS, message=f"{kind}: a new primary")
-        seconds = {"redis": time.monotonic() - struck.at}
         struck.when_promoted()
+        seconds = {"redis": time.monotonic() - struck.at}
         seconds |= {name: at - struck.at for name, at in self._recover(kind).items()}
         struck.heal()
         self._load.is_accident = False

@@ -25,6 +25,8 @@ SLOTS = 16_384
 WHOLE_SECONDS = 60.0
 #: A node that does not answer within this is down for the test.
 ANSWER_SECONDS = 0.5
+#: Name and password of clients where servers have an ACL file.
+LOGIN = ("service", "serves")
 
 
 class ReplicatedRedis(Protocol):
@@ -61,8 +63,14 @@ class ReplicatedRedis(Protocol):
 @contextmanager
 def connected(server: RedisServer, *, timeout_seconds: float = ANSWER_SECONDS) -> Iterator[redis.Redis]:
     """A client of this very server, without retries."""
+    username, password = LOGIN if "aclfile" in server.options else (None, None)
     with redis.Redis(
-        port=server.port, socket_timeout=timeout_seconds, retry=Retry(NoBackoff(), 0), socket_connect_timeout=1.0
+        port=server.port,
+        username=username,
+        password=password,
+        socket_timeout=timeout_seconds,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=1.0,
     ) as client:
         yield client
 

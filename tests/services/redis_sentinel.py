@@ -14,7 +14,7 @@ from redis.retry import Retry
 from tests.polling import eventually
 from tests.services.ports import answers, free_port
 from tests.services.processes import Child
-from tests.services.redis_cluster import ANSWER_SECONDS, WHOLE_SECONDS, ask
+from tests.services.redis_cluster import ANSWER_SECONDS, LOGIN, WHOLE_SECONDS, ask
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import redis_missing, sentinel_missing
 
@@ -23,6 +23,10 @@ __all__ = ["RedisSentinelServers", "missing"]
 SERVICE = "shards"
 #: Sentinels log in under a name of their own, so that a test can cut them off and leave the clients alone.
 WATCHER, WATCHER_PASSWORD = "watcher", "watches"
+USERS = f"""user default off
+user {WATCHER} on >{WATCHER_PASSWORD} ~* &* +@all
+user {LOGIN[0]} on >{LOGIN[1]} ~* &* +@all
+"""
 
 
 def missing() -> str | None:
@@ -35,6 +39,8 @@ class RedisSentinelServers:
 
     def __init__(self, folder: Path, *, replicas: int = 2, down_after_ms: int = 500, **options: str) -> None:
         self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "users.acl").write_text(USERS)
         self._down_after_ms = down_after_ms
         self._stack = ExitStack()
         self.servers = [
@@ -44,7 +50,9 @@ class RedisSentinelServers:
                     "appendfsync": "everysec",
                     "repl-diskless-sync-delay": "0",
                     "repl-ping-replica-period": "1",
-                    "user": f"{WATCHER} on >{WATCHER_PASSWORD} ~* &* +@all",
+                    "aclfile": str(folder / "users.acl"),
+                    "masteruser": LOGIN[0],
+                    "masterauth": LOGIN[1],
                     **{name.replace("_", "-"): value for name, value in options.items()},
                 },
             )
@@ -56,7 +64,8 @@ class RedisSentinelServers:
     @property
     def url(self) -> str:
         """All Sentinels."""
-        return "redis+sentinel://" + ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports) + f"/{SERVICE}"
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
+        return f"redis+sentinel://{LOGIN[0]}:{LOGIN[1]}@{hosts}/{SERVICE}"
 
     def __enter__(self) -> Self:
         try:
@@ -113,7 +122,7 @@ class RedisSentinelServers:
         named = [self.ask_sentinel(port, "SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE) for port in self.sentinel_ports]
         for server in self.servers:
             votes = sum(address is not None and int(address[1]) == server.port for address in named)
-            if 2 * votes > len(named) and self._role(server) == "master":
+            if 2 * votes > len(named) and self.role_of(server) == "master":
                 return server
         return None
 
@@ -152,7 +161,8 @@ class RedisSentinelServers:
         )
 
     @staticmethod
-    def _role(server: RedisServer) -> str | None:
+    def role_of(server: RedisServer) -> str | None:
+        """What it takes itself for: master or slave; None if it does not answer."""
         answer = ask(server, "ROLE")
         return None if not answer else answer[0].decode()
 
