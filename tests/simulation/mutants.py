@@ -4,7 +4,7 @@ A patch is a unified diff whose first line says what the bug is. Lines before th
 
     needs: a, b      faults without which nobody would notice the bug (ablation.py shows that)
     troubles: c, d   faults that are on in each of its histories, so that it is met sooner
-    without: e, f    faults that have the same effect as a needed one: off where the need is shown
+    without: e, f    faults that are off in each of its histories: they have the same effect, or heal it
 
 It is applied by its text, not by its line numbers, so it survives changes elsewhere in the file; a patch that does not
 fit any more is an error.
@@ -146,9 +146,8 @@ def run_until_failure(
 def try_mutant(mutant: Mutant, *, seed: int, histories: int) -> Outcome:
     """Runs histories against the mutant until one fails."""
     with planted(mutant) as root:
-        return run_until_failure(
-            root, mutant, seed=seed, histories=histories, always=mutant.always, never=frozenset()
-        )  # fmt: skip
+        never = frozenset(mutant.without)
+        return run_until_failure(root, mutant, seed=seed, histories=histories, always=mutant.always, never=never)
 
 
 def try_all(found: Sequence[Mutant], *, seed: int, histories: int, jobs: int) -> Iterator[Outcome]:

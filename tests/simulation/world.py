@@ -56,7 +56,7 @@ class World:
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
         # By default hours: only where brokers lose announcements must the sweeper be quick.
-        is_deleted = swarm.of("broker tail") or swarm.of("retention") or swarm.of("announcements lost")
+        is_deleted = swarm.of("broker tail") or swarm.of("retention")
         self.announce_again_seconds = 120.0 if is_deleted else 21_600.0
         self.look_ups_max = 2_000
         self.half_unsafe = self.announcements_lost = self.announcements_twice = 0.0

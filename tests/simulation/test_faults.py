@@ -1,0 +1,62 @@
+"""Kinds of fault: each is counted from the trace and has a planted bug that is met under it only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.ablation import pairs, show_all
+from tests.simulation.faults import FAULTS, FIRED_MIN, HISTORIES, fired, too_rare
+from tests.simulation.mutants import mutants
+
+PAGE = Path(__file__).parents[2] / "docs/simulation.md"
+#: Pairs of fault and planted bug that show themselves at once; all: python -m tests.simulation.ablation.
+QUICK = (
+    "answer_is_ignored",
+    "full_is_damage",
+    "ledger_is_taken_for_granted",
+    "rejected_keys_stay",
+    "scripts_loaded_once",
+)
+
+
+def test_every_fault_has_a_planted_bug_that_needs_it() -> None:
+    shown = {fault for fault, _ in pairs(mutants())}
+    assert len(FAULTS) >= 40
+    assert shown == set(FAULTS)
+
+
+def test_the_page_names_every_fault_with_its_planted_bugs() -> None:
+    needed: dict[str, list[str]] = {}
+    for fault, mutant in pairs(mutants()):
+        needed.setdefault(fault, []).append(f"`{mutant.name}`")
+    lines = PAGE.read_text().splitlines()
+    for fault in FAULTS:
+        row = [line for line in lines if line.startswith(f"| {fault} |")]
+        assert len(row) == 1, fault
+        assert row[0].endswith(f"| {', '.join(needed[fault])} |"), fault
+
+
+def test_no_accident_counts_for_two_faults() -> None:
+    named = Counter(kind for kinds in FAULTS.values() for kind in kinds)
+    assert {kind for kind, number in named.items() if number > 1} == set()
+
+
+def test_a_fault_that_hardly_ever_fires_is_told() -> None:
+    enough = {kinds[0]: FIRED_MIN for kinds in FAULTS.values()}
+    assert too_rare(enough, histories=HISTORIES) == {}
+    assert too_rare({**enough, "END lost": 99}, histories=HISTORIES) == {"end lost": 99}
+    assert too_rare({**enough, "END lost": 50}, histories=HISTORIES // 2) == {}
+    assert too_rare({**enough, "END lost": 49}, histories=HISTORIES // 2) == {"end lost": 49}
+    assert fired({"END lost": 2, "END delayed": 3})["end lost"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_planted_bugs_are_caught_under_their_fault_and_not_without_it() -> None:
+    chosen = pairs(mutants(QUICK))
+    assert len(chosen) == len(QUICK)
+    shown = list(show_all(chosen, seed=1, jobs=2, on=60, off=15))
+    assert [(s.fault, s.caught_at, s.how_without) for s in shown if not s.holds] == []
