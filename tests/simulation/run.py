@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.simulation.ablation import pairs, show_all
 from tests.simulation.checkers import Judgement
 from tests.simulation.classic import run_classic
 from tests.simulation.faults import fired, too_rare
@@ -132,6 +133,11 @@ def main(arguments: list[str]) -> int:
     for outcome in try_all(planted, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
         caught += outcome.caught_at is not None
         write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
+    shown = list(show_all(pairs(planted), seed=options.seed, jobs=options.jobs))
+    for pair in shown:
+        if not pair.holds:
+            found = f"{pair.caught_at} with it, {pair.caught_without} without it"
+            write(f"fault {pair.fault}, mutant {pair.mutant.name}: {found}")
     write("accidents that happened, by kind:")
     for kind, number in sorted(seen.items()):
         write(f"{number:9d}  {kind}")
@@ -140,6 +146,10 @@ def main(arguments: list[str]) -> int:
         for name in ("histories", "lost", "double", "phantom", "body_differs", "unaccounted", "unnecessary_repairs")
     }
     answer |= {"mutants_caught": caught, "mutants": len(planted)}
+    answer |= {
+        "faults_shown": len({pair.fault for pair in shown if pair.holds}),
+        "pairs_wrong": sum(not p.holds for p in shown),
+    }
     answer |= {"classic_failures": failures, "classic_histories": classic}
     answer |= {
         name: sums.get(name, 0) for name in ("other", "messages", "repairs", "raced_repairs", "failing_histories")
@@ -155,7 +165,9 @@ def main(arguments: list[str]) -> int:
         write(f"fault {name!r} fired {number} times: too rare to show anything")
     write(json.dumps(answer))
     is_canary_dead = classic >= 100 and failures < 0.95 * classic
-    return int(bool(sums.get("failing_histories")) or bool(rare) or caught < len(planted) or is_canary_dead)
+    is_unshown = any(not pair.holds for pair in shown)
+    is_broken = bool(sums.get("failing_histories")) or bool(rare) or caught < len(planted) or is_unshown
+    return int(is_broken or is_canary_dead)
 
 
 if __name__ == "__main__":
