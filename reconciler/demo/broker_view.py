@@ -50,16 +50,20 @@ class BrokerView:
 
     def copies(self) -> Iterator[tuple[str, str, int, int]]:
         """Every record that consumers can see: key, broker, queue, offset."""
-        client, routes = self._instance.client, self._instance.routes
-        offsets = Offsets(client)
-        masters = routes.masters(self._topic)
-        for queue in routes.read_queues(self._topic):
-            address = masters[queue.broker_name]
-            offset, end = max(0, offsets.minimum(address, queue)), offsets.maximum(address, queue)
-            while offset < end:
-                result = pull(client, address, PullRequest(queue=queue, offset=offset, group=VIEW_GROUP))
-                for record in result.records:
-                    yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
-                if result.next_offset <= offset:
-                    break
-                offset = result.next_offset
+        return visible_copies(self._instance, self._topic, group=VIEW_GROUP)
+
+
+def visible_copies(instance: ClientInstance, topic: str, *, group: str) -> Iterator[tuple[str, str, int, int]]:
+    """Every record of the topic that consumers can see: key, broker, queue, offset. Pulls under a group of its own."""
+    client, offsets = instance.client, Offsets(instance.client)
+    masters = instance.routes.masters(topic)
+    for queue in instance.routes.read_queues(topic):
+        address = masters[queue.broker_name]
+        offset, end = max(0, offsets.minimum(address, queue)), offsets.maximum(address, queue)
+        while offset < end:
+            result = pull(client, address, PullRequest(queue=queue, offset=offset, group=group))
+            for record in result.records:
+                yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
+            if result.next_offset <= offset:
+                break
+            offset = result.next_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -30,27 +31,27 @@ _ACCIDENTS: Mapping[str, str] = {
 }
 _FIGURES: Mapping[str, str] = {
     "committed": "SELECT count(*) FROM committed",
-    "rolled_back": "SELECT count(*) FROM attempts WHERE intent = 'roll-back'",
-    "attempts": "SELECT count(*) FROM attempts",
+    "planned": "SELECT count(*) FROM attempts",
     "found": "SELECT count(DISTINCT unique_key) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL",
     "repaired": "SELECT count(DISTINCT unique_key) FROM reconciler_repair WHERE attempts > 0",
     # Second copies of what was repaired: a repair in vain, or a zombie that woke up.
     "unnecessary_repairs": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM copies WHERE key IN"
     " (SELECT unique_key FROM reconciler_repair WHERE attempts > 0) GROUP BY key) AS c",
 }
-#: The same for keys that were committed in a quiet window by a producer group that was dead afterwards.
-_QUIET = """
-SELECT r.created_at_ms - o.created_at_ms AS detected, max(e.at_ms) - o.created_at_ms AS repaired
-FROM reconciler_outbox o JOIN reconciler_repair r USING (unique_key) JOIN effects e ON e.key = o.unique_key
-WHERE o.producer_group = :producer_group AND o.created_at_ms BETWEEN :since AND :until AND r.attempts > 0
-GROUP BY r.unique_key, r.created_at_ms, o.created_at_ms
-"""
-#: Milliseconds from the commit, of lost keys that were repaired: to the proof, and to the last group's effect.
+#: Milliseconds from the commit of lost messages: to the proof (NULL: the broker asked back first), and to the last
+#: group's effect.
 _LATENCIES = """
-SELECT r.created_at_ms - o.created_at_ms AS detected, max(e.at_ms) - o.created_at_ms AS repaired
-FROM reconciler_repair r JOIN reconciler_outbox o USING (unique_key) JOIN effects e ON e.key = r.unique_key
-WHERE r.attempts > 0 GROUP BY r.unique_key, r.created_at_ms, o.created_at_ms
+SELECT min(r.created_at_ms) - o.created_at_ms AS detected, max(e.at_ms) - o.created_at_ms AS repaired
+FROM reconciler_outbox o JOIN effects e ON e.key = o.unique_key
+LEFT JOIN reconciler_repair r ON r.unique_key = o.unique_key AND r.attempts > 0
+WHERE {lost} GROUP BY o.unique_key, o.created_at_ms
 """
+_REPAIRED = "r.attempts > 0"
+#: In a quiet window: lost on the way, or never sent because the producer had died.
+_LOST_IN_WINDOW = (
+    "(r.attempts > 0 OR o.unique_key IN (SELECT key FROM lost_ends))"
+    " AND o.created_at_ms BETWEEN :since AND :until AND (o.producer_group = :dead_group) = :is_dead"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,8 @@ class Judgement:
 
     accidents: Mapping[str, int]
     figures: Mapping[str, int]
+    #: "detected" and "repaired": everything that was repaired. "quiet_...": committed in a quiet window, and the
+    #: producer was dead from its end on. "quiet_living_...": the same, and the producers lived.
     latency_seconds: Mapping[str, Mapping[str, float]]
 
 
@@ -78,7 +81,7 @@ def _prepare(connection: sa.Connection) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietWindow:
-    """A time in which ENDs of one producer group were lost and the group then stayed dead; milliseconds."""
+    """A time in which ENDs were lost and no other fault was made, and after which one producer group stayed dead."""
 
     producer_group: str
     since_ms: int
@@ -91,38 +94,45 @@ def judge(engine: sa.Engine, quiet: Sequence[QuietWindow]) -> Judgement:
         _prepare(connection)
         accidents = {name: int(connection.execute(sa.text(sql)).scalar_one()) for name, sql in _ACCIDENTS.items()}
         figures = {name: int(connection.execute(sa.text(sql)).scalar_one()) for name, sql in _FIGURES.items()}
-        rows = connection.execute(sa.text(_LATENCIES)).all()
-        calm = [
-            row
-            for window in quiet
-            for row in connection.execute(
-                sa.text(_QUIET),
-                {"producer_group": window.producer_group, "since": window.since_ms, "until": window.until_ms},
-            )
-        ]
+        latencies = _latencies(connection, _REPAIRED, [{}], prefix="")
+        for prefix, is_dead in (("quiet_", True), ("quiet_living_", False)):
+            windows = [
+                {"dead_group": w.producer_group, "since": w.since_ms, "until": w.until_ms, "is_dead": is_dead}
+                for w in quiet
+            ]
+            latencies |= _latencies(connection, _LOST_IN_WINDOW, windows, prefix=prefix)
         for table in ("committed", "groups"):
             connection.execute(sa.text(f"DROP TABLE {table}"))
-    return Judgement(
-        accidents=accidents,
-        figures=figures,
-        latency_seconds={
-            "detected": percentiles([row.detected / 1000 for row in rows]),
-            "repaired": percentiles([row.repaired / 1000 for row in rows]),
-            "quiet_detected": percentiles([row.detected / 1000 for row in calm]),
-            "quiet_repaired": percentiles([row.repaired / 1000 for row in calm]),
-        },
-    )
+    return Judgement(accidents=accidents, figures=figures, latency_seconds=latencies)
+
+
+def _latencies(
+    connection: sa.Connection, lost: str, windows: Sequence[Mapping[str, Any]], *, prefix: str
+) -> dict[str, dict[str, float]]:
+    query = sa.text(_LATENCIES.format(lost=lost))
+    rows = [row for window in windows for row in connection.execute(query, window)]
+    return {
+        f"{prefix}detected": percentiles([row.detected / 1000 for row in rows if row.detected is not None]),
+        f"{prefix}repaired": percentiles([row.repaired / 1000 for row in rows]),
+    }
 
 
 def percentiles(values: list[float]) -> dict[str, float]:
-    """p50, p90, p99 and the largest."""
+    """How many, p50, p90, p99 and the largest."""
     if not values:
-        return {}
+        return {"n": 0}
     ordered = sorted(values)
-    return {
+    return {"n": len(ordered)} | {
         name: round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2)
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
     }
+
+
+def repairs_in_hand(engine: sa.Engine) -> int:
+    """Lost keys whose effect is still missing: what was lost before must not be counted among what is lost next."""
+    with engine.connect() as connection:
+        sql = "SELECT count(*) FROM reconciler_repair WHERE state IN ('OPEN', 'SENDING')"
+        return int(connection.execute(sa.text(sql)).scalar_one())
 
 
 def unfinished(engine: sa.Engine) -> str:

@@ -1,21 +1,27 @@
-"""A receiving service under chaos: `python -m tests.chaos.consumer JOB.json GROUP`. Consumes until SIGTERM."""
+"""A receiving service under chaos, a process: consumes until SIGTERM."""
 
 from __future__ import annotations
 
 import signal
-import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from consumers.handler import transactional_handler
-from consumers.push import TransactionalConsumer
+from consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
 from consumers.recorder import CommitRecorder
 from tests.chaos import failpoints
 from tests.chaos.job import ChaosJob
 from tests.chaos.truth import WRITE_EFFECT, digest_of
+
+THREADS = 12
+#: The watermark follows the committed offsets, and a topic whose queues grow is noticed by the rebalancing.
+SETTINGS = replace(
+    DEFAULT_SETTINGS, threads=THREADS, offset_commit_interval_seconds=1.0, rebalance_interval_seconds=5.0
+)
 
 
 def main(job_path: str, group: str) -> int:
@@ -24,7 +30,7 @@ def main(job_path: str, group: str) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = ChaosJob.read(Path(job_path))
-    engine = sa.create_engine(job.database_url, pool_size=20, pool_pre_ping=True)
+    engine = sa.create_engine(job.database_url, pool_size=THREADS)
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=group, shards=job.shards, timeout_seconds=1.0
     ) as recorder:
@@ -34,11 +40,7 @@ def main(job_path: str, group: str) -> int:
             values = {"group": group, "key": message.unique_key, "digest": digest_of(message.body)}
             connection.execute(WRITE_EFFECT, values)
 
-        with TransactionalConsumer(apply, name_servers=job.name_servers, offset_commit_interval_seconds=1.0):
+        with TransactionalConsumer(apply, name_servers=job.name_servers, settings=SETTINGS):
             stop.wait()
     engine.dispose()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,4 +1,7 @@
-"""What goes wrong, one function a kind. Each returns when the fault is over or has been made; healing is the run's."""
+"""What goes wrong, one function a kind. Each returns when the fault is over or has been made; healing is the run's.
+
+False: it did not come about, and does not count.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from collections.abc import Callable
 
 import redis
 
+from tests.chaos.cluster import SERVICE_NOT_AVAILABLE, SYSTEM_BUSY
 from tests.chaos.job import LEASE_SECONDS
 from tests.chaos.world import World
 
-Fault = Callable[[World, random.Random], None]
+Fault = Callable[[World, random.Random], bool | None]
 
 
 def kill_an_actor(world: World, dice: random.Random) -> None:
@@ -84,17 +88,58 @@ def old_redis_data(world: World, dice: random.Random) -> None:
 
 def kill_a_broker(world: World, dice: random.Random) -> None:
     """kill -9 of a master; the other one goes on alone for a while."""
-    broker = dice.choice(list(world.brokers.values()))
+    broker = dice.choice(list(world.cluster.brokers.values()))
     broker.kill()
     world.pause(dice.uniform(0.0, 2.0))
     broker.start()
 
 
-def step_the_clock(world: World, dice: random.Random) -> None:
-    """The wall clock of the reconcilers jumps, within the skew margin's sense of proportion and far beyond it."""
-    world.job.clock_offset.write_text(str(dice.choice((-3_600_000, -5_000, -500, 500, 5_000, 3_600_000))))
-    world.pause(dice.uniform(1.0, 3.0))
-    world.job.clock_offset.unlink()
+def step_a_clock(world: World, dice: random.Random) -> None:
+    """A host steps its wall clock, by less than the skew margin or far more, and back."""
+    host = dice.choice(world.hosts)
+    host.set_clock(dice.choice((-3600.0, -5.0, -0.5, 0.5, 5.0, 3600.0)))
+    world.pause(dice.uniform(1.5, 4.0))
+    host.set_clock(0.0)
+
+
+def fill_a_disk(world: World, dice: random.Random) -> bool:
+    """A broker's disk is nearly full: it answers sends with SERVICE_NOT_AVAILABLE."""
+    broker = dice.choice(list(world.cluster.brokers.values()))
+    disk = world.cluster.disks[broker.name]
+    disk.fill()
+    try:
+        if not world.cluster.answers_sends_with(broker, SERVICE_NOT_AVAILABLE, within_seconds=3.0):
+            return False
+        world.pause(dice.uniform(0.5, 2.5))
+    finally:
+        disk.free()
+    return True
+
+
+def make_a_broker_busy(world: World, dice: random.Random) -> bool:
+    """A broker answers every send with SYSTEM_BUSY."""
+    broker = dice.choice(list(world.cluster.brokers.values()))
+    world.cluster.make_busy(broker, is_busy=True)
+    try:
+        if not world.cluster.answers_sends_with(broker, SYSTEM_BUSY, within_seconds=1.0):
+            return False
+        world.pause(dice.uniform(0.5, 2.5))
+    finally:
+        world.cluster.make_busy(broker, is_busy=False)
+    return True
+
+
+def grow_the_topic(world: World, dice: random.Random) -> bool:
+    """The business topic gets one queue more on every broker."""
+    return world.cluster.grow_topic()
+
+
+def change_the_route(world: World, dice: random.Random) -> None:
+    """A living master is missing at the name server for a while."""
+    broker = dice.choice(list(world.cluster.brokers.values()))
+    world.cluster.leave_route(broker)
+    world.pause(dice.uniform(1.0, 4.0))
+    world.cluster.join_route(broker)
 
 
 #: Kind -> how often, in parts.
@@ -111,8 +156,15 @@ FAULTS: dict[Fault, int] = {
     freeze_redis: 3,
     old_redis_data: 3,
     kill_a_broker: 2,
-    step_the_clock: 4,
+    step_a_clock: 5,
+    fill_a_disk: 3,
+    make_a_broker_busy: 4,
+    grow_the_topic: 2,
+    change_the_route: 2,
 }
+#: Clients keep a route for 30 s: these are not made in the last so many seconds before a quiet phase.
+SLOW_TO_HEAL = (kill_a_broker, change_the_route, grow_the_topic)
+SLOW_SECONDS = 30.0
 
 
 def next_fault(dice: random.Random) -> Fault:

@@ -15,6 +15,11 @@ LEASE_SECONDS = 4.0
 ROUND_SECONDS = 1.0
 GRACE_SECONDS = 3.0
 SKEW_SECONDS = 1.0
+#: Together the longest way of a dead producer's row into its announcement.
+SWEEP_AFTER_SECONDS = 0.5
+SWEEP_SECONDS = 0.5
+#: L1 in a healthy deployment: from the commit to the repaired effect.
+L1_BOUND_SECONDS = 2 * ROUND_SECONDS + GRACE_SECONDS + 2 * SKEW_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +53,6 @@ class ChaosJob:
     def stop_sending(self) -> Path:
         """Exists once producers must come to an end."""
         return Path(self.folder) / "stop-sending"
-
-    @property
-    def clock_offset(self) -> Path:
-        """Milliseconds that the wall clock of the reconcilers is wrong by; missing: right."""
-        return Path(self.folder) / "clock-offset"
 
     def write(self) -> None:
         """Keeps the job and the settings for the processes."""
@@ -102,8 +102,8 @@ breaker_candidates_min = 1000000
 claim_lease_seconds = {2 * LEASE_SECONDS}
 
 [sweep]
-interval_seconds = 2.0
-sweep_after_seconds = 4.0
+interval_seconds = {SWEEP_SECONDS}
+sweep_after_seconds = {SWEEP_AFTER_SECONDS}
 settle_after_seconds = 20.0
 announce_again_after_seconds = 60.0
 

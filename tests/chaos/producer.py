@@ -1,11 +1,11 @@
-"""A producing service under chaos: `python -m tests.chaos.producer JOB.json NUMBER`. Sends until it is told to stop."""
+"""A producing service under chaos, a process: sends until it is told to stop."""
 
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -21,13 +21,25 @@ from tests.chaos import failpoints
 from tests.chaos.job import PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of
 
-THREADS = 8
+#: Many, since a thread whose END gets lost waits for its answer as a service would.
+THREADS = 16
+#: What a thread writes down of its intentions in one transaction before it begins with them.
+PLANNED = 16
 ROLL_BACKS = 0.02
 BODY_BYTES = 200
 
 
 class OnPurpose(Exception):
     """The business changes its mind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A message that is meant, and written down, before anything of it is sent."""
+
+    key: str
+    body: bytes
+    intent: Intent
 
 
 class Business:
@@ -40,6 +52,7 @@ class Business:
         self._dice = random.Random(seed)
         self._clock = SystemClock()
         self._keys = UniqueKeyGenerator(self._clock)
+        self._planned: list[Planned] = []
 
     def run(self, messages_per_second: float) -> None:
         """Until the job says stop; it is behind its rate after a fault and does not catch up by a storm."""
@@ -52,24 +65,39 @@ class Business:
             self._clock.sleep(due - now)
 
     def _send(self) -> None:
-        key = self._keys.next_key()
-        body = self._dice.randbytes(BODY_BYTES)
-        intent = Intent.ROLL_BACK if self._dice.random() < ROLL_BACKS else Intent.COMMIT
-        with self._database.begin() as connection:
-            connection.execute(WRITE_ATTEMPT, {"key": key, "intent": intent.value, "digest": digest_of(body)})
-        message = Message(topic=self._job.topic, body=body, tags="t", keys=(f"order-{key[-8:]}",), unique_key=key)
+        if not self._planned:
+            self._planned = self._plan()
+        planned = self._planned.pop()
+        key = planned.key
+        message = Message(
+            topic=self._job.topic, body=planned.body, tags="t", keys=(f"order-{key[-8:]}",), unique_key=key
+        )
         with self._producer.transaction(message) as tx, self._database.begin() as connection:
             tx.record(connection)
             connection.execute(WRITE_ORDER, {"key": key})
-            if intent is Intent.ROLL_BACK:
+            if planned.intent is Intent.ROLL_BACK:
                 raise OnPurpose
 
+    def _plan(self) -> list[Planned]:
+        planned = [
+            Planned(
+                key=self._keys.next_key(),
+                body=self._dice.randbytes(BODY_BYTES),
+                intent=Intent.ROLL_BACK if self._dice.random() < ROLL_BACKS else Intent.COMMIT,
+            )
+            for _ in range(PLANNED)
+        ]
+        rows = [{"key": p.key, "intent": p.intent.value, "digest": digest_of(p.body)} for p in planned]
+        with self._database.begin() as connection:
+            connection.execute(WRITE_ATTEMPT, rows)
+        return planned
 
-def main(job_path: str, number: int) -> int:
+
+def main(job_path: str, producer_number: str) -> int:
     """0 when it was told to stop."""
     failpoints.install("producer")
-    job = ChaosJob.read(Path(job_path))
-    database = sa.create_engine(job.database_url, pool_size=THREADS + 1, pool_pre_ping=True)
+    job, number = ChaosJob.read(Path(job_path)), int(producer_number)
+    database = sa.create_engine(job.database_url, pool_size=THREADS)
     route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
     producer = open_producer(
         group=PRODUCER_GROUPS[number],
@@ -78,6 +106,7 @@ def main(job_path: str, number: int) -> int:
         outbox_url=job.database_url,
         announcements=route,
         local_transaction_timeout_seconds=5.0,
+        pool_size=THREADS,
     )
     share = job.rate_per_second / len(PRODUCER_GROUPS) / THREADS
     with producer:
@@ -88,7 +117,3 @@ def main(job_path: str, number: int) -> int:
         for thread in threads:
             thread.join()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))

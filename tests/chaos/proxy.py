@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 END_TRANSACTION = 37
 GET_ROUTEINFO_BY_TOPIC = 105
@@ -35,6 +36,8 @@ class Proxy:
         #: Replaces ports in routes: the server's -> the proxy's.
         self.addresses = dict(addresses or {})
         self.counts: Counter[str] = Counter()
+        #: Unique keys of the ENDs that got lost.
+        self.lost_ends: list[str] = []
         self._server_port = server_port
         self._dice = random.Random(seed)
         self._lock = threading.Lock()
@@ -106,10 +109,16 @@ class Proxy:
             if self.delay_seconds:
                 time.sleep(self.delay_seconds)
                 self.counts["frames delayed"] += 1
-            if self.lose_end and code_of(frame) == END_TRANSACTION and self._dice.random() < self.lose_end:
-                self.counts["END lost"] += 1
+            if self.lose_end and self._loses(frame):
                 continue
             server.sendall(frame)
+
+    def _loses(self, frame: bytes) -> bool:
+        header = header_of(frame)
+        if header.get("code") != END_TRANSACTION or self._dice.random() >= self.lose_end:
+            return False
+        self.lost_ends.append(str(header.get("extFields", {}).get("transactionId")))
+        return True
 
     def _replies(self, client: socket.socket, server: socket.socket) -> None:
         reader = server.makefile("rb")
@@ -143,10 +152,10 @@ def read_frame(reader) -> bytes:  # type: ignore[no-untyped-def]  # a buffered r
     return bytes(head + body)
 
 
-def code_of(frame: bytes) -> int:
-    """The request's code; -1 for a header that is not JSON."""
+def header_of(frame: bytes) -> dict[str, Any]:
+    """A request's header; empty for one that is not JSON."""
     header_length = int.from_bytes(frame[5:8], "big")
     if frame[4] != 0:
-        return -1
-    code = json.loads(frame[8 : 8 + header_length]).get("code")
-    return int(code) if isinstance(code, int) else -1
+        return {}
+    header = json.loads(frame[8 : 8 + header_length])
+    return header if isinstance(header, dict) else {}

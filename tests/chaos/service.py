@@ -1,28 +1,28 @@
-"""The reconciler's own processes under chaos: `python -m tests.chaos.service JOB.json run|sweep`.
+"""The reconciler's own processes under chaos: the installed command, with at most one step that kills it.
 
-The installed command, with at most one step that kills it, and a wall clock that the run may set wrong.
+Its host's wall clock may be set wrong: by a library loaded before libc, else here, where only the product's own clock
+hears of it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from reconciler.__main__ import main as reconciler
 from reconciler.clock import SystemClock
 from tests.chaos import failpoints
+from tests.chaos.hosts import CLOCK_FILE, PRELOADED, read_clock_file
 from tests.chaos.job import ChaosJob
 
 
-def set_clock_wrong(job: ChaosJob) -> None:
-    """Wall time is what the offset's file says; intervals stay monotonic, as when somebody steps a machine's clock."""
+def set_clock_wrong(file: Path) -> None:
+    """Wall time is wrong by the file's seconds; intervals stay monotonic, as when somebody steps a machine's clock."""
     right = SystemClock.now_ms
 
     def now_ms(clock: SystemClock) -> int:
-        try:
-            return right(clock) + int(job.clock_offset.read_text())
-        except (FileNotFoundError, ValueError):
-            return right(clock)
+        return right(clock) + round(1000 * read_clock_file(file))
 
     SystemClock.now_ms = now_ms  # type: ignore[method-assign,assignment]  # this process only
 
@@ -31,11 +31,7 @@ def main(job_path: str, role: str) -> None:
     """Ends as the command does."""
     failpoints.install(role)
     job = ChaosJob.read(Path(job_path))
-    if role == "run":
-        set_clock_wrong(job)
+    if PRELOADED not in os.environ:
+        set_clock_wrong(Path(os.environ[CLOCK_FILE]))
     sys.argv = ["reconciler", role, "--config", str(job.config)]
     reconciler()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

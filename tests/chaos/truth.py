@@ -19,6 +19,8 @@ DDL = (
     "CREATE TABLE attempts (key TEXT PRIMARY KEY, intent TEXT NOT NULL, digest TEXT NOT NULL, at_ms BIGINT NOT NULL)",
     "CREATE TABLE effects (consumer_group TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, at_ms BIGINT)",
     "CREATE TABLE orders (key TEXT NOT NULL)",
+    # The proxies' diary, for latencies only: END_TRANSACTION requests that were lost on purpose.
+    "CREATE TABLE lost_ends (key TEXT NOT NULL)",
     "CREATE TABLE copies (key TEXT NOT NULL, broker TEXT NOT NULL, queue INTEGER NOT NULL, queue_offset BIGINT)",
 )
 

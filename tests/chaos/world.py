@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import sqlalchemy as sa
 
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.sql import schema
 from tests.chaos import failpoints
+from tests.chaos.cluster import Cluster
+from tests.chaos.hosts import Actor, Host, build_clock
 from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
-from tests.chaos.proxy import Proxy
 from tests.chaos.truth import make_tables
-from tests.polling import eventually
 from tests.services.postgres import PostgresServer
-from tests.services.processes import Child
 from tests.services.redis_server import RedisServer
-from tests.services.rocketmq import QUICK, NameServer, RealBroker
 
-ROOT = Path(__file__).parents[2]
-#: Name -> RocketMQ version; the name server is the first one's.
-BROKERS = {"broker-1": "5.3.3", "broker-2": "4.9.7"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
-
-
-@dataclass(slots=True, kw_only=True)
-class Actor:
-    """One process of ours and what becomes of it."""
-
-    role: str
-    name: str
-    command: list[str]
-    child: Child
-    sentence: str
-    frozen: bool = False
 
 
 class World:
@@ -64,6 +42,8 @@ class World:
         #: False: actors get no sentences (a quiet phase, the end).
         self.deadly = deadly
         self.actors: list[Actor] = []
+        #: Kinds of faults that this machine does not allow.
+        self.impossible: set[str] = set()
         #: Names of actors that are not revived for now.
         self.stays_dead: set[str] = set()
 
@@ -85,8 +65,6 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for actor in self.actors:
-            actor.child.kill()
         self._stack.close()
 
     def _start(self) -> None:
@@ -98,85 +76,58 @@ class World:
             schema.upgrade(url, tree)
         make_tables(self.database)
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
-        self._start_brokers()
+        self._start_hosts()
+        self.cluster = Cluster(self.folder, self._stack, seed=self._seed)
+        if not all(disk.is_mounted for disk in self.cluster.disks.values()):
+            self.impossible.add("fill_a_disk")
+        self.proxies = self.cluster.proxies
         self.job = ChaosJob(
             folder=str(self.folder),
             seed=self._seed,
-            name_servers=f"127.0.0.1:{self.name_proxy.port}",
+            name_servers=f"127.0.0.1:{self.cluster.name_proxy.port}",
             redis_url=self.redis.url,
             database_url=url,
             rate_per_second=self._rate,
         )
         self.job.write()
-        self._make_topics()
+        self.cluster.make_topics(
+            self.job.topic,
+            unique_key_topic=self.job.unique_key_topic,
+            shards=self.job.shards,
+            probe_topic=self.job.probe_topic,
+        )
+        path = str(self.job.path)
         for number in range(len(PRODUCER_GROUPS)):
-            self._spawn("producer", f"producer-{number}", ["tests.chaos.producer", str(self.job.path), str(number)])
+            self._spawn("producer", f"producer-{number}", self.services, [path, str(number)])
         for group in GROUPS:
             for number in range(2):
-                self._spawn("consumer", f"{group}-{number}", ["tests.chaos.consumer", str(self.job.path), group])
-        for number in range(2):
-            self._spawn("run", f"run-{number}", ["tests.chaos.service", str(self.job.path), "run"])
-            self._spawn("sweep", f"sweep-{number}", ["tests.chaos.service", str(self.job.path), "sweep"])
+                self._spawn("consumer", f"{group}-{number}", self.services, [path, group])
+        for number, host in enumerate(self.reconciler_hosts):
+            self._spawn("run", f"run-{number}", host, [path, "run"])
+            self._spawn("sweep", f"sweep-{number}", host, [path, "sweep"])
 
-    def _start_brokers(self) -> None:
-        first = next(iter(BROKERS.values()))
-        name_server = NameServer(version=first, folder=self.folder / "name-server")
-        self._stack.callback(name_server.kill)
-        name_server.start()
-        self.name_servers = name_server.address
-        self.brokers = {
-            name: RealBroker(
-                version=version,
-                folder=self.folder / name,
-                name=name,
-                name_servers=name_server.address,
-                properties=QUICK,
-            )
-            for name, version in BROKERS.items()
-        }
-        for broker in self.brokers.values():
-            self._stack.callback(broker.kill)
-            broker.start()
-        self.proxies = {
-            name: Proxy(broker.port, seed=self._seed + number)
-            for number, (name, broker) in enumerate(self.brokers.items())
-        }
-        addresses = {broker.port: self.proxies[name].port for name, broker in self.brokers.items()}
-        self.name_proxy = Proxy(name_server.port, addresses=addresses)
-        for proxy in (self.name_proxy, *self.proxies.values()):
-            self._stack.callback(proxy.close)
-
-    def _make_topics(self) -> None:
-        job = self.job
-        topics = {job.topic: 4, job.unique_key_topic: job.shards, job.probe_topic: 1}
-        with ClientInstance(self.name_servers) as instance:
-            for address in instance.cluster_addresses():
-                for topic, queues in topics.items():
-                    Admin(instance.client).create_topic(address, topic, queues=queues)
-            eventually(
-                lambda: all(len(instance.routes.refresh(topic).masters) == len(BROKERS) for topic in topics),
-                within_seconds=30,
-                message="the topics on both brokers",
-            )
+    def _start_hosts(self) -> None:
+        clock = build_clock(self.folder)
+        #: What a step of a clock reaches.
+        self.clock = "the product's own clock" if clock is None else "every clock of the process"
+        self.services = Host("services", self.folder, clock=clock)
+        #: Each has a clock of its own.
+        self.reconciler_hosts = [Host(f"reconciler-{number}", self.folder, clock=clock) for number in range(2)]
+        self.hosts = [self.services, *self.reconciler_hosts]
+        for host in self.hosts:
+            self._stack.callback(host.close)
 
     # ----------------------------------------------------------------- actors
 
-    def _spawn(self, role: str, name: str, command: list[str]) -> Actor:
+    def _spawn(self, role: str, name: str, host: Host, arguments: list[str]) -> None:
         sentence = f"{next(self._sentences[role])}:{self._dice.randint(1, TIMES_MAX)}" if self.deadly else ""
-        child = Child(
-            [sys.executable, "-m", *command],
-            log=self.folder / f"{name}.log",
-            cwd=ROOT,
-            environment={failpoints.SENTENCE: sentence, "PYTHONPATH": str(ROOT)},
-        )
-        actor = Actor(role=role, name=name, command=command, child=child, sentence=sentence)
+        actor = host.spawn(role, name, arguments, log=self.folder / f"{name}.log", sentence=sentence)
         self.actors = [a for a in self.actors if a.name != name] + [actor]
-        return actor
 
     def revive(self) -> None:
         """Starts dead actors again; a producer that has ended because it was told to stays away."""
         for actor in list(self.actors):
-            code = actor.child.exit_code
+            code = actor.exit_code
             if code is None or (code == 0 and actor.role == "producer") or actor.name in self.stays_dead:
                 continue
             if code == -signal.SIGKILL:
@@ -185,7 +136,7 @@ class World:
                     self.steps_died_at[actor.sentence.rpartition(":")[0]] += 1
             else:
                 self.counts[f"ended by itself: {actor.role} {code}"] += 1
-            self._spawn(actor.role, actor.name, actor.command)
+            self._spawn(actor.role, actor.name, actor.host, actor.arguments)
 
     def pause(self, seconds: float) -> None:
         """Lets time pass; the dead are revived meanwhile."""
@@ -197,25 +148,23 @@ class World:
     def kill(self, actor: Actor) -> None:
         """kill -9 of a process wherever it is; not a named step."""
         actor.sentence = ""
-        actor.child.kill()
+        actor.kill()
 
     def freeze(self, actor: Actor) -> None:
         """SIGSTOP; a frozen process counts as alive."""
-        actor.child.send_signal(signal.SIGSTOP)
+        actor.send_signal(signal.SIGSTOP)
         actor.frozen = True
 
     def thaw(self) -> None:
         """SIGCONT for everybody."""
         for actor in self.actors:
             if actor.frozen:
-                actor.child.send_signal(signal.SIGCONT)
+                actor.send_signal(signal.SIGCONT)
                 actor.frozen = False
 
     def living(self, role: str | None = None) -> list[Actor]:
         """Actors that run and are not frozen."""
-        return [
-            a for a in self.actors if a.child.exit_code is None and not a.frozen and (role is None or a.role == role)
-        ]
+        return [a for a in self.actors if a.exit_code is None and not a.frozen and (role is None or a.role == role)]
 
     # ----------------------------------------------------------------- Redis' data
 
@@ -246,8 +195,8 @@ class World:
         self.deadly = False
         self.job.stop_sending.touch()
         self.thaw()
-        with suppress(FileNotFoundError):
-            os.unlink(self.job.clock_offset)
+        for host in self.hosts:
+            host.set_clock(0.0)
         deadline = time.monotonic() + within_seconds
         while self.living("producer") and time.monotonic() < deadline:
             self.revive()

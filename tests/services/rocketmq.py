@@ -63,6 +63,8 @@ class _JavaServer:
         self.folder = folder
         self.port = port
         self.what = what
+        #: After the usual ones, so that they win.
+        self.java_options: tuple[str, ...] = ()
         self._main_class = main_class
         self._child: Child | None = None
         folder.mkdir(parents=True)
@@ -93,6 +95,7 @@ class _JavaServer:
         command = [
             "java",
             *_JVM,
+            *self.java_options,
             f"-Duser.home={self.folder}",
             f"-Drocketmq.home.dir={self.folder}",
             f"-Djava.io.tmpdir={self.folder}",
@@ -140,7 +143,16 @@ class NameServer(_JavaServer):
 class RealBroker(_JavaServer):
     """A broker, master unless the properties say otherwise; a restart keeps port and data."""
 
-    def __init__(self, *, version: str, folder: Path, name: str, name_servers: str, properties: dict[str, str]) -> None:
+    def __init__(
+        self,
+        *,
+        version: str,
+        folder: Path,
+        name: str,
+        name_servers: str,
+        properties: dict[str, str],
+        java_options: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(
             version=version,
             folder=folder,
@@ -148,6 +160,7 @@ class RealBroker(_JavaServer):
             port=free_port(neighbours=(-2, 1)),  # the VIP channel and the replication port
             what=f"broker {name} {version}",
         )
+        self.java_options = java_options
         self.name = name
         self.name_servers = name_servers
         self.properties = dict(properties)

@@ -1,0 +1,138 @@
+"""Name server and two real brokers behind proxies, and what can be done to them while they run."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client_instance import ClientInstance
+from tests.chaos.disk import SmallDisk
+from tests.chaos.proxy import Proxy
+from tests.polling import eventually
+from tests.services.remoting_probe import RemotingProbe
+from tests.services.rocketmq import CLUSTER_NAME, QUICK, NameServer, RealBroker
+
+#: Name -> RocketMQ version; the name server is the first one's.
+BROKERS = {"broker-1": "5.3.3", "broker-2": "4.9.7"}
+SEND_MESSAGE = 10
+UNREGISTER_BROKER = 104
+SYSTEM_BUSY = 2
+SERVICE_NOT_AVAILABLE = 14
+#: Queues of the business topic on every broker, at the start and at the end.
+QUEUES, QUEUES_MAX = 4, 10
+_PROPERTIES = {
+    **QUICK,
+    # A full disk is noticed within a second (a minute after the start at the earliest, by the broker's own plan),
+    # and does not make the broker delete what nobody has consumed.
+    "cleanResourceInterval": "1000",
+    "cleanFileForciblyEnable": "false",
+}
+
+
+class Cluster:
+    """Started by its constructor, ended by the stack. Confined to the thread that runs the chaos."""
+
+    def __init__(self, folder: Path, stack: ExitStack, *, seed: int) -> None:
+        first = next(iter(BROKERS.values()))
+        self._name_server = NameServer(version=first, folder=folder / "name-server")
+        stack.callback(self._name_server.kill)
+        self._name_server.start()
+        #: Not through the proxies.
+        self.name_servers = self._name_server.address
+        self.brokers: dict[str, RealBroker] = {}
+        self.disks: dict[str, SmallDisk] = {}
+        for name, version in BROKERS.items():
+            broker = RealBroker(
+                version=version,
+                folder=folder / name,
+                name=name,
+                name_servers=self.name_servers,
+                properties=_PROPERTIES,
+                java_options=("-Drocketmq.broker.diskSpaceWarningLevelRatio=0.90",),
+            )
+            self.brokers[name] = broker
+            self.disks[name] = SmallDisk(broker.folder / "store")
+            stack.callback(self.disks[name].close)
+            stack.callback(broker.kill)
+            broker.start()
+        self.proxies = {name: Proxy(b.port, seed=seed + n) for n, (name, b) in enumerate(self.brokers.items())}
+        addresses = {broker.port: self.proxies[name].port for name, broker in self.brokers.items()}
+        self.name_proxy = Proxy(self._name_server.port, addresses=addresses)
+        for proxy in (self.name_proxy, *self.proxies.values()):
+            stack.callback(proxy.close)
+        self._topic, self._queues, self._probe_topic = "", QUEUES, ""
+
+    def make_topics(self, topic: str, *, unique_key_topic: str, shards: int, probe_topic: str) -> None:
+        """On both brokers; returns when the routes name both."""
+        self._topic, self._probe_topic = topic, probe_topic
+        topics = {topic: QUEUES, unique_key_topic: shards, probe_topic: 1}
+        with ClientInstance(self.name_servers) as instance:
+            for address in instance.cluster_addresses():
+                for name, queues in topics.items():
+                    Admin(instance.client).create_topic(address, name, queues=queues)
+            eventually(
+                lambda: all(len(instance.routes.refresh(name).masters) == len(BROKERS) for name in topics),
+                within_seconds=30,
+                message="the topics on both brokers",
+            )
+
+    def grow_topic(self) -> bool:
+        """One queue more on every broker; False if there are enough."""
+        if self._queues >= QUEUES_MAX:
+            return False
+        self._queues += 1
+        with ClientInstance(self.name_servers) as instance:
+            for broker in self.brokers.values():
+                Admin(instance.client).create_topic(broker.address, self._topic, queues=self._queues)
+        return True
+
+    def leave_route(self, broker: RealBroker) -> None:
+        """The name server forgets a living master."""
+        with RemotingProbe(self._name_server.port) as probe:
+            probe.ask(
+                UNREGISTER_BROKER,
+                {
+                    "brokerName": broker.name,
+                    "brokerAddr": broker.address,
+                    "clusterName": CLUSTER_NAME,
+                    "brokerId": "0",
+                },
+            )
+
+    def join_route(self, broker: RealBroker) -> None:
+        """It registers again: a change of its permission makes it do so at once."""
+        broker.update_config(brokerPermission="6")
+
+    def make_busy(self, broker: RealBroker, *, is_busy: bool) -> None:
+        """A broker that believes in a pool of off-heap buffers, and has none left, answers sends with SYSTEM_BUSY."""
+        broker.update_config(transientStorePoolEnable=str(is_busy).lower())
+
+    def answers_sends_with(self, broker: RealBroker, code: int, *, within_seconds: float) -> bool:
+        """Whether the broker itself, asked past the proxy, comes to answer a send with the code."""
+        deadline = time.monotonic() + within_seconds
+        while True:
+            if self._send(broker) == code:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+
+    def _send(self, broker: RealBroker) -> int:
+        fields = {
+            "producerGroup": "chaos-probe",
+            "topic": self._probe_topic,
+            "defaultTopic": self._probe_topic,
+            "defaultTopicQueueNums": "1",
+            "queueId": "0",
+            "sysFlag": "0",
+            "bornTimestamp": str(round(time.time() * 1000)),
+            "flag": "0",
+            "properties": "",
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "false",
+        }
+        with RemotingProbe(broker.port) as probe:
+            return probe.ask(SEND_MESSAGE, fields, b"chaos").code
