@@ -1,0 +1,111 @@
+"""The load programmes run for seconds, so that they cannot rot, and fail where a goal is missed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.load.figures import at_least, at_most, equal, percentile, report
+from benchmarks.load.ids import correctness
+from benchmarks.load.job import Job
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("--interval", "1", "--skew", "1", "--grace", "3")
+#: Goals that a busy machine may miss.
+OF_TIME = ("a second", "rounds skipped", "detection", "hour", "missed by the recorder")
+
+JOB = Job(folder="/", name_servers="", redis_url="", ids=3_000, lose_every=1_000)
+LOST = [JOB.key(number) for number in JOB.lost_numbers()]
+ANNOUNCED = {"lost_at_ms": dict.fromkeys(LOST, 0), "failures": []}
+CONSUMED = {"repaired": LOST}
+PROVED = dict.fromkeys(LOST, (1, "DONE"))
+
+
+def run(programme: str, *arguments: str, out: Path) -> dict[str, Any]:
+    """The figures of a run that reached every goal but those of time."""
+    ran = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.load.{programme}", *QUICK, *arguments, "--out", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert out.exists(), ran.stderr
+    figures: dict[str, Any] = json.loads(out.read_text())
+    goals = {goal["name"]: goal["is_reached"] for goal in figures["goals"]}
+    assert ran.returncode == (0 if all(goals.values()) else 1)
+    missed = [name for name, is_reached in goals.items() if not is_reached]
+    assert [name for name in missed if not any(words in name for words in OF_TIME)] == [], ran.stderr
+    return figures
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_every_planted_loss_of_the_ids_path_is_proved_and_repaired(tmp_path: Path) -> None:
+    figures = run(
+        *("ids", "--seconds", "4", "--rate", "500", "--lose-every", "250", "--check-interval", "1"),
+        out=tmp_path / "ids.json",
+    )
+    assert figures["detection_seconds"]["planted"] == 8
+    assert figures["redis_ping"]["pings"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_a_stopped_group_causes_no_repair(tmp_path: Path) -> None:
+    figures = run(
+        *("lag", "--ids", "6000", "--broker", "embedded", "--seconds", "6"),
+        out=tmp_path / "lag.json",
+    )
+    assert figures["pending_most"] == 6_000 - 512
+    assert figures["query_message_while_stopped"]["keys"] > 0, "the trickle never ran: nothing was tested"
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+@pytest.mark.sql("postgres")
+def test_the_full_path_has_one_effect_a_message(tmp_path: Path) -> None:
+    figures = run(
+        *("sql", "--seconds", "2", "--producers", "1", "--consumers", "1", "--goal", "1"), out=tmp_path / "sql.json"
+    )
+    assert figures["effects"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"),
+    [
+        ({"proved": dict(list(PROVED.items())[1:])}, "planted losses that were not proved"),
+        ({"proved": PROVED | {JOB.key(7): (1, "DONE")}}, "losses that were not planted"),
+        ({"proved": PROVED | {LOST[0]: (1, "SENT")}}, "repairs not DONE"),
+        ({"consumed": {"repaired": LOST[1:]}}, "repaired and consumed once"),
+        ({"consumed": {"repaired": [*LOST, LOST[0]]}}, "repaired and consumed once"),
+        ({"announced": ANNOUNCED | {"failures": ["1 key"]}}, "failed announcements"),
+        ({"counted": 2_999}, "ids counted by the rounds"),
+    ],
+)
+def test_a_loss_that_is_not_found_fails_the_run(changes: dict[str, Any], missed: str) -> None:
+    seen: dict[str, Any] = {"announced": ANNOUNCED, "consumed": CONSUMED, "proved": PROVED, "counted": 3_000}
+    assert all(goal.is_reached for goal in correctness(JOB, **seen))
+    assert [goal.name for goal in correctness(JOB, **(seen | changes)) if not goal.is_reached] == [missed]
+
+
+def test_a_missed_goal_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "figures.json"
+    assert report("x", {"seen": 1}, [at_least("a", 2, 2), at_most("b", 2, 2), equal("c", 0, 0)], out) == 0
+    assert report("x", {"seen": 1}, [at_least("a", 1.9, 2)], out) == 1
+    assert report("x", {"seen": 1}, [at_most("b", 2.1, 2)], out) == 1
+    assert report("x", {"seen": 1}, [equal("c", 1, 0)], out) == 1
+    assert json.loads(out.read_text())["seen"] == 1
+    assert "MISSED c: 1, wanted = 0" in capsys.readouterr().err
+
+
+def test_percentiles_are_of_the_nearest_rank() -> None:
+    ordered = [float(number) for number in range(1, 201)]
+    assert (percentile(ordered, 50), percentile(ordered, 99), percentile(ordered, 99.9)) == (100, 198, 200)
+    assert (percentile([], 99), percentile([7.0], 1)) == (0, 7)
