@@ -7,11 +7,11 @@ Exception` blocks cannot catch it; whatever a dead process's `finally` blocks tr
 
 from __future__ import annotations
 
-import heapq
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 from greenlet import getcurrent, greenlet
@@ -49,7 +49,7 @@ class Kernel:
     def at(self, when: float, act: Callable[[], object] | greenlet) -> None:
         """Plans a call in the hub (it must not block), or the next turn of a greenlet."""
         self._numbers += 1
-        heapq.heappush(self._heap, (when, self._numbers, act))
+        heappush(self._heap, (when, self._numbers, act))
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         """The same, counted from now."""
@@ -58,28 +58,44 @@ class Kernel:
     def sleep(self, seconds: float) -> None:
         """Called by a greenlet: others have their turn until the time has passed."""
         until = self.now + seconds
-        if until <= self._limit and (not self._heap or self._heap[0][0] > until):
+        heap = self._heap
+        if until <= self._limit and (not heap or heap[0][0] > until):
             self.now = until  # nobody else has anything to do before
-            return
-        self._numbers += 1
-        heapq.heappush(self._heap, (until, self._numbers, getcurrent()))
-        self._hub.switch()
+        else:
+            self.sleep_until(until)
 
-    def run(self, until: float, *, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Runs events up to a time, or until `is_over` says so between two of them."""
+    def sleep_until(self, until: float) -> None:
+        """Somebody has something to do before: straight to it if it is a thread's turn, else by way of the hub."""
+        heap = self._heap
+        self._numbers += 1
+        heappush(heap, (until, self._numbers, getcurrent()))
+        when, _, act = heap[0]
+        # A thread that never ran before must begin below the hub, which is where it ends.
+        if when > self._limit or act.__class__ is not greenlet or not act:
+            self._hub.switch()
+            return
+        heappop(heap)
+        self.events += 1
+        if when > self.now:
+            self.now = when
+        act.switch()
+
+    def run(self, until: float) -> None:
+        """Runs events up to a time."""
         self._hub = getcurrent()
         self._limit = until
         heap = self._heap
-        while heap and heap[0][0] <= until and not is_over():
-            when, _, act = heapq.heappop(heap)
-            self.now = max(self.now, when)
+        while heap and heap[0][0] <= until:
+            when, _, act = heappop(heap)
+            if when > self.now:
+                self.now = when
             self.events += 1
-            if isinstance(act, greenlet):
+            if act.__class__ is greenlet:
                 if not act.dead:
                     act.switch()
             else:
                 act()
-        self.now = max(self.now, until) if not is_over() else self.now
+        self.now = max(self.now, until)
 
     def any_of(self, count: int) -> int:
         """A number below `count`."""
@@ -139,10 +155,14 @@ class Process:
             raise Crash
         self.calls += 1
         if self.calls >= self.trouble_at:
-            self.trouble_at = NEVER
-            self.trouble()
-            if self.is_dead:
-                raise Crash
+            self.meet_trouble()
+
+    def meet_trouble(self) -> None:
+        """What was planned for this port call."""
+        self.trouble_at = NEVER
+        self.trouble()
+        if self.is_dead:
+            raise Crash
 
     def sleep(self, seconds: float) -> None:
         """Waits, and dies there if it was killed meanwhile."""
@@ -252,16 +272,30 @@ class Link:
     ) -> Any:
         """Runs `act` on the server. `away` makes the error of a call that was not executed for certain, `unanswered`
         that of one that nobody answered (default: the same)."""
-        process.enter()
-        kernel, random_ = self._kernel, self._random
-        kernel.sleep(self._delay_seconds * (0.2 + 1.6 * random_()))
+        # Process.enter and Kernel.sleep are written out here: every second call of a history is one of this function.
         if process.is_dead:
             raise Crash
+        process.calls += 1
+        if process.calls >= process.trouble_at:
+            process.meet_trouble()
+        kernel = self._kernel
+        until = kernel.now + self._delay_seconds * (0.2 + 1.6 * self._random())
+        heap = kernel._heap
+        if until <= kernel._limit and (not heap or heap[0][0] > until):
+            kernel.now = until
+        else:
+            kernel.sleep_until(until)
+            if process.is_dead:
+                raise Crash
         if self.is_troubled:
             self._trouble_before(process, away, unanswered or away, what)
         answer = act()
-        process.enter()
-        if self.is_troubled and random_() < self.reply_lost:
+        if process.is_dead:
+            raise Crash
+        process.calls += 1
+        if process.calls >= process.trouble_at:
+            process.meet_trouble()
+        if self.is_troubled and self._random() < self.reply_lost:
             kernel.saw(f"{self.name} reply lost", what)
             process.sleep(self.timeout_seconds)
             raise (unanswered or away)("no answer in time")
