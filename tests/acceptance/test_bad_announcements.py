@@ -82,7 +82,7 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     service = deployed.run("run")
     deployed.consume()
     eventually(lambda: deployed.effects() == sorted(committed), within_seconds=60)
-    eventually(lambda: set(deployed.repairs().values()) == {"DONE"}, within_seconds=30)
+    eventually(lambda: set(deployed.repairs().values()) == {"DONE"}, within_seconds=60)
     assert set(deployed.repairs()) == set(lost)
     # Every good key was taken, no key of a bad announcement was.
     assert announced_so_far(deployed) == len(committed)
@@ -107,6 +107,6 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     deployed.run("run")
     announce_raw(deployed, [b"one more"])
     later = deployed.commit(4, producer=producer)
-    eventually(lambda: announced_so_far(deployed) == len(committed) + len(later), within_seconds=30)
+    eventually(lambda: announced_so_far(deployed) == len(committed) + len(later), within_seconds=60)
     kept = deployed.rows(deployed.ledger, "SELECT count(*) FROM reconciler_quarantine")
     assert kept == [(len(bad) + 1) * SHARDS]

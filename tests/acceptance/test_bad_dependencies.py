@@ -80,7 +80,7 @@ def test_redis_that_refuses_pauses_the_daemon_until_it_takes_part_again(
     new_deployment: DeploymentFactory, redis_server: RedisServer
 ) -> None:
     work = Work(new_deployment())
-    eventually(lambda: rounds_run(work.deployed) >= SHARDS, within_seconds=30)
+    eventually(lambda: rounds_run(work.deployed) >= SHARDS, within_seconds=60)
     faults: list[tuple[tuple[str, ...], Callable[[str], object]]] = [
         # Whoever looks first: a round that writes, or the check of the role.
         (("ReadOnly", "this server is a slave", "is not the primary"), read_only),
@@ -93,7 +93,7 @@ def test_redis_that_refuses_pauses_the_daemon_until_it_takes_part_again(
             work.tells(mark, "outage_opened")
             assert any(reason in work.service.output[mark:] for reason in reasons)
             work.commit()
-        work.tells(mark, "outage_closed", within_seconds=30)
+        work.tells(mark, "outage_closed", within_seconds=60)
     work.is_whole()
     assert work.service.end() == 0
 
@@ -109,7 +109,7 @@ def test_flushed_redis_and_a_key_of_a_wrong_type_cost_time_only(
 ) -> None:
     work = Work(new_deployment())
     deployed = work.deployed
-    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=30)
+    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=60)
 
     # FLUSHALL right after a commit: the announcements are read again.
     mark = work.mark()
@@ -118,7 +118,7 @@ def test_flushed_redis_and_a_key_of_a_wrong_type_cost_time_only(
         client.flushall()
         work.commit()
         work.tells(mark, "MEMORY_LOST")
-        work.tells(mark, "outage_closed", within_seconds=30)
+        work.tells(mark, "outage_closed", within_seconds=60)
         work.is_whole()
         assert client.exists(shard_keys(deployed, 0).epoch)
 
@@ -132,7 +132,7 @@ def test_flushed_redis_and_a_key_of_a_wrong_type_cost_time_only(
         stopped = [key for key in work.lost if shard_of(key, SHARDS) == 0 and key not in repairs(deployed)]
         others = [key for key in work.lost if shard_of(key, SHARDS) != 0]
         assert stopped
-        eventually(lambda: set(others) <= set(deployed.effects()), within_seconds=40, message="other shards go on")
+        eventually(lambda: set(others) <= set(deployed.effects()), within_seconds=60, message="other shards go on")
         assert not set(stopped) & set(deployed.effects())
         client.delete(keys.pending)
     work.is_whole()
@@ -159,7 +159,7 @@ def test_redis_that_is_away_at_the_start_is_waited_for_and_one_that_may_evict_is
     work.commit()
     work.tells(0, "start_waits", "Redis")
     redis_server.start()
-    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=30)
+    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=60)
 
     # Somebody lets the running Redis evict, and takes it back.
     mark = work.mark()
@@ -169,10 +169,10 @@ def test_redis_that_is_away_at_the_start_is_waited_for_and_one_that_may_evict_is
         before = rounds_run(deployed)
         work.commit(good=20)
         arrived = set(work.committed) - set(work.lost)
-        eventually(lambda: arrived <= set(deployed.effects()), within_seconds=20, message="the business goes on")
+        eventually(lambda: arrived <= set(deployed.effects()), within_seconds=60, message="the business goes on")
         assert rounds_run(deployed) <= before + SHARDS, "rounds went on"
         client.config_set("maxmemory-policy", "noeviction")
-        work.tells(mark, "outage_closed", within_seconds=30)
+        work.tells(mark, "outage_closed", within_seconds=60)
     work.is_whole()
     assert work.service.end() == 0
 
@@ -205,19 +205,19 @@ def test_locked_and_missing_databases_are_waited_for(new_deployment: DeploymentF
     deployed = new_deployment()
     work = Work(deployed)
     sweeper = deployed.run("sweep")
-    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=30)
+    eventually(lambda: rounds_run(deployed) >= SHARDS, within_seconds=60)
 
     work.commit()  # what the sweeper will want to settle
     mark, sweeper_mark = work.mark(), len(sweeper.output)
     with locked(deployed.ledger), locked(deployed.outbox):
         work.tells(mark, "turn_skipped", "locked")
-        eventually(lambda: "locked" in sweeper.output[sweeper_mark:], within_seconds=20, message="the sweeper tells")
+        eventually(lambda: "locked" in sweeper.output[sweeper_mark:], within_seconds=60, message="the sweeper tells")
     work.commit()
     with locked(deployed.inbox):
         # The consumer waits with its messages in hand.
         held = deployed.commit(3, producer=work.producer)
         work.committed += held
-        eventually(lambda: set(held) <= set(deployed.copies()), within_seconds=20)
+        eventually(lambda: set(held) <= set(deployed.copies()), within_seconds=60)
         assert not set(held) & set(deployed.effects())
     work.is_whole()
 
@@ -239,7 +239,7 @@ def test_ledger_server_that_stops_and_comes_back_is_waited_for(new_deployment: D
         deployed = new_deployment(ledger_url=server.create_database())
         work = Work(deployed)
         work.commit()
-        eventually(lambda: repairs(deployed), within_seconds=30)
+        eventually(lambda: repairs(deployed), within_seconds=60)
         mark = work.mark()
         server.stop()
         work.tells(mark, "turn_skipped", "postgresql")
@@ -262,13 +262,13 @@ def test_broker_gone_in_the_middle_of_rounds_comes_back_with_its_data(
         for stop in (broker.stop, broker.kill):
             # Repairs have just begun, verdicts of the second batch are still to come.
             work.commit(lost=4)
-            eventually(lambda: set(work.lost) <= set(repairs(deployed)), within_seconds=30)
+            eventually(lambda: set(work.lost) <= set(repairs(deployed)), within_seconds=60)
             work.commit(lost=4)
             stop()
             rounds_go_on(work, 8)
             assert deployed.command("once").exit_code == 3
             broker.start()
-            eventually(work.broker_takes_one, within_seconds=20)
+            eventually(work.broker_takes_one, within_seconds=60)
             work.is_whole()
         assert work.service.end() == 0
 

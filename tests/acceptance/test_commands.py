@@ -76,10 +76,10 @@ def test_hold_freezes_repairs_until_resume(deployed: Deployment) -> None:
     (first, *_) = lost
     sent = one_object(deployed.command("repair", first, "-o", "json"))
     assert [k["outcome"] for k in sent["keys"]] == ["sent"]
-    eventually(lambda: deployed.effects() == [first], within_seconds=20)
+    eventually(lambda: deployed.effects() == [first], within_seconds=60)
     agreed = answered(deployed, "y\n")
     assert agreed.exit_code in {0, 4}, agreed.stderr  # 4: the first one's verification is not yet due
-    eventually(lambda: deployed.effects() == sorted(lost), within_seconds=20)
+    eventually(lambda: deployed.effects() == sorted(lost), within_seconds=60)
     assert deployed.command("once").exit_code == 0
     again = one_object(deployed.command("repair", first, "-o", "json"))
     assert [(k["verdict"], k["outcome"]) for k in again["keys"]] == [("CONSUMED", "done")]

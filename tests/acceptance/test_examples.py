@@ -56,9 +56,9 @@ def test_example_of_the_readme_sends_and_bills_an_order(
             with billing.connect() as connection:
                 return list(connection.execute(sa.text("SELECT number FROM bills")).scalars())
 
-        eventually(lambda: billed() == [7], within_seconds=30)
+        eventually(lambda: billed() == [7], within_seconds=60)
         with billing.connect() as connection:
             assert connection.execute(sa.text("SELECT unique_key FROM reconciler_inbox")).scalars().all() == [key]
-        eventually(lambda: recorder.state().recorded + recorder.state().missed == 1, within_seconds=10)
+        eventually(lambda: recorder.state().recorded + recorder.state().missed == 1, within_seconds=60)
     orders.dispose()
     billing.dispose()

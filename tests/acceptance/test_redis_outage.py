@@ -82,7 +82,7 @@ def test_redis_away_for_20_seconds_under_load_loses_nothing(
         within_seconds=60,
     )
     with deployed.load(producer) as load:
-        eventually(lambda: len(deployed.effects()) >= 30, within_seconds=30)
+        eventually(lambda: len(deployed.effects()) >= 30, within_seconds=60)
         before = set(load.committed)
         redis_server.stop()
         lost_before = len(load.lost)

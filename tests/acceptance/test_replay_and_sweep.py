@@ -79,16 +79,16 @@ def test_killed_producers_message_is_announced_repaired_and_settled_only_by_the_
     key = commit_and_die(deployed)
     assert states(deployed) == {key: "NEW"}
     sweeper = deployed.run("sweep")
-    eventually(lambda: states(deployed) == {key: "ANNOUNCED"}, within_seconds=30)
+    eventually(lambda: states(deployed) == {key: "ANNOUNCED"}, within_seconds=60)
     eventually(lambda: deployed.verdicts() == {key: "LOST_CONFIRM"}, within_seconds=60)
     # Old enough to be settled, but no inbox has it.
-    eventually(lambda: '"unsettled": 1' in sweeper.output, within_seconds=30)
+    eventually(lambda: '"unsettled": 1' in sweeper.output, within_seconds=60)
     assert states(deployed) == {key: "ANNOUNCED"}
 
     deployed.consume()
     assert deployed.command("resume", deployed.topic).exit_code == 0
     eventually(lambda: deployed.effects() == [key], within_seconds=60)
-    eventually(lambda: states(deployed) == {key: "SETTLED"}, within_seconds=30)
+    eventually(lambda: states(deployed) == {key: "SETTLED"}, within_seconds=60)
     assert [service.end(), sweeper.end()] == [0, 0]
 
 

@@ -47,7 +47,7 @@ class Work:
         """Where the daemon's log ends now."""
         return len(self.service.output)
 
-    def tells(self, mark: int, *words: str, within_seconds: float = 20) -> None:
+    def tells(self, mark: int, *words: str, within_seconds: float = 60) -> None:
         """Waits until a log line after the mark has all the words."""
 
         def told() -> bool:
@@ -91,5 +91,5 @@ def rounds_run(deployed: Deployment) -> int:
 def rounds_go_on(work: Work, number: int) -> None:
     """Waits for so many more rounds of every shard."""
     wanted = rounds_run(work.deployed) + number * SHARDS
-    eventually(lambda: rounds_run(work.deployed) >= wanted, within_seconds=30)
+    eventually(lambda: rounds_run(work.deployed) >= wanted, within_seconds=60)
     work.is_running()

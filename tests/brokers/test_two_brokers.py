@@ -48,10 +48,10 @@ def test_sends_go_on_and_look_ups_say_unknown_until_the_broker_is_back(
         create_topic(broker.port, topic, queues=2, name_server_port=cluster.name_server.port)
     sender = instance.sender("PG_two")
     lookups = Lookups(instance.client, instance.routes, instance.families)
-    eventually(lambda: len(instance.routes.refresh(topic).masters) == 2, within_seconds=15, message="both brokers")
+    eventually(lambda: len(instance.routes.refresh(topic).masters) == 2, within_seconds=60, message="both brokers")
     on_first = MessageQueue(topic=topic, broker_name="broker-1", queue_id=0)
     there = sender.send(Message(topic=topic, body=b"on broker-1"), queue=on_first)
-    eventually(lambda: lookups.find(topic, there.unique_key).is_found, within_seconds=15)
+    eventually(lambda: lookups.find(topic, there.unique_key).is_found, within_seconds=60)
 
     cluster.broker("broker-1").kill()
     for number in range(6):  # whatever queue comes first, the other broker takes it
@@ -70,7 +70,7 @@ def test_sends_go_on_and_look_ups_say_unknown_until_the_broker_is_back(
     cluster.broker("broker-1").start()
     found = eventually(
         lambda: answer if (answer := lookups.find(topic, there.unique_key)).is_found else None,
-        within_seconds=30,
+        within_seconds=60,
         message="broker-1 to answer again",
     )
     assert found.records[0].body == b"on broker-1"

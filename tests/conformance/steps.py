@@ -111,7 +111,7 @@ class Steps:
         return [records[offset] for offset in sorted(records)]
 
     def until_indexed(
-        self, topic: str, key: str, *, count: int = 1, within_seconds: float = 15.0
+        self, topic: str, key: str, *, count: int = 1, within_seconds: float = 60.0
     ) -> list[MessageRecord]:
         """Waits until so many records are found."""
         return eventually(
@@ -149,7 +149,7 @@ class Steps:
         return records
 
     def until_delivered(
-        self, topic: str, count: int, *, queue: int = 0, within_seconds: float = 15.0
+        self, topic: str, count: int, *, queue: int = 0, within_seconds: float = 60.0
     ) -> list[MessageRecord]:
         """Waits until the queue has so many records."""
         return eventually(

@@ -85,19 +85,19 @@ def test_two_members_share_the_queues_and_one_takes_over(steps: Steps, target: T
     topic = target.new_topic("members")
     received = Received()
     with consumer(steps, topic, received) as first:
-        eventually(lambda: numbers(first, topic) == [0, 1, 2, 3], within_seconds=30, message="all queues")
+        eventually(lambda: numbers(first, topic) == [0, 1, 2, 3], within_seconds=60, message="all queues")
         with new_steps(target) as other_steps, consumer(other_steps, topic, received) as second:
             eventually(
                 lambda: len(numbers(first, topic)) == len(numbers(second, topic)) == 2,
-                within_seconds=30,
+                within_seconds=60,
                 message="two queues each",
             )
             assert sorted(numbers(first, topic) + numbers(second, topic)) == [0, 1, 2, 3]
             keys = send_all(steps, topic, [f"a{number}".encode() for number in range(40)])
-            eventually(lambda: len(set(received.bodies)) == 40, within_seconds=20, message="40 messages")
-        eventually(lambda: numbers(first, topic) == [0, 1, 2, 3], within_seconds=30, message="a takeover")
+            eventually(lambda: len(set(received.bodies)) == 40, within_seconds=60, message="40 messages")
+        eventually(lambda: numbers(first, topic) == [0, 1, 2, 3], within_seconds=60, message="a takeover")
         keys += send_all(steps, topic, [f"b{number}".encode() for number in range(40)])
-        eventually(lambda: len(set(received.bodies)) == 80, within_seconds=20, message="80 messages")
+        eventually(lambda: len(set(received.bodies)) == 80, within_seconds=60, message="80 messages")
     assert {message.unique_key for message in received.messages} == set(keys)
     assert {message.topic for message in received.messages} == {topic}
 
@@ -122,11 +122,11 @@ def test_what_the_listener_refuses_comes_again_and_ends_as_a_dead_letter(steps: 
         def seen() -> set[tuple[bytes, int]]:
             return {(message.body, message.reconsume_times) for message in received.messages}
 
-        eventually(lambda: seen() == expected, within_seconds=30, message="all retries")
+        eventually(lambda: seen() == expected, within_seconds=60, message="all retries")
         dead_topic = f"%DLQ%CG_{topic}"
         eventually(
             lambda: steps.admin.topics(steps.target.broker).get(dead_topic) is not None,
-            within_seconds=20,
+            within_seconds=60,
             message="the dead-letter topic",
         )
         if not steps.expect.dead_letters_readable:
@@ -149,7 +149,7 @@ def test_only_subscribed_tags_arrive(steps: Steps) -> None:
         for tag in ("A", "B", "C", "BB", "A"):
             steps.send(topic, tag.encode(), tags=tag)
         steps.send(topic, b"last", tags="A")
-        eventually(lambda: b"last" in received.bodies, within_seconds=20, message="the last message")
+        eventually(lambda: b"last" in received.bodies, within_seconds=60, message="the last message")
     assert collections.Counter(received.bodies) == {b"A": 2, b"B": 1, b"last": 1}
 
 
@@ -168,7 +168,7 @@ def test_an_orderly_consumer_keeps_each_queue_in_order(steps: Steps) -> None:
         for number in range(25):
             for queue in range(4):
                 steps.send(topic, f"{queue}:{number}".encode(), queue=queue)
-        eventually(lambda: len(received.bodies) >= 101, within_seconds=40, message="101 deliveries")
+        eventually(lambda: len(received.bodies) >= 101, within_seconds=60, message="101 deliveries")
     for queue in range(4):
         of_queue = [message.body.split(b":")[1] for message in received.messages if message.queue_id == queue]
         expected = [f"{number}".encode() for number in range(25)]
@@ -184,8 +184,8 @@ def test_offsets_of_all_queues_are_at_the_broker_after_shutdown(steps: Steps) ->
     with consumer(steps, topic, received) as member:
         for _ in range(3):
             steps.send(topic, b"x", queue=1)
-        eventually(lambda: len(received.bodies) == 3, within_seconds=20, message="3 messages")
-        eventually(lambda: numbers(member, topic) == [0, 1, 2, 3], within_seconds=20)
+        eventually(lambda: len(received.bodies) == 3, within_seconds=60, message="3 messages")
+        eventually(lambda: numbers(member, topic) == [0, 1, 2, 3], within_seconds=60)
     stored = [
         steps.instance.offsets.of_group(address, steps.queue(topic, number), f"CG_{topic}") for number in range(4)
     ]
@@ -197,10 +197,10 @@ def test_a_restarted_consumer_goes_on_where_it_stopped(steps: Steps, target: Tar
     before, after = Received(), Received()
     with consumer(steps, topic, before):
         send_all(steps, topic, [b"1", b"2"])
-        eventually(lambda: len(before.bodies) == 2, within_seconds=20, message="2 messages")
+        eventually(lambda: len(before.bodies) == 2, within_seconds=60, message="2 messages")
     send_all(steps, topic, [b"3", b"4"])
     with new_steps(target) as later, consumer(later, topic, after):
-        eventually(lambda: len(after.bodies) == 2, within_seconds=20, message="2 more messages")
+        eventually(lambda: len(after.bodies) == 2, within_seconds=60, message="2 more messages")
     assert (set(before.bodies), set(after.bodies)) == ({b"1", b"2"}, {b"3", b"4"})
 
 
@@ -210,7 +210,7 @@ def test_a_committed_transaction_arrives_once_and_names_its_half(steps: Steps) -
     with consumer(steps, topic, received):
         half = steps.send_half(topic)
         steps.end(half)
-        eventually(lambda: received.messages, within_seconds=20, message="the committed message")
+        eventually(lambda: received.messages, within_seconds=60, message="the committed message")
     (message,) = received.messages
     assert message.unique_key == half.unique_key
     assert message.prepared_transaction_offset == half.sent.commit_log_offset
@@ -222,14 +222,14 @@ def test_the_watermark_stands_before_what_the_group_has_not_consumed(steps: Step
     watermarks = Watermarks(steps.client, steps.instance.routes)
     with consumer(steps, topic, Received()) as member:
         send_all(steps, topic, [b"1", b"2", b"3", b"4"])
-        eventually(lambda: numbers(member, topic) == [0, 1, 2, 3], within_seconds=20)
+        eventually(lambda: numbers(member, topic) == [0, 1, 2, 3], within_seconds=60)
         newest = max(r.store_timestamp_ms for n in range(4) for r in steps.until_delivered(topic, 1, queue=n))
 
         def passed() -> bool:
             mark = watermarks.watermark(topic, group, skew_margin_seconds=0.0)
             return mark.state is WatermarkState.KNOWN and mark.at_ms > newest
 
-        eventually(passed, within_seconds=20, message="the watermark to pass the last message")
+        eventually(passed, within_seconds=60, message="the watermark to pass the last message")
     steps.send(topic, b"not consumed", queue=2)
     (*_, last) = steps.until_delivered(topic, 2, queue=2)
     mark = watermarks.watermark(topic, group, skew_margin_seconds=0.0)

@@ -97,7 +97,7 @@ def test_all_copies_of_a_half_are_shown_oldest_first(steps: Steps) -> None:
     wanted = 2 if steps.expect.has_half_topic else 1
     records = eventually(
         lambda: found if len(found := steps.lookups.view_message(topic, half.unique_key).records) >= wanted else None,
-        within_seconds=20,
+        within_seconds=60,
         message="a put-back copy",
     )
     offsets = [record.commit_log_offset for record in records]
@@ -144,7 +144,7 @@ def test_what_the_broker_gave_up_is_found_parked(steps: Steps) -> None:
         return
     (parked,) = eventually(
         lambda: steps.lookups.parked_copies(topic, half.unique_key).records,
-        within_seconds=40,
+        within_seconds=60,
         message="the broker to give it up",
     )
     assert (parked.real_topic, parked.producer_group, parked.body) == (topic, half.group, half.message.body)

@@ -100,7 +100,7 @@ def test_a_groups_offset_is_kept_by_the_broker(steps: Steps) -> None:
     offsets.store(address, queue, group, 1)
     assert offsets.of_group(address, queue, group) == 1
     offsets.store(address, queue, group, 0, is_oneway=True)
-    eventually(lambda: offsets.of_group(address, queue, group) == 0, within_seconds=10)
+    eventually(lambda: offsets.of_group(address, queue, group) == 0, within_seconds=60)
 
 
 def test_an_offset_for_what_nobody_knows_is_refused_by_5_x(steps: Steps) -> None:

@@ -197,7 +197,7 @@ def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(steps: Ste
         with pytest.raises(AssertionError, match="a check-back"):  # more than two check intervals
             eventually(lambda: checks.of(half), within_seconds=5, message="a check-back")
         return
-    check = eventually(lambda: checks.of(half), within_seconds=20, message="a check-back")[0]
+    check = eventually(lambda: checks.of(half), within_seconds=60, message="a check-back")[0]
     assert check.is_oneway
     assert check.fields["msgId"] == check.fields["transactionId"] == half.unique_key
     (asked,) = decode_records(check.body)
@@ -224,9 +224,9 @@ def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps
         steps.pass_index()
         assert len(find_half(steps, half)) == 1
     elif target.expect.parks:
-        steps.until_indexed(PARKED_TOPIC, half.unique_key, within_seconds=40)
+        steps.until_indexed(PARKED_TOPIC, half.unique_key, within_seconds=60)
     else:  # it is only logged; what is left to be seen is that copies stop at the maximum
-        steps.until_indexed(HALF_TOPIC, half.unique_key, count=4, within_seconds=40)
+        steps.until_indexed(HALF_TOPIC, half.unique_key, count=4, within_seconds=60)
     newest = find_half(steps, half)[-1]
     answer = steps.end(
         half, queue_offset=newest.queue_offset, commit_log_offset=newest.physical_offset, from_check=True
@@ -248,7 +248,7 @@ def test_a_late_end_is_refused_from_5_1_1_on_unless_it_follows_a_check(steps: St
     if steps.expect.refuses_late_end:
         answer = eventually(
             lambda: late if (late := steps.end(half, EndDecision.ROLLBACK)).code else None,
-            within_seconds=20,
+            within_seconds=60,
             message="the immunity window to pass",
         )
         assert (answer.code, answer.outcome) == (ResponseCode.ILLEGAL_OPERATION, EndOutcome.REFUSED_FOR_NOW)
@@ -273,7 +273,7 @@ def test_the_half_topic_is_readable_once_it_is_registered(steps: Steps) -> None:
                 raise
             return []
 
-    records = eventually(readable, within_seconds=15, message="the first check round to register the half topic")
+    records = eventually(readable, within_seconds=60, message="the first check round to register the half topic")
     assert records[0].unique_key == half.unique_key
 
 

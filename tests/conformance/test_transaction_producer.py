@@ -84,7 +84,7 @@ def test_without_a_clear_answer_check_back_decides(steps: Steps, local: Answer) 
         if not steps.expect.has_half_topic:  # nobody asks: the reconciler's case
             assert listener.checked == []
             return
-        (copy,) = steps.until_delivered(topic, 1, within_seconds=20)
+        (copy,) = steps.until_delivered(topic, 1, within_seconds=60)
         assert copy.unique_key == result.unique_key
         asked = listener.checked[0]
         assert (asked.topic, asked.unique_key, asked.body) == (topic, result.unique_key, b"asked back")
@@ -96,7 +96,7 @@ def test_check_back_can_roll_back(steps: Steps) -> None:
     with producer(steps, topic, listener) as sending:
         sending.send_message_in_transaction(Message(topic=topic, body=b"not paid"))
         if steps.expect.has_half_topic:
-            eventually(lambda: listener.checked, within_seconds=20, message="a check-back")
+            eventually(lambda: listener.checked, within_seconds=60, message="a check-back")
         steps.send(topic, b"marker")
         assert [record.body for record in steps.until_delivered(topic, 1)] == [b"marker"]
 
@@ -112,7 +112,7 @@ def test_the_group_is_registered_before_its_first_half_and_leaves(steps: Steps) 
         assert connection.language == "PYTHON"
     eventually(
         lambda: steps.admin.producer_connections(address, group) == [],
-        within_seconds=10,
+        within_seconds=60,
         message="the group to be gone",
     )
 

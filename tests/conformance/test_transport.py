@@ -70,7 +70,7 @@ def test_a_request_in_the_binary_form(target: Target) -> None:
             except BrokerUnavailable:  # the pause before it connects again
                 return False
 
-        eventually(answered, within_seconds=10, message="the client to connect again")
+        eventually(answered, within_seconds=60, message="the client to connect again")
 
 
 def test_a_request_nobody_knows(target: Target) -> None:
@@ -96,7 +96,7 @@ def test_a_topic_has_as_many_queues_as_it_was_created_with(steps: Steps, target:
         except TopicNotFound:
             return []
 
-    queues = eventually(routed, within_seconds=15, message="the route")
+    queues = eventually(routed, within_seconds=60, message="the route")
     assert queues == [steps.queue(topic, number) for number in range(7)]
     route = steps.instance.routes.name_servers.topic_route(topic)
     assert route.masters == {target.broker_name: target.broker}

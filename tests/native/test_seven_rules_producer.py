@@ -78,7 +78,7 @@ def test_rule_1_reading_the_outcome_is_interrupted_and_nothing_is_claimed(
     monkeypatch.setattr(Transaction, "conclude", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.send(order(), orders.place)
-    eventually(lambda: [end[1] for end in orders.cluster.ends] == ["UNKNOWN"], within_seconds=5)
+    eventually(lambda: [end[1] for end in orders.cluster.ends] == ["UNKNOWN"], within_seconds=60)
 
 
 # ---------------------------------------------------------------- 2: evidence

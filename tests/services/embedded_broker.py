@@ -23,7 +23,7 @@ __all__ = ["FAMILIES", "EmbeddedBroker"]
 
 FAMILIES = ("3.2.6", "4.2", "4.4", "4.9", "5.x")
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class EmbeddedBroker:

@@ -140,10 +140,10 @@ class RedisClusterServers:
             assert ask(server, "CLUSTER SET-CONFIG-EPOCH", number)
         for server in self.servers[1:]:
             assert ask(self.servers[0], "CLUSTER MEET", "127.0.0.1", server.port, server.options["cluster-port"])
-        eventually(lambda: all(len(self.nodes(s)) == len(self.servers) for s in self.servers), within_seconds=30)
+        eventually(lambda: all(len(self.nodes(s)) == len(self.servers) for s in self.servers), within_seconds=60)
         for number, server in enumerate(replicas):
             primary = self.node_id(primaries[number % self._primaries])
-            eventually(partial(ask, server, "CLUSTER REPLICATE", primary), within_seconds=30)
+            eventually(partial(ask, server, "CLUSTER REPLICATE", primary), within_seconds=60)
         eventually(self.is_whole, within_seconds=WHOLE_SECONDS, message="the cluster is whole")
 
     # ----------------------------------------------------------------- looking

@@ -99,7 +99,7 @@ class RedisSentinelServers:
         )
         sentinel = Child(["redis-sentinel", str(configuration)], log=folder / "sentinel.log")
         self._stack.callback(sentinel.kill)
-        sentinel.until(lambda: answers(port), within_seconds=20, what="redis-sentinel")
+        sentinel.until(lambda: answers(port), within_seconds=60, what="redis-sentinel")
         self.sentinels.append(sentinel)
         self.sentinel_ports.append(port)
 
@@ -173,7 +173,7 @@ class RedisSentinelServers:
         del primary
         eventually(
             lambda: any(self.ask_sentinel(port, "SENTINEL FAILOVER", SERVICE) for port in self.sentinel_ports),
-            within_seconds=20,
+            within_seconds=60,
         )
 
     def rejoin(self, server: RedisServer) -> None:
@@ -184,7 +184,7 @@ class RedisSentinelServers:
             primary = self.server_of("")
             return primary is not None and bool(ask(server, "REPLICAOF", "127.0.0.1", primary.port))
 
-        eventually(follows, within_seconds=30)
+        eventually(follows, within_seconds=60)
 
     def cut_off(self, server: RedisServer) -> None:
         """Sentinels lose it, clients do not: two primaries as soon as a replica is promoted."""

@@ -16,7 +16,7 @@ from tests.services.requirements import redis_missing as missing
 
 __all__ = ["RedisServer", "missing"]
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 class RedisServer:

@@ -29,5 +29,5 @@ def create_topic(broker_port: int, topic: str, *, queues: int = 4, name_server_p
         reply = probe.ask(UPDATE_AND_CREATE_TOPIC, fields)
     assert reply.code == 0, f"creating {topic}: {reply.code} {reply.remark}"
     if name_server_port is not None:
-        eventually(lambda: route_names(name_server_port, topic), within_seconds=15, message=f"route of {topic}")
+        eventually(lambda: route_names(name_server_port, topic), within_seconds=60, message=f"route of {topic}")
     return topic

@@ -121,7 +121,7 @@ def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: St
     primary, replica = new_redis_server(), new_redis_server()
     with redis.Redis.from_url(replica.url) as client:
         client.replicaof("127.0.0.1", primary.port)
-        eventually(lambda: client.info("replication")["master_link_status"] == "up", within_seconds=20)
+        eventually(lambda: client.info("replication")["master_link_status"] == "up", within_seconds=60)
     port = free_port()
     configuration = tmp_path / "sentinel.conf"
     configuration.write_text(
@@ -139,7 +139,7 @@ def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: St
                 except redis.RedisError:
                     return False
 
-            eventually(knows_the_replica, within_seconds=30)
+            eventually(knows_the_replica, within_seconds=60)
         with opened(f"redis+sentinel://127.0.0.1:{port}/shards") as clients:
             runs_a_round(clients)
             primary.kill()
@@ -150,7 +150,7 @@ def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: St
                 except RedisAway:
                     return False
 
-            eventually(runs_again, within_seconds=40)
+            eventually(runs_again, within_seconds=60)
             with redis.Redis.from_url(replica.url) as client:
                 assert client.info("replication")["role"] == "master"
     finally:
@@ -176,7 +176,7 @@ def cluster_url(new_redis_server: Start) -> str:
         states = [client.execute_command("CLUSTER INFO") for client in clients]
         return all(state["cluster_state"] == "ok" and state["cluster_known_nodes"] == "3" for state in states)
 
-    eventually(agree, within_seconds=30)
+    eventually(agree, within_seconds=60)
     for client in clients:
         client.close()
     return f"redis+cluster://127.0.0.1:{servers[0].port},127.0.0.1:{servers[1].port}"

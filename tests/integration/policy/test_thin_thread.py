@@ -100,7 +100,7 @@ class Thread:
             self.rounds.run(self.plan.subscriptions[0].subscription)
             return self.state(unique_key) is state
 
-        eventually(reached, within_seconds=20, message=f"{unique_key} {state}")
+        eventually(reached, within_seconds=60, message=f"{unique_key} {state}")
 
     def state(self, unique_key: str) -> RepairState | None:
         rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, [unique_key]).get(unique_key, ())
@@ -114,7 +114,7 @@ class Thread:
 def build(instance: ClientInstance, address: str, broker_name: str, order: tuple[Rung, ...]) -> Thread:
     for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
         Admin(instance.client).create_topic(address, topic, queues=queues)
-        eventually(lambda topic=topic: routed(instance, topic), within_seconds=10)  # type: ignore[misc]
+        eventually(lambda topic=topic: routed(instance, topic), within_seconds=60)  # type: ignore[misc]
     clock = SystemClock()
     ledger, shards, events = MemoryLedger(clock), MemoryShards(clock), Events()
     outbox, inbox = FakeOutbox(), FakeInbox()
@@ -230,7 +230,7 @@ def test_lost_end_is_proved_and_ended_on_every_family(thread: Thread) -> None:
     assert copies.records[0].content_digest == half.content_digest == thread.outbox.rows[key].content_digest
     thread.consume()
     thread.until(key, RepairState.DONE)
-    eventually(lambda: settled(thread, key), within_seconds=10)
+    eventually(lambda: settled(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
 
 
@@ -252,7 +252,7 @@ def test_a_half_of_another_group_is_never_ended(thread: Thread) -> None:
     key = thread.lose_end()
     thread.outbox.rows[key] = replace(thread.outbox.rows[key], producer_group="somebody-else")
     thread.consume()
-    eventually(lambda: judged(thread, key), within_seconds=20)
+    eventually(lambda: judged(thread, key), within_seconds=60)
     assert thread.verdicts(key) == (None, Verdict.COLLISION, CandidateState.QUARANTINED)
     assert thread.state(key) is None
 
@@ -285,7 +285,7 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
             thread.plan.subscriptions[0].subscription, key, dry_run=True
         ).verification.verdict
 
-    eventually(lambda: verdict(rolled_back) is Verdict.ROLLED_BACK_WRONGLY, within_seconds=30)
+    eventually(lambda: verdict(rolled_back) is Verdict.ROLLED_BACK_WRONGLY, within_seconds=60)
     assert verdict(still_open) is Verdict.LOST_CONFIRM
 
 

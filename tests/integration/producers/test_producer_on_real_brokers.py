@@ -69,7 +69,7 @@ def test_a_commit_is_delivered_once_with_the_digest_that_was_recorded(deployment
     assert tx.end_answer is not None
     assert (tx.outcome, tx.end_answer.outcome) == (Outcome.COMMIT, EndOutcome.DONE)
     assert world.state(tx.unique_key) == "ANNOUNCED"
-    (copy,) = eventually(lambda: deployment.copies(tx.unique_key), within_seconds=20)
+    (copy,) = eventually(lambda: deployment.copies(tx.unique_key), within_seconds=60)
     row = world.row(tx.unique_key)
     assert copy.content_digest == row.content_digest
     assert copy.prepared_transaction_offset == row.half_commit_log_offset
@@ -96,5 +96,5 @@ def test_an_outer_transaction_is_finished_by_the_brokers_check_back(deployment: 
     with deployment.world.engine.begin() as connection, deployment.producer.transaction(deployment.message()) as tx:
         tx.record(connection)
     assert tx.outcome is Outcome.UNKNOWN
-    copies = eventually(lambda: deployment.copies(tx.unique_key), within_seconds=30)
+    copies = eventually(lambda: deployment.copies(tx.unique_key), within_seconds=60)
     assert {copy.content_digest for copy in copies} == {deployment.world.row(tx.unique_key).content_digest}

@@ -210,7 +210,7 @@ def test_the_last_round_of_check_back_makes_a_tombstone(world: World, start: Sta
             broker.check_now()
             return world.state(tx.unique_key) == "ROLLED_BACK"
 
-        eventually(rolled_back, within_seconds=20)
+        eventually(rolled_back, within_seconds=60)
 
 
 @pytest.mark.parametrize("family", ["3.2.6", "4.2"])
@@ -275,7 +275,7 @@ def _until_both_are_routed(cluster: EmbeddedCluster) -> None:
             except BrokerRefused:
                 return False
 
-        eventually(both, within_seconds=20)
+        eventually(both, within_seconds=60)
     finally:
         client.close()
 
@@ -324,7 +324,7 @@ def test_brokers_that_are_away_at_start_are_found_later(world: World, start: Sta
                 return False
             return tx.outcome is Outcome.COMMIT
 
-        eventually(sends, within_seconds=30)
+        eventually(sends, within_seconds=60)
     finally:
         broker.stop()
 
@@ -332,4 +332,4 @@ def test_brokers_that_are_away_at_start_are_found_later(world: World, start: Sta
 def _asked_until_committed(broker: EmbeddedBroker) -> list[str]:
     """One round: every further one would put back another copy, and each accepted END delivers once more."""
     broker.check_now()
-    return eventually(lambda: committed_keys(broker), within_seconds=20)
+    return eventually(lambda: committed_keys(broker), within_seconds=60)

@@ -60,7 +60,7 @@ def topic(broker: EmbeddedBroker, instance: ClientInstance) -> str:
 def new_topic(instance: ClientInstance, address: str, *, queues: int = 4) -> str:
     name = unique_name("Topic")
     Admin(instance.client).create_topic(address, name, queues=queues)
-    eventually(lambda: has_queues(instance, name, queues), within_seconds=10)
+    eventually(lambda: has_queues(instance, name, queues), within_seconds=60)
     return name
 
 

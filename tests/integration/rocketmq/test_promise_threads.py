@@ -22,7 +22,7 @@ def threads_of_a_consumer(broker: EmbeddedBroker, instance: ClientInstance, queu
         with consumer.register_listener(lambda _messages: ConsumeStatus.CONSUME_SUCCESS):
             eventually(
                 lambda: sum(queue.queue.topic == topic for queue in consumer.assigned()) == queues,
-                within_seconds=30,
+                within_seconds=60,
             )
             return len(set(threading.enumerate()) - before)
 

@@ -25,7 +25,7 @@ def test_the_running_info_names_the_queues_and_what_is_subscribed(
     broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
 ) -> None:
     consumer = consumers.start("G", topic, Collector(), expression="a || b")
-    eventually(lambda: len(held_queues(consumer, topic)) == 4, within_seconds=10)
+    eventually(lambda: len(held_queues(consumer, topic)) == 4, within_seconds=60)
     answer = ask(instance, broker, RequestCode.GET_CONSUMER_RUNNING_INFO, consumer, jstackEnable="false")
     assert answer.code == 0
     info = parse_object(answer.body)
@@ -45,7 +45,7 @@ def test_a_message_can_be_consumed_directly_and_the_listener_s_answer_is_told(
     send(instance, topic, ["bad"])
     got = Collector(lambda m: None if m.body == b"bad" else ConsumeStatus.CONSUME_SUCCESS)
     consumer = consumers.start("G", topic, got, max_reconsume_times=0)
-    eventually(lambda: len(got.messages) == 1, within_seconds=10)
+    eventually(lambda: len(got.messages) == 1, within_seconds=60)
     answer = ask(
         instance,
         broker,
@@ -65,7 +65,7 @@ def test_resetting_offsets_makes_the_consumer_go_back(
     send(instance, topic, ["a", "b", "c", "d"])
     got = Collector()
     consumer = consumers.start("G", topic, got)
-    eventually(lambda: stored_offsets(instance, "G", topic) == [1] * 4, within_seconds=10)
+    eventually(lambda: stored_offsets(instance, "G", topic) == [1] * 4, within_seconds=60)
     table = ",".join(
         f'{{"brokerName":"embedded","queueId":{queue},"topic":"{topic}"}}:0' for queue in held_queues(consumer, topic)
     )
@@ -76,8 +76,8 @@ def test_resetting_offsets_makes_the_consumer_go_back(
     )
     # As the broker does it: one-way, on the consumer's connection.
     consumer.instance._dispatch(broker.address, request)
-    eventually(lambda: sorted(got.bodies) == ["a", "a", "b", "b", "c", "c", "d", "d"], within_seconds=10)
-    eventually(lambda: stored_offsets(instance, "G", topic) == [1] * 4, within_seconds=5)
+    eventually(lambda: sorted(got.bodies) == ["a", "a", "b", "b", "c", "c", "d", "d"], within_seconds=60)
+    eventually(lambda: stored_offsets(instance, "G", topic) == [1] * 4, within_seconds=60)
     status = Command(
         code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields={"topic": topic, "group": "G", "clientAddr": ""}
     )

@@ -40,7 +40,7 @@ def test_all_queues_are_consumed_by_a_few_threads() -> None:
         for each, announced in keys.items():
             for key in announced:
                 world.topic.send(announcement(key), queue=each)
-        eventually(lambda: all(world.half(each) == set(keys[each]) for each in queues), within_seconds=10)
+        eventually(lambda: all(world.half(each) == set(keys[each]) for each in queues), within_seconds=60)
         assert threading.active_count() - before == 2
         assert len(consumer.states()) == 16
         with pytest.raises(UsageError):
@@ -63,7 +63,7 @@ def test_a_broker_that_is_away_at_the_start_is_waited_for(monkeypatch: pytest.Mo
     consumer.start()
     try:
         world.topic.is_away = False
-        eventually(lambda: world.half(queue(0)) == {key}, within_seconds=10)
+        eventually(lambda: world.half(queue(0)) == {key}, within_seconds=60)
     finally:
         assert consumer.stop()
 
@@ -74,8 +74,8 @@ def test_a_queue_beyond_the_shards_is_an_alarm_and_not_read() -> None:
     consumer = AnnouncementConsumer([world.step()], world.topic, threads=1, on_event=world.events.append)
     consumer.start()
     try:
-        eventually(lambda: EventKind.EXTRA_QUEUE in world.kinds(), within_seconds=10)
-        eventually(lambda: consumer.states(), within_seconds=10)
+        eventually(lambda: EventKind.EXTRA_QUEUE in world.kinds(), within_seconds=60)
+        eventually(lambda: consumer.states(), within_seconds=60)
         assert world.half(queue(16)) == set()
     finally:
         assert consumer.stop()
@@ -95,7 +95,7 @@ def test_a_bug_in_one_queue_does_not_end_the_others() -> None:
     consumer = AnnouncementConsumer([world.step()], world.topic, threads=1)
     consumer.start()
     try:
-        eventually(lambda: world.half(queue(1)) == {key}, within_seconds=10)
+        eventually(lambda: world.half(queue(1)) == {key}, within_seconds=60)
     finally:
         assert consumer.stop()
 
@@ -109,7 +109,7 @@ def test_it_starts_again_after_a_stop() -> None:
     world.topic.send(announcement(key), queue=queue(0))
     consumer.start()
     try:
-        eventually(lambda: world.half(queue(0)) == {key}, within_seconds=10)
+        eventually(lambda: world.half(queue(0)) == {key}, within_seconds=60)
     finally:
         assert consumer.stop()
 

@@ -92,7 +92,7 @@ class RawClient:
             data += part
         return data
 
-    def answer(self, opaque: int, within_seconds: float = 10.0) -> Command | None:
+    def answer(self, opaque: int, within_seconds: float = 60.0) -> Command | None:
         """The response to a request; None if none came in time. ConnectionError if the broker hung up."""
         deadline = time.monotonic() + within_seconds
         while True:
@@ -118,7 +118,7 @@ class RawClient:
             (self._inbox if command.is_response else self.pushed).append(command)
         return True
 
-    def await_push(self, code: int, within_seconds: float = 10.0) -> Command:
+    def await_push(self, code: int, within_seconds: float = 60.0) -> Command:
         """The next request of the broker with this code; taken out of ``pushed``."""
         deadline = time.monotonic() + within_seconds
         while True:

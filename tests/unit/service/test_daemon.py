@@ -32,7 +32,7 @@ def run_until(turn: Callable[[], object], reached: Callable[[], bool], interval_
     )
     thread, raised = started(daemon)
     try:
-        eventually(reached, within_seconds=20)
+        eventually(reached, within_seconds=60)
     finally:
         stop.set()
         thread.join(20)

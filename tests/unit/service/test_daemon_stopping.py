@@ -171,7 +171,7 @@ def test_exit_code_tells_sigint_from_sigterm() -> None:
             stop = StopSignals()
             stop.install()
             os.kill(os.getpid(), number)
-            eventually(stop.requested.is_set, within_seconds=10)
+            eventually(stop.requested.is_set, within_seconds=60)
             assert stop.exit_code == code
     finally:
         signal.set_wakeup_fd(wakeup)
