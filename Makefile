@@ -8,7 +8,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit docs clean
+.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -69,6 +69,11 @@ SEED ?= 1
 RATE ?= 300
 chaos: setup ## kills, lost calls, lost memory against real services for MINUTES=10; SEED, RATE
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
+
+FAILOVERS ?= 50
+KIND ?= both
+failover: setup ## FAILOVERS=50 of KIND=cluster|sentinel|both (real Redis) under load, about 10 s each; SEED
+	$(BIN)/python -m tests.failover --failovers $(FAILOVERS) --seed $(SEED) --kind $(KIND)
 
 HISTORIES ?= 1000
 MUTANTS ?= 0

@@ -94,15 +94,16 @@ class FailoverRun:
             self._tell(f"STALLED after {self.stalled[-1]}")
         return recovery.seen
 
-    def rest(self, ledger: Path) -> Found | None:
-        """Ends the load and waits until nothing is on its way; returns what there is then, or when patience ends."""
-        self._load.stop_sending()
-        deadline = time.monotonic() + REST_SECONDS
-        while True:
-            found = find(self._load, self._servers, ledger)
-            if (found is not None and found.is_at_rest()) or time.monotonic() > deadline:
-                return found
-            time.sleep(0.5)
+
+def at_rest(load: Load, servers: ReplicatedRedis, ledger: Path) -> Found | None:
+    """Ends the load and waits until nothing is on its way; returns what there is then, or when patience ends."""
+    load.stop_sending()
+    deadline = time.monotonic() + REST_SECONDS
+    while True:
+        found = find(load, servers, ledger)
+        if (found is not None and found.is_at_rest()) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.5)
 
 
 def failover(
@@ -131,7 +132,7 @@ def failover(
             tell(f"{kind}: everything runs")
             run = FailoverRun(servers, load, instance, seed=seed, tell=tell)
             run.run(failovers, kinds)
-            found = run.rest(deployed.ledger)
+            found = at_rest(load, servers, deployed.ledger)
             return {"kind": kind, "seed": seed} | _figures(run, load, found)
 
 
