@@ -85,3 +85,15 @@ def _download(pom: Path, folder: Path) -> None:
             shutil.rmtree(partial, ignore_errors=True)
         time.sleep(2.0 * attempt)
     raise DownloadFailed(f"{' '.join(command)}\n" + "\n".join(output.splitlines()[-30:]))
+
+
+def main() -> None:
+    """All of them, for a machine that will need them soon (.ci/run); what fails is tried again by the tests."""
+    for pom in sorted(POMS.iterdir()):
+        kind, _, version = pom.name.partition("-")
+        with contextlib.suppress(DownloadFailed):
+            _jars(pom.name, f"{kind}s", version)
+
+
+if __name__ == "__main__":
+    main()
