@@ -8,7 +8,7 @@ PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit docs clean
+.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit load-ids load-sql load-lag docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -36,8 +36,9 @@ demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 
 STRESS := tests/chaos tests/fuzz tests/model tests/simulation
 
+# Four workers on two cores: more than half of their time is waiting, for brokers, grace periods and leases.
 test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
-	$(PYTEST) -n 2 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
+	$(PYTEST) -n 4 --dist loadgroup -m "not spark" $(STRESS:%=--ignore=%) $(if $(IN_CI),--cov --cov-report=)
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
@@ -89,6 +90,22 @@ fuzz: setup ## EXECUTIONS=1000000 damaged announcements, frames, records, settin
 
 benchmark-audit: setup ## the audit against DuckDB and plain Spark SQL at ROWS=1000000,10000000; DATA keeps the histories
 	$(BIN)/python benchmarks/audit.py --rows $(ROWS) $(if $(DATA),--data $(DATA)) --out benchmarks/results/audit.json
+
+load-ids: SECONDS = 600
+load-ids: RATE = 5000
+load-ids: setup ## SECONDS=600 of RATE=5000 announced and consumed ids a second, one in a thousand lost
+	$(BIN)/python -m benchmarks.load.ids --seconds $(SECONDS) --rate $(RATE) --out benchmarks/results/load-ids.json
+
+load-sql: SECONDS = 60
+load-sql: setup ## the full path with PostgreSQL as fast as it goes, for SECONDS=60
+	$(BIN)/python -m benchmarks.load.sql --seconds $(SECONDS) --out benchmarks/results/load-sql.json
+
+IDS ?= 10000000
+load-lag: SECONDS = 0
+load-lag: BROKER = 5.3.3
+load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5.3.3, embedded up to 2 million; SECONDS at least
+	$(BIN)/python -m benchmarks.load.lag --ids $(IDS) --seconds $(SECONDS) --broker $(BROKER) \
+		--out benchmarks/results/load-lag.json
 
 docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py
