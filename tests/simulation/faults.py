@@ -32,9 +32,8 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "redis scripts": ("Redis did not know a script any more",),
     "retries on": ("redis-py silently sent a pipeline again",),
     # brokers
-    "end lost": ("END lost", "END delayed"),
+    "end lost": ("END lost", "END delayed", "END executed twice"),
     "end busy": ("END refused: system busy",),
-    "delivered twice": ("END executed twice", "group's offset set back"),
     "broker network": ("broker request lost", "broker reply lost", "broker slow"),
     "broker away": ("broker refused", "broker away"),
     "broker tail": ("broker lost what it had not flushed",),
@@ -72,7 +71,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "filtered": ("message filtered by its tag",),
     "poison": ("poison message failed",),
     "flaky handlers": ("handler failed once", "inbox deadlock"),
-    "overlapping consumers": ("inbox row waited for another writer",),
+    "overlapping consumers": ("inbox row waited for another writer", "group's offset set back"),
     "forged announcements": ("announced key rejected",),
     "malformed announcements": ("announcement refused",),
 }  # fmt: skip

@@ -85,7 +85,7 @@ class Troubles:
         world.redis.exec_reply_lost = 0.3 * of("redis exec replies")
         world.end_lost = (0.05, 0.2, 0.6)[world.swarm.seed % 3] * of("end lost")
         world.end_late = 0.1 * of("end lost")
-        world.end_twice = 0.1 * of("delivered twice")
+        world.end_twice = 0.1 * of("end lost")
         world.half_unsafe = 0.03 * of("rollbacks")
         world.checks_lost = min(1.0, 1.5 * of("checks lost"))
         world.announcements_lost = 0.3 * of("announcements lost")
@@ -95,7 +95,7 @@ class Troubles:
             database.commit_reply_lost = 0.05 * of(f"{kind} commits")
             database.deadlocks = 0.02 * of("rollbacks" if kind == "outbox" else "flaky handlers")
         for broker in world.cluster.brokers.values():
-            broker.ends_busy = 0.1 * of("end busy")
+            broker.ends_busy = 0.3 * of("end busy")
             if of("index lag"):
                 broker.settings.index_lag = 8 * of("index lag") ** 3
 
@@ -126,7 +126,7 @@ class Troubles:
             ("forged announcements", self._forge),
             ("malformed announcements", self._malform),
             ("producers gone", self._producers_leave),
-            ("delivered twice", self._reset_offset),
+            ("overlapping consumers", self._reset_offset),
         ]
 
     def _several(self, act: Callable[[], object], times: int) -> None:
