@@ -8,6 +8,7 @@ it watches something: then redis-py raises WatchError.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -61,7 +62,7 @@ class SimulatedRedis:
 
     def execute_command(self, *command: Any) -> Any:
         """One command."""
-        return self.round_trip(lambda: self._data.run(*command), str(command[0]))
+        return self.round_trip(partial(self._data.run, *command), str(command[0]))
 
     def get(self, key: str) -> Any:
         return self.execute_command("GET", key)
@@ -164,7 +165,7 @@ class SimulatedPipeline:
         self.execute_command("GET", key)
 
     def type(self, key: str) -> None:
-        self.execute_command("TYPE", key)
+        self._commands.append(("TYPE", key))  # never asked while watching
 
     def zcard(self, key: str) -> None:
         self.execute_command("ZCARD", key)
@@ -180,26 +181,30 @@ class SimulatedPipeline:
         commands, self._commands = self._commands, []
         is_multi = self._is_transaction
         watched, self._watched, self._is_explicit = self._watched, None, False
-        is_round = is_multi and any(str(command[0]) == "EVAL" for command in commands)
+        is_round = is_multi and any(command[0] == "EVAL" for command in commands)
         server = self._client.server
+
+        run_ = self._data.run
 
         def run() -> list[Any]:
             if watched is not None:
-                if self._era != self._data.era:
-                    raise exceptions.WatchError("the connection was lost while watching")
-                if any(self._data.versions.get(key) != version for key, version in watched.items()):
-                    raise exceptions.WatchError("Watched variable changed.")
+                self._compare(watched)
             if is_multi and self._data.is_full:
                 raise exceptions.ExecAbortError("Transaction discarded because of: OOM")
+            answers: list[Any] = []
+            root, before = "", None
+            if is_round:
+                root = str(commands[0][1]).removesuffix(":offsets")
+                before = server.before_round(root)
             for command in commands:
                 if command[0] == "SADD":
                     server.before_record(str(command[1]).removesuffix(":commit"), command[2:])
-            if not is_round:
-                return [_answer(self._data, command) for command in commands]
-            root = str(commands[0][1]).removesuffix(":offsets")
-            before = server.before_round(root)
-            answers = [_answer(self._data, command) for command in commands]
-            server.after_round(root, before)
+                try:
+                    answers.append(run_(*command))
+                except exceptions.ResponseError as error:
+                    answers.append(error)  # in the middle of a MULTI: it does not stop the rest
+            if is_round:
+                server.after_round(root, before)
             return answers
 
         answers = self._sent(run, commands, is_round=is_round, is_watching=watched is not None)
@@ -208,6 +213,12 @@ class SimulatedPipeline:
                 if isinstance(answer, Exception):
                     raise answer
         return answers
+
+    def _compare(self, watched: dict[str, int | None]) -> None:
+        if self._era != self._data.era:
+            raise exceptions.WatchError("the connection was lost while watching")
+        if any(self._data.versions.get(key) != version for key, version in watched.items()):
+            raise exceptions.WatchError("Watched variable changed.")
 
     def _sent(
         self, run: Callable[[], list[Any]], commands: Sequence[tuple[Any, ...]], *, is_round: bool, is_watching: bool
@@ -229,11 +240,3 @@ class SimulatedPipeline:
             kernel.saw("redis-py silently sent a pipeline again", what)
             answers = client.round_trip(run, what)
         return answers
-
-
-def _answer(data: RedisData, command: tuple[Any, ...]) -> Any:
-    """An error in the middle of a MULTI does not stop the rest."""
-    try:
-        return data.run(*command)
-    except exceptions.ResponseError as error:
-        return error

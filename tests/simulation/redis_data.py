@@ -19,12 +19,16 @@ Value = Any
 
 
 def _bytes(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
+    if value.__class__ is bytes:
+        found: bytes = value
+        return found
     return str(value).encode()
 
 
 def _text(value: Any) -> str:
+    if value.__class__ is str:
+        found: str = value
+        return found
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -48,9 +52,7 @@ class RedisData:
         self.writes = 0
         self.is_full = False
         self._changes = 0
-        self._commands: dict[str, Callable[..., Any]] = {
-            name[4:].upper(): getattr(self, name) for name in dir(self) if name.startswith("_do_")
-        }
+        self.commands: dict[str, Callable[..., Any]] = {name: getattr(self, method) for name, method in _METHODS}
 
     # ---- what may happen to it
 
@@ -85,18 +87,22 @@ class RedisData:
 
     def run(self, name: str, *arguments: Any) -> Any:
         """One command. Raises redis.exceptions.ResponseError as a server would answer."""
-        command = self._commands.get(name)
+        command = self.commands.get(name)
         if command is None:
             raise exceptions.ResponseError(f"unknown command {name}")
         return command(*arguments)
 
-    def _get(self, key: Any, kind: type) -> Any:
-        key = _text(key)
+    def _any(self, key: Any) -> Any:
+        if key.__class__ is not str:
+            key = _text(key)
         if key in self.expires and self.expires[key] <= self.now_ms():
             del self.expires[key]
             self.values.pop(key, None)
             self._touch(key)
-        value = self.values.get(key)
+        return self.values.get(key)
+
+    def _get(self, key: Any, kind: type) -> Any:
+        value = self._any(key)
         if value is not None and not isinstance(value, kind):
             raise _wrong_type()
         return value
@@ -148,11 +154,8 @@ class RedisData:
         return milliseconds // 1000, milliseconds % 1000 * 1000
 
     def _do_type(self, key: str) -> bytes:
-        value = self._get(key, object)
-        if value is None:
-            return b"none"
-        kinds: dict[type, bytes] = {bytes: b"string", set: b"set", dict: b"hash", Scores: b"zset"}
-        return kinds[type(value)]
+        value = self._any(key)
+        return b"none" if value is None else _KINDS[type(value)]
 
     def _do_exists(self, key: str) -> int:
         return int(self._get(key, object) is not None)
@@ -176,7 +179,7 @@ class RedisData:
         key = _text(key)
         known = self._get(key, set)
         before = len(known) if known else 0
-        joined = (known or set()) | {_bytes(member) for member in members}
+        joined = (known or set()).union(map(_bytes, members))
         self._put(key, joined)
         return len(joined) - before
 
@@ -317,7 +320,7 @@ class RedisData:
     def _do_unlink(self, *keys: Any) -> int:
         removed = 0
         for key in map(_text, keys):
-            if self._get(key, object) is not None:
+            if self._any(key) is not None:
                 del self.values[key]
                 self.expires.pop(key, None)
                 self._touch(key)
@@ -356,6 +359,11 @@ class _PlainDict(type):
 
 class Fields(dict[bytes, bytes], metaclass=_PlainDict):
     """For isinstance: a hash and not a sorted set."""
+
+
+_KINDS: dict[type, bytes] = {bytes: b"string", set: b"set", dict: b"hash", Scores: b"zset"}
+#: Command -> method.
+_METHODS = [(name[4:].upper(), name) for name in dir(RedisData) if name.startswith("_do_")]
 
 
 def _copied(value: Value) -> Value:
