@@ -15,7 +15,6 @@ no round was skipped and detection kept its bound.
 from __future__ import annotations
 
 import argparse
-import json
 import sqlite3
 import sys
 import time
@@ -29,6 +28,7 @@ from benchmarks.load.figures import Goal, at_least, at_most, equal, percentile, 
 from benchmarks.load.job import Job
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
+from tests.services.processes import Child
 
 #: Until the workers have started.
 WORKERS_START_SECONDS = 3.0
@@ -50,123 +50,150 @@ def looked_at(ledger: Path) -> int:
         return int(db.execute("SELECT count(*) FROM reconciler_candidate").fetchone()[0])
 
 
-def run(options: argparse.Namespace) -> int:
-    """The whole benchmark; the exit code."""
-    timing = Timing(
-        interval_seconds=options.interval,
-        skew_margin_seconds=options.skew,
-        grace_period_seconds=options.grace,
-    )
-    with World(broker=options.broker, check_interval_seconds=options.check_interval) as world:
-        ids = int(options.seconds * options.rate)
-        job = Job(
+class Ids:
+    """One run. Used by one thread."""
+
+    def __init__(self, options: argparse.Namespace, world: World) -> None:
+        self._options = options
+        self._world = world
+        self._timing = Timing(
+            interval_seconds=options.interval,
+            skew_margin_seconds=options.skew,
+            grace_period_seconds=options.grace,
+        )
+        self._job = Job(
             folder=str(world.folder),
             name_servers=world.name_servers,
             redis_url=world.redis.url,
             run=world.run,
             shards=options.shards,
             rate=options.rate,
-            ids=ids,
+            ids=int(options.seconds * options.rate),
             lose_every=options.lose_every,
             inbox_url=f"sqlite:///{world.folder / 'inbox.db'}",
         )
-        world.configure(job, timing)
+        self._ledger = world.folder / "ledger.db"
+        self._announced_file, self._consumed_file, self._probe_file = (
+            world.folder / f"{name}.json" for name in ("announced", "consumed", "probe")
+        )
+        self._memory_most = 0
+        self._pending_most = 0
+
+    def run(self) -> tuple[dict[str, Any], list[Goal]]:
+        """Load, then patience until everything is settled; figures and goals."""
+        world = self._world
+        world.configure(self._job, self._timing)
         world.service()
-        job = replace(job, start_at_seconds=time.time() + WORKERS_START_SECONDS)
-        job.write()
-        return _measure(options, timing, world, job)
+        self._job = replace(self._job, start_at_seconds=time.time() + WORKERS_START_SECONDS)
+        self._job.write()
+        workers = self._start()
+        meter = Meter(world.pids)
+        until(lambda: time.time() >= self._job.start_at_seconds, within_seconds=30, what="start", every_seconds=0.01)
+        meter.start()
+        self._watch(meter, workers)
+        announced = service_log.document(self._announced_file)
+        cores = meter.cores(announced["seconds"])
+        settled_seconds = self._await_settled(announced)
+        for worker in reversed(workers):
+            worker.stop()
+        consumed = service_log.document(self._consumed_file)
+        proved = found(self._ledger)
+        rounds = service_log.rounds(world.log("run"))
+        figures = self._figures(announced, consumed, proved) | {
+            "cores_by_process": cores,
+            "cores_all": round(sum(cores.values()), 3),
+            "resident_mib_by_process": meter.resident_mib,
+            "settled_seconds_after_the_load": round(settled_seconds, 1),
+            "rounds": asdict(rounds),
+        }
+        goals = correctness(self._job, announced=announced, consumed=consumed, proved=proved, counted=rounds.announced)
+        return figures, goals + self._goals(figures, rounds)
 
+    def _start(self) -> list[Child]:
+        world, path = self._world, str(self._job.path)
+        return [
+            world.worker("announcer", "benchmarks.load.ids_announcer", path, str(self._announced_file)),
+            world.worker(
+                "probe",
+                "benchmarks.load.probe",
+                *(str(world.redis.port), str(self._options.probe_ms), str(self._probe_file)),
+            ),
+            world.worker("consumer", "benchmarks.load.ids_consumer", path, str(self._consumed_file)),
+        ]
 
-def _measure(options: argparse.Namespace, timing: Timing, world: World, job: Job) -> int:
-    announced_file, consumed_file, probe_file = (world.folder / f"{n}.json" for n in ("announced", "consumed", "probe"))
-    ledger = world.folder / "ledger.db"
-    announcer = world.worker("announcer", "benchmarks.load.ids_announcer", str(job.path), str(announced_file))
-    consumer = world.worker("consumer", "benchmarks.load.ids_consumer", str(job.path), str(consumed_file))
-    probe = world.worker(
-        "probe", "benchmarks.load.probe", str(world.redis.port), str(options.probe_ms), str(probe_file)
-    )
-    until(lambda: time.time() >= job.start_at_seconds, within_seconds=30, what="the start", every_seconds=0.01)
-    meter = Meter(world.pids)
-    meter.start()
-    memory = 0
-    pending_most = 0
-    while not announced_file.exists():
-        if announcer.exit_code is not None or consumer.exit_code is not None:
-            raise SystemExit(f"a worker ended: {world.log('announcer').read_text()}{world.log('consumer').read_text()}")
-        meter.look()
-        memory = max(memory, world.redis_memory_bytes())
-        pending_most = max(pending_most, world.pending(job))
-        time.sleep(min(1.0, timing.interval_seconds / 4))
-    announced = json.loads(announced_file.read_text())
-    load_seconds = announced["seconds"]
-    cores = meter.cores(load_seconds)
-    lost_at_ms: dict[str, int] = announced["lost_at_ms"]
-    patience = timing.grace_period_seconds + options.check_interval + 10 * timing.interval_seconds + 60
+    def _watch(self, meter: Meter, workers: list[Child]) -> None:
+        """Until everything is announced."""
+        world = self._world
+        while not self._announced_file.exists():
+            if any(worker.exit_code is not None for worker in workers):
+                raise SystemExit("".join(world.log(name).read_text() for name in ("announcer", "probe", "consumer")))
+            meter.look()
+            self._memory_most = max(self._memory_most, world.redis_memory_bytes())
+            self._pending_most = max(self._pending_most, world.pending(self._job))
+            time.sleep(min(1.0, self._timing.interval_seconds / 4))
 
-    def all_settled() -> bool:
-        proved = found(ledger)
-        return all(key in proved for key in lost_at_ms) and world.pending(job) == 0
+    def _await_settled(self, announced: dict[str, Any]) -> float:
+        """Until every loss is proved, repaired and consumed, or patience ends: goals tell what is missing then."""
+        timing = self._timing
+        began = time.monotonic()
+        patience = timing.grace_period_seconds + self._options.check_interval + 10 * timing.interval_seconds + 120
 
-    deadline = time.monotonic() + patience
-    while not all_settled() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    settled_after = time.time() - job.start_at_seconds - load_seconds
-    until(
-        lambda: all(state == "DONE" for _, state in found(ledger).values()) or time.monotonic() > deadline,
-        within_seconds=patience + 10,
-        what="repairs are done",
-        every_seconds=0.5,
-    )
-    for child in (consumer, probe, announcer):
-        child.stop()
-    consumed = json.loads(consumed_file.read_text())
-    rounds = service_log.rounds(world.log("run"))
-    proved = found(ledger)
-    detection = sorted(
-        (at_ms - lost_at_ms[key]) / 1_000 - timing.grace_period_seconds
-        for key, (at_ms, _) in proved.items()
-        if key in lost_at_ms
-    )
-    bound = 2 * timing.interval_seconds + 2 * timing.skew_margin_seconds
-    figures: dict[str, Any] = {
-        "broker": options.broker,
-        "seconds": round(load_seconds, 1),
-        "ids": job.ids,
-        "announced_per_second": round(announced["announced"] / load_seconds),
-        "recorded_per_second": round(consumed["recorded"] / load_seconds),
-        "announced_late_seconds_max": round(announced["late_seconds_max"], 3),
-        "consumed_late_seconds_max": round(consumed["late_seconds_max"], 3),
-        "missed_by_the_recorder": consumed["missed"],
-        "unconfirmed_at_acknowledgement": consumed["unconfirmed"],
-        "recorder_batches": consumed["batches"],
-        "cores_by_process": cores,
-        "cores_all": round(sum(cores.values()), 3),
-        "resident_mib_by_process": meter.resident_mib,
-        "redis_used_memory_mib_most": round(memory / 1024 / 1024, 1),
-        "pending_and_unseen_most": pending_most,
-        "timing": asdict(timing),
-        "check_back_interval_seconds": options.check_interval,
-        "detection_seconds": {
-            "planted": len(lost_at_ms),
-            "p50": round(percentile(detection, 50), 2),
-            "p99": round(percentile(detection, 99), 2),
-            "longest": round(detection[-1], 2) if detection else None,
-        },
-        "settled_seconds_after_the_load": round(settled_after, 1),
-        "keys_verified": looked_at(ledger),
-        "redis_ping": json.loads(probe_file.read_text()),
-        "redis_slow_commands": world.slowest_commands(),
-        "rounds": asdict(rounds),
-    }
-    goals = correctness(job, announced=announced, consumed=consumed, proved=proved, counted=rounds.announced)
-    goals += [
-        at_most("ids missed by the recorder", consumed["missed"], job.ids / 1_000),
-        at_least("announced a second", figures["announced_per_second"], 0.98 * options.rate),
-        at_least("recorded a second", figures["recorded_per_second"], 0.98 * 0.999 * options.rate),
-        equal("rounds skipped", sum(n for what, n in rounds.skipped.items() if what.startswith("rounds")), 0),
-        at_most("detection p99 seconds", figures["detection_seconds"]["p99"], bound),
-    ]
-    return report("load_ids", figures, goals, options.out)
+        def is_settled() -> bool:
+            proved = found(self._ledger)
+            is_done = all(proved.get(key, (0, ""))[1] == "DONE" for key in announced["lost_at_ms"])
+            return is_done and self._world.pending(self._job) == 0
+
+        while not is_settled() and time.monotonic() - began < patience:
+            time.sleep(0.5)
+        return time.monotonic() - began
+
+    def _figures(
+        self, announced: dict[str, Any], consumed: dict[str, Any], proved: dict[str, tuple[int, str]]
+    ) -> dict[str, Any]:
+        job, timing, seconds = self._job, self._timing, announced["seconds"]
+        lost_at_ms: dict[str, int] = announced["lost_at_ms"]
+        detection = sorted(
+            (at_ms - lost_at_ms[key]) / 1_000 - timing.grace_period_seconds
+            for key, (at_ms, _) in proved.items()
+            if key in lost_at_ms
+        )
+        return {
+            "broker": self._options.broker,
+            "seconds": round(seconds, 1),
+            "ids": job.ids,
+            "announced_per_second": round(announced["announced"] / seconds),
+            "recorded_per_second": round(consumed["recorded"] / seconds),
+            "announced_late_seconds_max": round(announced["late_seconds_max"], 3),
+            "consumed_late_seconds_max": round(consumed["late_seconds_max"], 3),
+            "missed_by_the_recorder": consumed["missed"],
+            "unconfirmed_at_acknowledgement": consumed["unconfirmed"],
+            "recorder_batches": consumed["batches"],
+            "redis_used_memory_mib_most": round(self._memory_most / 1024 / 1024, 1),
+            "pending_and_unseen_most": self._pending_most,
+            "timing": asdict(timing),
+            "check_back_interval_seconds": self._options.check_interval,
+            "detection_seconds": {
+                "planted": len(lost_at_ms),
+                "p50": round(percentile(detection, 50), 2),
+                "p99": round(percentile(detection, 99), 2),
+                "longest": round(detection[-1], 2) if detection else None,
+            },
+            "keys_verified": looked_at(self._ledger),
+            "redis_ping": service_log.document(self._probe_file),
+            "redis_slow_commands": self._world.slowest_commands(),
+        }
+
+    def _goals(self, figures: dict[str, Any], rounds: service_log.Rounds) -> list[Goal]:
+        """What depends on the machine."""
+        rate, timing = self._options.rate, self._timing
+        bound = 2 * timing.interval_seconds + 2 * timing.skew_margin_seconds
+        return [
+            at_most("ids missed by the recorder", figures["missed_by_the_recorder"], self._job.ids / 1_000),
+            at_least("announced a second", figures["announced_per_second"], 0.98 * rate),
+            at_least("recorded a second", figures["recorded_per_second"], 0.98 * 0.999 * rate),
+            equal("rounds skipped", sum(n for what, n in rounds.skipped.items() if what.startswith("rounds")), 0),
+            at_most("detection p99 seconds", figures["detection_seconds"]["p99"], bound),
+        ]
 
 
 def correctness(
@@ -197,7 +224,10 @@ def main() -> int:
     parser.add_argument("--check-interval", type=float, default=15.0, help="the broker's, seconds")
     parser.add_argument("--probe-ms", type=float, default=1.0, help="between two pings of Redis")
     parser.add_argument("--out", type=Path)
-    return run(parser.parse_args())
+    options = parser.parse_args()
+    with World(broker=options.broker, check_interval_seconds=options.check_interval) as world:
+        figures, goals = Ids(options, world).run()
+    return report("load_ids", figures, goals, options.out)
 
 
 if __name__ == "__main__":
