@@ -6,6 +6,8 @@ import json
 import sys
 import traceback
 
+from reconciler.audit.streams import answer, tell
+
 
 def run() -> int:
     """Runs the command and returns its exit code: 2 with what to install where the extra `audit` is missing.
@@ -21,17 +23,17 @@ def run() -> int:
             "configuration", f"the package {error.name} is missing: pip install 'checkback-reconciler[audit]'"
         )
     except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
-        traceback.print_exc()
+        tell(traceback.format_exc())
         return _no_answer("configuration", f"the audit cannot be loaded: {type(error).__name__}: {error}")
     return main(sys.argv[1:])
 
 
 def _no_answer(reason: str, message: str) -> int:
-    sys.stderr.write(f"reconciler: no answer ({reason}): {message}\n")
+    tell(f"reconciler: no answer ({reason}): {message}\n")
     if "json" in sys.argv or "--output=json" in sys.argv:
         about = {"schema_version": 1, "verdict": "no answer", "reason": reason, "message": message}
         nothing = {"classes": {}, "violations": 0, "gaps": 0, "rows": 0, "seconds": 0.0, "engine": None}
-        sys.stdout.write(json.dumps({**about, **nothing}) + "\n")
+        answer(json.dumps({**about, **nothing}) + "\n")
     return 2
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from reconciler.audit.collect.collecting import Request, collect
 from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.engine import engine_name, run_on, spark_session
-from reconciler.audit.errors import AuditError
+from reconciler.audit.errors import AuditError, unwritable
 from reconciler.audit.job import judge
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
 from reconciler.audit.output.writing import write_output
@@ -129,9 +129,7 @@ def _evidence_folder(options: argparse.Namespace, claimed: ClaimedOutput) -> Ite
         folder = Path(tempfile.mkdtemp(prefix=f"{claimed.partial_prefix}evidence-", dir=claimed.path.parent))
         folder.chmod(0o755)
     except OSError as error:
-        raise AuditError(
-            "usage", f"--out {options.out}: {error.strerror}; name a folder that can be written"
-        ) from error
+        raise unwritable(f"--out {options.out}", error) from error
     try:
         yield folder
     finally:

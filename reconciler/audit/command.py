@@ -1,7 +1,7 @@
 """The command: evidence is collected or given, judged, written; one line or one JSON object on standard output.
 
 Exit codes: 0 clean, 1 violations, 2 no answer (`reason` says which kind), 130 SIGINT. There is no other one: an
-error of the program itself is 2 with reason "engine" and its traceback.
+error of the program itself is 2 with reason "engine" and its traceback, and so is an answer that nobody could be told.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from reconciler.audit import streams
 from reconciler.audit.arguments import parse
 from reconciler.audit.audit_run import AuditRun, run_audit
 from reconciler.audit.errors import AuditError
@@ -32,39 +33,36 @@ EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": E
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code; never raises (but SystemExit for --help)."""
-    is_json = _asks_for_json(arguments)
+    code, text = _done(arguments)
+    return code if streams.answer(text) else EXIT_NO_ANSWER
+
+
+def _done(arguments: Sequence[str]) -> tuple[int, str]:
+    """Exit code, and what belongs on standard output."""
     try:
         with _interrupted_by_sigterm():
             return _run(parse(arguments))
     except AuditError as error:
-        sys.stderr.write(f"reconciler: no answer ({error.reason}): {error}\n")
-        if is_json:
-            print_json(no_answer(error))
-        return EXIT_NO_ANSWER
+        streams.tell(f"reconciler: no answer ({error.reason}): {error}\n")
+        refused = error
     except KeyboardInterrupt:
-        sys.stderr.write("reconciler: interrupted; nothing was written\n")
-        return EXIT_INTERRUPTED
+        streams.tell("reconciler: interrupted; nothing was written\n")
+        return EXIT_INTERRUPTED, ""
     except Exception as error:  # noqa: BLE001 - a bug is no answer either, and never "clean"
-        traceback.print_exc()
-        sys.stderr.write("reconciler: no answer (engine): this is a bug; please report it with the lines above\n")
-        if is_json:
-            print_json(no_answer(AuditError("engine", f"{type(error).__name__}: {error}")))
-        return EXIT_NO_ANSWER
+        streams.tell(traceback.format_exc())
+        streams.tell("reconciler: no answer (engine): this is a bug; please report it with the lines above\n")
+        refused = AuditError("engine", f"{type(error).__name__}: {error}")
+    return EXIT_NO_ANSWER, json_line(no_answer(refused)) if _asks_for_json(arguments) else ""
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> tuple[int, str]:
     if options.command == "package":
-        for path in write_package(options.folder):
-            sys.stdout.write(f"{path}\n")
-        return EXIT_CLEAN
+        return EXIT_CLEAN, "".join(f"{path}\n" for path in write_package(options.folder))
     if options.command == "statement":
-        return _statement(options)
+        return _keygen(options) if options.action == "keygen" else _verify(options)
     done = run_audit(options, now_ms=_now_ms(), seconds=time.perf_counter, say=_say)
-    if options.output == "json":
-        print_json(answer(done))
-    else:
-        sys.stdout.write(summary(done, options.out))
-    return EXIT_CODES[done.judged.verdict]
+    text = json_line(answer(done)) if options.output == "json" else summary(done, options.out)
+    return EXIT_CODES[done.judged.verdict], text
 
 
 def answer(done: AuditRun) -> dict[str, Any]:
@@ -114,43 +112,41 @@ def summary(done: AuditRun, out: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """One object on one line of standard output."""
-    sys.stdout.write(json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+def json_line(document: Mapping[str, Any]) -> str:
+    """One object on one line."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False) + "\n"
 
 
-def _statement(options: argparse.Namespace) -> int:
+def _keygen(options: argparse.Namespace) -> tuple[int, str]:
     from reconciler.audit.statement.keys import make_keys  # needs the package cryptography
-    from reconciler.audit.statement.verify import verify_statements
 
-    if options.action == "keygen":
-        secret, public, fingerprint = make_keys(options.file)
-        if options.output == "json":
-            print_json({"private_key": str(secret), "public_key": str(public), "fingerprint": fingerprint})
-        else:
-            sys.stdout.write(
-                f"private key: {secret} (keep it secret)\npublic key: {public}\nfingerprint: {fingerprint}\n"
-            )
-        return EXIT_CLEAN
+    secret, public, fingerprint = make_keys(options.file)
+    if options.output == "json":
+        told = {"private_key": str(secret), "public_key": str(public), "fingerprint": fingerprint}
+        return EXIT_CLEAN, json_line(told)
+    text = f"private key: {secret} (keep it secret)\npublic key: {public}\nfingerprint: {fingerprint}\n"
+    return EXIT_CLEAN, text
+
+
+def _verify(options: argparse.Namespace) -> tuple[int, str]:
+    from reconciler.audit.statement.verify import verify_statements  # likewise
+
     evidence = options.evidence
     if evidence is None and (options.folder / "evidence" / "evidence.json").is_file():
         evidence = options.folder / "evidence"
     report = verify_statements(options.folder, options.public_key, evidence=evidence, history=options.history)
     if options.output == "json":
-        print_json(report.as_dict())
-        return report.exit_code
+        return report.exit_code, json_line(report.as_dict())
+    lines: list[str] = []
     for one in report.statements:
         held = f"signed by {one.signed_by}" if one.signature_holds else "SIGNATURE DOES NOT HOLD"
-        sys.stdout.write(f"{one.file}: {one.start} to {one.end}, {one.verdict}, {one.keys} keys, {held}\n")
-    for difference in report.differences:
-        sys.stdout.write(f"DIFFERS {difference}\n")
+        lines.append(f"{one.file}: {one.start} to {one.end}, {one.verdict}, {one.keys} keys, {held}")
+    lines += [f"DIFFERS {difference}" for difference in report.differences]
     if report.more_differences:
-        sys.stdout.write(f"DIFFERS and {report.more_differences} more\n")
-    for line in (*report.not_checked, *report.unanswered):
-        sys.stdout.write(f"not checked: {line}\n")
-    sys.stdout.write(f"{report.verdict}: {report.files_equal} files are as they were signed\n")
-    return report.exit_code
+        lines.append(f"DIFFERS and {report.more_differences} more")
+    lines += [f"not checked: {line}" for line in (*report.not_checked, *report.unanswered)]
+    lines.append(f"{report.verdict}: {report.files_equal} files are as they were signed")
+    return report.exit_code, "".join(f"{line}\n" for line in lines)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
@@ -162,8 +158,7 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
 def _say(line: str) -> None:
     """Progress, for people at a terminal only."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"reconciler audit: {line}\n")
-        sys.stderr.flush()
+        streams.tell(f"reconciler audit: {line}\n")
 
 
 def _now_ms() -> int:

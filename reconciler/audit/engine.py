@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,9 @@ import pyarrow as pa
 from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.errors import AuditError
 from reconciler.audit.package import ZIP_NAME, write_zip
+from reconciler.audit.spark_errors import spark_errors
 from reconciler.audit.spark_session import open_session
+from reconciler.audit.streams import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,20 +76,18 @@ def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[S
     # pandas 3 is what `audit` was tested with; the versions are pinned in pyproject.toml.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     spark: SparkSession | None = None
-    with tempfile.TemporaryDirectory(prefix="reconciler-audit-") as folder:
-        try:
-            spark = open_session(master, settings)
-            if not under_spark_submit() and not (master or "").startswith("local"):
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(lambda: _end(spark))
+        spark = open_session(master, settings)
+        if not under_spark_submit() and not (master or "").startswith("local"):
+            with spark_errors():
+                folder = at_the_end.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-audit-"))
                 spark.sparkContext.addPyFile(str(write_zip(Path(folder) / ZIP_NAME)))
-            yield spark
-        finally:
-            _end(spark)
+        yield spark
 
 
 def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
     """One Spark task for each of the tasks, answers in order. Raises AuditError("engine")."""
-    from pyspark.errors import PySparkException
-
     packed = [pickle.dumps(task) for task in tasks]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -99,10 +98,8 @@ def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Seque
                     [pa.array([number], pa.int64()), pa.array([done], pa.binary())], names=["number", "answer"]
                 )
 
-    try:
+    with spark_errors():
         rows = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "number bigint, answer binary").collect()
-    except PySparkException as error:
-        raise AuditError("engine", f"Spark gave no answer: {first_line(error)}") from error
     answers = {row["number"]: pickle.loads(row["answer"]) for row in rows}  # noqa: S301 - made by our own tasks
     if sorted(answers) != list(range(len(packed))):
         raise AuditError("engine", f"Spark answered {len(answers)} of {len(packed)} tasks; run again")
@@ -112,13 +109,6 @@ def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Seque
 def engine_name(spark: SparkSession) -> str:
     """For people: which engine, and where."""
     return f"spark {spark.version} {spark.sparkContext.master}"
-
-
-def first_line(error: BaseException) -> str:
-    """What failed, without the stack: the line of a Python worker's or the JVM's root cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith(("Caused by:", "org.apache.spark.SparkException"))]
-    return (causes or lines or [type(error).__name__])[-1 if causes else 0][:500]
 
 
 def _end(spark: SparkSession | None) -> None:
@@ -145,7 +135,7 @@ def _end(spark: SparkSession | None) -> None:
     try:
         child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        sys.stderr.write("reconciler audit: the JVM did not end and was killed\n")
+        tell("reconciler audit: the JVM did not end and was killed\n")
         child.kill()
         child.wait()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Literal
 
 #: usage: wrong arguments; configuration: FILE or an extra; inputs: unreadable, altered or missing evidence;
@@ -17,3 +18,14 @@ class AuditError(Exception):
     def __init__(self, reason: Reason, message: str) -> None:
         self.reason: Reason = reason
         super().__init__(message)
+
+
+#: Errors of a disk; the others that a path gives (no right, read-only, a file in the way) are a wrong argument.
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+def unwritable(what: str, error: OSError) -> AuditError:
+    """`what` could not be made: "engine" where the disk is full or broken, "usage" where another place would do."""
+    if error.errno in _DISK_ERRORS:
+        return AuditError("engine", f"{what}: {error.strerror}; make room or mend it, and run again: nothing was kept")
+    return AuditError("usage", f"{what}: {error.strerror or error}; name a place that can be written")

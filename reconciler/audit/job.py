@@ -20,6 +20,7 @@ from reconciler.audit.kernel.judge import judge_prefix
 from reconciler.audit.kernel.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
 from reconciler.audit.result import JudgedWindow
+from reconciler.audit.spark_errors import spark_errors
 from reconciler.audit.spark_progress import Progress, is_connect, watched
 from reconciler.contract.history_row import PREFIXES
 
@@ -83,14 +84,10 @@ def spark_answers(
     """Answers of all prefixes, by one Spark job."""
 
     def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
-        from pyspark.errors import PySparkException
-
         tasks = _tasks(spark)
-        try:
-            with watched(spark, tasks, None if progress is None else lambda done: progress(done * PREFIXES // tasks)):
-                return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files).toArrow()
-        except PySparkException as error:
-            raise AuditError("engine", f"Spark gave no answer: {_told(error)}") from error
+        told = None if progress is None else lambda done: progress(done * PREFIXES // tasks)
+        with spark_errors(), watched(spark, tasks, told):
+            return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files).toArrow()
 
     return run
 
@@ -132,10 +129,3 @@ def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]
             yield result_rows(prefix, judge_prefix(plan, prefix, of_prefix))
         except AuditError as error:
             yield error_rows(prefix, error)
-
-
-def _told(error: Exception) -> str:
-    """Spark's first line and, of a Python traceback in it, the last: the error itself."""
-    lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("SQLSTATE", "at "))] or [type(error).__name__]
-    return " ... ".join(dict.fromkeys((lines[0][:300], lines[-1][:300])))

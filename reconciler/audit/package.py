@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import reconciler
-from reconciler.audit.errors import AuditError
+from reconciler.audit.errors import unwritable
 
 ZIP_NAME = "reconciler_audit.zip"
 SCRIPT_NAME = "reconciler_audit.py"
@@ -29,14 +29,14 @@ if __name__ == "__main__":
 
 
 def write_package(folder: Path) -> tuple[Path, Path]:
-    """Writes both files; returns zip and script. Raises AuditError("usage") for a folder that cannot be written."""
+    """Writes both files; returns zip and script. Raises AuditError for a folder that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         script = folder / SCRIPT_NAME
         script.write_text(_SCRIPT, encoding="utf-8")
         return write_zip(folder / ZIP_NAME), script
     except OSError as error:
-        raise AuditError("usage", f"{folder}: {error.strerror}; name a folder that can be written") from error
+        raise unwritable(str(folder), error) from error
 
 
 def write_zip(path: Path) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.spark_errors import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +34,7 @@ def open_session(master: str | None, settings: Mapping[str, str] | None = None) 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -45,11 +47,11 @@ def open_session(master: str | None, settings: Mapping[str, str] | None = None) 
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
-        lines = (str(error).strip().splitlines() or [type(error).__name__])[:2]
+        session.sparkContext.setLogLevel("ERROR")
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise AuditError(
             "engine",
-            f"Spark does not start ({' '.join(lines)}); it needs Java 17 or newer (JAVA_HOME, or java on PATH)",
+            f"Spark does not start ({told(error)}); it needs Java 17 or newer (JAVA_HOME, or java on PATH), memory, "
+            "and room in its scratch folder (--spark spark.local.dir=PATH)",
         ) from error
-    session.sparkContext.setLogLevel("ERROR")
     return session

@@ -63,6 +63,16 @@ _DEFAULTS: Mapping[str, Row] = {
     "pending": {**_GROUP, "shard": 0, "at_ms": AS_OF_MS - 1000, "first_seen_ms": START_MS + 5000},
     "snapshot": {**_ROUND, "generation": 9, "at_ms": AS_OF_MS - 1000, "kind": "SHUTDOWN", "rows": 0},
     "round": {**_ROUND, "at_ms": START_MS + 5000, "announced": 0, "consumed": 0, "left_matched": 0},
+    "gate": {
+        **_GROUP,
+        "at_ms": START_MS + 5000,
+        "shards_run": 1,
+        "gate": "open",
+        "pending": 0,
+        "became_due": 0,
+        "verified": 0,
+        "settled": 0,
+    },
     "verdict": {
         **_GROUP,
         "shard": 0,

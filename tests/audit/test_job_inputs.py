@@ -35,6 +35,7 @@ KEYS = [number.to_bytes(16, "big") for number in range(64)]
 def folder(tmp_path: Path) -> Path:
     evidence = SmallEvidence()
     evidence.add("snapshot")
+    evidence.add("gate")
     for key in KEYS:
         evidence.story(key, content_digest=b"d" * 32)
         evidence.add("candidate", key, state="SETTLED", verdict="CONSUMED")
@@ -66,7 +67,8 @@ def with_column(name: str, values: Callable[[int], pa.Array]) -> Callable[[pa.Ta
 
 @pytest.mark.parametrize(
     "table",
-    ["outbox", "inbox", "effects", "candidate", "repair", "history/announced", "history/consumed", "history/verdict"],
+    ["outbox", "inbox", "effects", "candidate", "repair"]
+    + [f"history/{name}" for name in ("announced", "consumed", "verdict", "gate", "snapshot", "round")],
 )
 @pytest.mark.parametrize("how", ["truncated", "altered", "missing"])
 def test_a_damaged_file_of_any_table_is_named(folder: Path, table: str, how: str) -> None:
@@ -80,6 +82,22 @@ def test_a_damaged_file_of_any_table_is_named(folder: Path, table: str, how: str
     reason, message = refused(folder)
     assert reason == "inputs"
     assert path.removeprefix("history/") in message
+
+
+def test_a_damaged_file_of_rounds_that_no_rule_needs_is_named(tmp_path: Path) -> None:
+    hour_ms = 3_600_000
+    start_ms = START_MS + 6 * hour_ms
+    evidence = SmallEvidence(start_ms=start_ms, end_ms=start_ms + hour_ms, as_of_ms=AS_OF_MS + 6 * hour_ms)
+    evidence.collected_at_ms = evidence.as_of_ms
+    times_ms = (START_MS - hour_ms, start_ms - 1000, evidence.as_of_ms)
+    for generation, at_ms in enumerate(times_ms, start=1):
+        evidence.add("round", generation=generation, at_ms=at_ms)
+    folder = evidence.write(tmp_path / "evidence")
+    assert judge_here(folder).verdict == "clean"
+    path = first(folder, "history/round")
+    (folder / path).write_bytes((folder / path).read_bytes()[:-5])
+    reason, message = refused(folder)
+    assert (reason, path.removeprefix("history/") in message) == ("inputs", True)
 
 
 def test_a_file_of_another_window_is_named(folder: Path, tmp_path: Path) -> None:

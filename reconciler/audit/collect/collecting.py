@@ -81,8 +81,15 @@ class Request:
 
 def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
     """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
-    files: dict[str, WrittenFile] = {}
     history = _trusted_history(request)
+    try:
+        _collect(request, history, folder, run, progress)
+    except OSError as error:
+        raise AuditError("engine", f"evidence cannot be written: {error.strerror or error}") from error
+
+
+def _collect(request: Request, history: HistoryState, folder: Path, run: Runner, progress: Progress) -> None:
+    files: dict[str, WrittenFile] = {}
     for what, tasks in (
         ("outboxes, inboxes and effects", [*_outboxes(request, folder), *_inboxes(request, folder)]),
         ("ledger", list(_ledger(request, folder))),

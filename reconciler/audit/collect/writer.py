@@ -129,7 +129,8 @@ class PrefixWriter:
         for path, rows in self._split():
             if path not in self._writers:
                 partial = self._partial(path)
-                partial.parent.mkdir(parents=True, exist_ok=True)
+                # Not its parents: an audit that gave up has removed them, and a late task must not bring them back.
+                partial.parent.mkdir(exist_ok=True)
                 self._writers[path] = pq.ParquetWriter(partial, self._schema, compression="zstd")
             self._writers[path].write_table(rows)
             self._rows[path] = self._rows.get(path, 0) + rows.num_rows

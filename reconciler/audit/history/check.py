@@ -68,6 +68,8 @@ class HistoryState:
     problems: tuple[str, ...]
     #: Captured rounds that were looked at, doubled ones once.
     rounds: int
+    #: Paths of the files that were read: their digests are those of the manifest, or stand among the problems.
+    read: frozenset[str]
     #: Of stored rounds of the ledger in the window, how many history should hold; None: no ledger given.
     ledger_rounds: int | None
 
@@ -100,9 +102,11 @@ def check_history(
     horizon_ms = max(closes_ms.values(), default=end_ms) + DAY_MS
     rounds = Rounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, horizon_ms=horizon_ms)
     files = [file for file in chain.files.values() if file.first_ms <= horizon_ms]
+    read: set[str] = set()
     for file in sorted((f for f in files if f.stream == ROUND.name), key=lambda f: (-f.last_ms, f.path)):
         if file.last_ms < start_ms and rounds.need_nothing_before(file.last_ms, shards):
             break
+        read.add(file.path)
         table = read_stream_file(filesystem, base, file, ROUND, problems)
         if table is not None:
             rounds.add(table)
@@ -110,6 +114,7 @@ def check_history(
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
     told: list[dict[str, Any]] = []
     for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
+        read.add(file.path)
         table = read_stream_file(filesystem, base, file, GAP, problems)
         told += [] if table is None else table.to_pylist()
     gaps += _declared(told, closes_ms, found)
@@ -130,6 +135,7 @@ def check_history(
         other_gaps=tuple(gap for gap in gaps if gap not in set(touching)),
         problems=tuple(problems),
         rounds=found.count,
+        read=frozenset(read),
         ledger_rounds=counted,
     )
 
@@ -267,5 +273,6 @@ def _unreadable(environment: str, subscriptions: Sequence[Judged], problem: str)
         other_gaps=(),
         problems=(problem,),
         rounds=0,
+        read=frozenset(),
         ledger_rounds=None,
     )

@@ -27,14 +27,8 @@ def read_stream_file(
 ) -> pa.Table | None:
     """All columns of the stream; None with a line in `problems` where the file cannot be trusted."""
     where = f"history file {file.path}"
-    try:
-        with filesystem.open_input_stream(f"{base}/{file.path}") as source:
-            data = source.read()
-    except OSError as error:
-        problems.append(f"{where}: cannot be read: {error}")
-        return None
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        problems.append(f"{where}: is not the file that the manifest names (SHA-256): truncated, swapped or altered")
+    data = trusted_bytes(filesystem, base, file, problems)
+    if data is None:
         return None
     try:
         table = pq.read_table(io.BytesIO(data), partitioning=None)
@@ -46,6 +40,21 @@ def read_stream_file(
         problems.append(f"{where}: has {table.num_rows} rows, the manifest says {file.rows}")
         return None
     return pa.table(columns, names=[column.name for column in stream.columns])
+
+
+def trusted_bytes(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problems: list[str]) -> bytes | None:
+    """The file, if it is the one that the manifest names; None with a line in `problems` if not."""
+    where = f"history file {file.path}"
+    try:
+        with filesystem.open_input_stream(f"{base}/{file.path}") as source:
+            data: bytes = source.read()
+    except OSError as error:
+        problems.append(f"{where}: cannot be read: {error}")
+        return None
+    if hashlib.sha256(data).hexdigest() != file.sha256:
+        problems.append(f"{where}: is not the file that the manifest names (SHA-256): truncated, swapped or altered")
+        return None
+    return data
 
 
 def _column(table: pa.Table, column: HistoryColumn) -> pa.ChunkedArray:

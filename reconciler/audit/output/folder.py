@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from reconciler.audit.errors import AuditError
+from reconciler.audit.errors import AuditError, unwritable
 from reconciler.audit.output.documents import RESULT_KIND
 
 #: Linux: swaps two names in one step (renameat2(2), since 3.15).
@@ -44,7 +44,8 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
     """OUT for this process alone, until the block ends or the process dies.
 
     Take it before the long work: a foreign folder or a second audit is refused at once.
-    Raises AuditError("usage") for an OUT that holds something else, or that another audit is writing.
+    Raises AuditError: "usage" for an OUT that holds something else, or that another audit is writing; "engine" for a
+    full disk.
     """
     path = Path(os.path.abspath(out))
     _refuse_what_is_no_output(path)
@@ -52,7 +53,7 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _lock(path)
     except OSError as error:
-        raise AuditError("usage", f"--out {out}: {error.strerror}; name a folder that can be written") from error
+        raise unwritable(f"--out {out}", error) from error
     claimed = ClaimedOutput(path)
     try:
         _refuse_what_is_no_output(path)  # again: it may have changed before the lock was ours
@@ -95,11 +96,11 @@ class OutputDraft:
             return file.tell(), sha256
 
     def sync(self) -> None:
-        """Every byte and name is on the disk."""
-        for name in self.names:
-            _sync(self.folder / name, os.O_RDONLY)
-        for folder in {(self.folder / name).parent for name in self.names} | {self.folder}:
-            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+        """Every byte and name is on the disk, also of the evidence that was moved here."""
+        for folder, _, names in os.walk(self.folder, topdown=False):
+            for name in names:
+                _sync(Path(folder) / name, os.O_RDONLY)
+            _sync(Path(folder), os.O_RDONLY | os.O_DIRECTORY)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from reconciler.audit.errors import AuditError
+from reconciler.audit.errors import AuditError, unwritable
 
 SIGNATURE_BYTES = 64
 #: No key is larger; a wrong file named by mistake is not read whole.
@@ -135,14 +135,18 @@ def make_keys(private: Path | str) -> tuple[Path, Path, str]:
 def _write_new(path: Path, data: bytes, mode: int) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError as error:
+        raise AuditError("usage", f"{path} exists; keys are never overwritten: name another file") from error
+    except OSError as error:
+        raise unwritable(str(path), error) from error
+    try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    except FileExistsError as error:
-        raise AuditError("usage", f"{path} exists; keys are never overwritten: name another file") from error
     except OSError as error:
-        raise AuditError("usage", f"{path}: {error.strerror}; name a file that can be written") from error
+        path.unlink(missing_ok=True)  # half a key is none
+        raise unwritable(str(path), error) from error
 
 
 def _expected(what: str) -> str:

@@ -1,0 +1,72 @@
+"""File systems that are really full: a command runs in a mount namespace of its own, with a small tmpfs at a folder.
+
+Nothing of it is seen outside, and all of it is gone when the command has ended; what lay there then is listed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.audit.audit_process import SECONDS
+from tests.ended import Ended
+
+PAGE = 4096
+_SCRIPT = """
+set -u
+place=$1 options=$2 about=$3
+shift 3
+mount -t tmpfs -o "$options" tmpfs "$place" || exit 99
+"$@"
+code=$?
+cd "$place" && find . -mindepth 1 -printf '%P %s\\n' > "$about"
+exit $code
+"""
+
+
+@functools.cache
+def namespaces_missing() -> str | None:
+    """None, or how to get namespaces that a user may mount in."""
+    try:
+        done = subprocess.run(["unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True)
+    except FileNotFoundError:
+        return "unshare is missing: apt-get install util-linux (Linux only)"
+    if done.returncode == 0:
+        return None
+    return "user namespaces are not allowed: sysctl kernel.unprivileged_userns_clone=1 (or run as root)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedOnFullDisk(Ended):
+    """What a process left, also on the file system that has gone."""
+
+    #: Path and size of everything that lay there.
+    there: dict[str, int]
+
+    @property
+    def pages(self) -> int:
+        """4 KiB pages that its files take."""
+        return sum(-(-size // PAGE) for size in self.there.values())
+
+
+def run_on_small_disk(
+    command: Sequence[str | Path], place: Path, *, pages: int, inodes: int = 1_000_000
+) -> EndedOnFullDisk:
+    """Runs a command while a file system of `pages` of 4 KiB lies at `place`, an existing folder."""
+    about = place.parent / f"{place.name}-listing.txt"
+    about.unlink(missing_ok=True)
+    options = f"size={pages * PAGE},nr_inodes={inodes}"
+    done = subprocess.run(
+        ["unshare", "-Urm", "bash", "-c", _SCRIPT, "small", str(place), options, str(about), *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    rows = [line.rpartition(" ") for line in about.read_text().splitlines()]
+    found = {path: int(size) for path, _, size in rows}
+    return EndedOnFullDisk(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr, there=found)
