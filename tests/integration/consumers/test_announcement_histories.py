@@ -211,8 +211,8 @@ def run_histories(machine: type[RuleBasedStateMachine], *, examples: int) -> Non
     )
 
 
-def test_no_announced_key_is_lost_whatever_redis_forgets(redis_server: RedisServer) -> None:
-    client = redis.Redis.from_url(redis_server.url.replace("/0", f"/{DATABASE}"))
+def test_no_announced_key_is_lost_whatever_redis_forgets(shared_redis_server: RedisServer) -> None:
+    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
     try:
         run_histories(type("Machine", (AnnouncementMachine,), {"client": client}), examples=300)
     finally:
@@ -236,9 +236,9 @@ class OverwritingHalfSets(LossyHalfSets):
         return super().admit(shard, queue, expected=stored, following=following, unique_keys=unique_keys)
 
 
-def test_the_histories_find_an_adapter_that_does_not_compare(redis_server: RedisServer) -> None:
+def test_the_histories_find_an_adapter_that_does_not_compare(shared_redis_server: RedisServer) -> None:
     """A generator that cannot fail proves nothing."""
-    client = redis.Redis.from_url(redis_server.url.replace("/0", f"/{DATABASE}"))
+    client = redis.Redis.from_url(shared_redis_server.url.replace("/0", f"/{DATABASE}"))
     try:
         machine = type("Machine", (AnnouncementMachine,), {"client": client, "adapter": OverwritingHalfSets})
         with pytest.raises(AssertionError):
