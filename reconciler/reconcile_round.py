@@ -19,8 +19,8 @@ from reconciler.errors import InvalidValue, RedisAway
 from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, OutageOpened, RoundFinished, VerdictsWritten
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
-from reconciler.repair import Repairer, RepairOutcome, RepairReport
-from reconciler.repair_case import first_rung
+from reconciler.repair import Repairer
+from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
 from reconciler.shard_rounds import ShardRound, ShardRounds
 from reconciler.verify import Judged, Soundings, Verifier
 
@@ -231,9 +231,7 @@ class ReconcileRound:
             shard = Shard(subscription=plan.subscription, number=number)
             self._candidates.record(shard, verifications)
             self._events.emit(VerdictsWritten(shard=shard, verifications=tuple(verifications)))
-            for verification in verifications:
-                if verification.verdict in LOSSES:
-                    self._repairer.open(topic, verification.unique_key, verification.verdict)
+            self._repairer.open(topic, {v.unique_key: v.verdict for v in verifications if v.verdict in LOSSES})
             closed = [
                 LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
                 for v in verifications

@@ -6,7 +6,6 @@ have happened, and the inbox makes a second copy harmless. Whoever finds that a 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,9 +13,8 @@ from reconciler.brakes import TokenBucket
 from reconciler.clock import Clock
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import row_of, stand_in_row
 from reconciler.events import EventSink, RepairStepped
-from reconciler.evidence import EndOutcome, InboxRow, Lookup, OutboxRow, SendAnswer, StoredMessage
+from reconciler.evidence import EndOutcome, InboxRow, Lookup, OutboxRow, SendAnswer
 from reconciler.plan import TopicPlan
 from reconciler.ports import (
     BrokerEvidence,
@@ -24,17 +22,35 @@ from reconciler.ports import (
     HandOvers,
     Holds,
     InboxEvidence,
+    OneByOne,
     OutboxEvidence,
     Repair,
     RepairChange,
     Repairs,
+    Workers,
 )
-from reconciler.repair_case import Act, Ask, Case, Decision, first_rung, require_legal
+from reconciler.repair_case import (
+    Act,
+    Ask,
+    Case,
+    Decision,
+    RepairOutcome,
+    RepairReport,
+    expected_row,
+    first_rung,
+    outcome_of,
+    require_legal,
+    stay,
+    target_of,
+    word_of,
+)
 from reconciler.repair_ladder import after_answer, decide
 from reconciler.repair_questions import RepairQuestions
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
-BATCH = 50
+BATCH = 64
+#: Stands in a case until decide() has answered.
+_UNDECIDED = Decision(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
 
@@ -58,32 +74,6 @@ class RepairRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairOutcome:
-    """What became of one repair in one pass."""
-
-    unique_key: str
-    rung: Rung
-    state: RepairState
-    attempts: int
-    reason: str
-    #: "sent", "done", "failed", "waits", "held" (a brake), "taken" (another owner has it), "planned" (dry run).
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairReport:
-    """One pass over a topic's repairs."""
-
-    outcomes: tuple[RepairOutcome, ...] = ()
-    holds: tuple[HoldKind, ...] = ()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Outcome -> number."""
-        return dict(sorted(Counter(outcome.outcome for outcome in self.outcomes).items()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
     """One pass over a topic: its brakes and its answers."""
 
@@ -91,6 +81,20 @@ class _Pass:
     holds: tuple[HoldKind, ...]
     held_by: str | None
     questions: RepairQuestions
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One claimed repair of a batch. Touched by the thread of the rounds only."""
+
+    case: Case
+    token: str
+    #: What follows; nothing is done before it is decided.
+    decision: Decision = _UNDECIDED
+    is_to_be_sent: bool = False
+    #: Told instead of the state's own word.
+    word: str | None = None
+    outcome: RepairOutcome | None = None
 
 
 class Repairer:
@@ -110,7 +114,10 @@ class Repairer:
         clock: Clock,
         owner: str,
         events: EventSink,
+        workers: Workers | None = None,
     ) -> None:
+        """`workers` ask and tell brokers about several keys at once; without them one key after the other."""
+        self._workers = workers or OneByOne()
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -127,10 +134,11 @@ class Repairer:
 
     # ---- entry points
 
-    def open(self, topic: TopicPlan, unique_key: str, verdict: Verdict) -> None:
-        """Notes that a loss was proved; a repair that exists is left as it is."""
-        rung = first_rung(topic.repair_order, verdict)
-        self._repairs.open(topic.environment, topic.topic, unique_key, rung=rung)
+    def open(self, topic: TopicPlan, losses: Mapping[str, Verdict]) -> None:
+        """Notes that losses were proved (key -> verdict); a repair that exists is left as it is."""
+        rungs = {key: first_rung(topic.repair_order, verdict) for key, verdict in losses.items()}
+        if rungs:
+            self._repairs.open_all(topic.environment, topic.topic, rungs)
 
     def run(self, topic: TopicPlan) -> RepairReport:
         """One pass: due repairs, longest due first, in batches. While a brake is on, effects are still looked for."""
@@ -149,11 +157,12 @@ class Repairer:
             return None
         one_pass = self._pass(topic)
         if found[0].state in (RepairState.DONE, RepairState.FAILED):
-            return _outcome(found[0], found[0].answer or "finished", found[0].state.lower())
+            return outcome_of(found[0], found[0].answer or "finished", found[0].state.lower())
         if dry_run:
             case = self._cases(topic, [replace(found[0], lease_until_ms=None)])[0]
-            decision = self._answered(one_pass, case)[1]
-            return _outcome(found[0], decision.reason, "planned")
+            planned = _Work(case=case, token="")
+            self._decide(one_pass, [planned])
+            return outcome_of(found[0], planned.decision.reason, "planned")
         outcomes = self._work_batch(one_pass, found)
         return outcomes[0] if outcomes else None
 
@@ -170,26 +179,29 @@ class Repairer:
     # ---- one batch
 
     def _work_batch(self, one_pass: _Pass, rows: Sequence[Repair]) -> list[RepairOutcome]:
-        claimed: list[tuple[Repair, str]] = []
         outcomes: list[RepairOutcome] = []
         brake = one_pass.held_by or self._rate_limit(one_pass.topic)
         if brake is not None:
             # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
-            outcomes = [_outcome(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
+            outcomes = [outcome_of(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
             rows = [row for row in rows if row.unique_key not in idle]
+        claims: list[tuple[Repair, str]] = []
         for row in rows:
             self._claims += 1
-            token = f"{self._owner}/{self._claims}"
-            mine = self._repairs.claim(row, token=token, lease_seconds=self._rules.claim_lease_seconds)
-            if mine is None:
-                outcomes.append(_outcome(row, "another owner has it, or it is not due", "taken"))
-            else:
-                claimed.append((mine, token))
-        cases = self._cases(one_pass.topic, [repair for repair, _ in claimed])
-        for case, (_, token) in zip(cases, claimed, strict=True):
-            outcomes.append(self._work(one_pass, case, token))
-        return outcomes
+            claims.append((row, f"{self._owner}/{self._claims}"))
+        mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
+        outcomes += [
+            outcome_of(row, "another owner has it, or it is not due", "taken")
+            for row, claimed in zip(rows, mine, strict=True)
+            if claimed is None
+        ]
+        tokens = {claimed.unique_key: token for claimed, (_, token) in zip(mine, claims, strict=True) if claimed}
+        cases = self._cases(one_pass.topic, [claimed for claimed in mine if claimed is not None])
+        works = [_Work(case=case, token=tokens[case.repair.unique_key]) for case in cases]
+        for start in range(0, len(works), self._workers.width):
+            self._work(one_pass, works[start : start + self._workers.width])
+        return outcomes + [work.outcome for work in works if work.outcome is not None]
 
     def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[Case]:
         """Inboxes of every group and the outbox, read after the claims."""
@@ -222,31 +234,76 @@ class Repairer:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
 
-    # ---- one repair
+    # ---- as many repairs as brokers are asked about at once
 
-    def _work(self, one_pass: _Pass, case: Case, token: str) -> RepairOutcome:
+    def _work(self, one_pass: _Pass, works: Sequence[_Work]) -> None:
+        """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
         for _ in range(STEPS_MAX):
-            case, decision = self._answered(one_pass, case)
-            if decision.act is not Act.WRITE:
-                braked = self._braked(one_pass)
-                if braked is not None:
-                    wait = _stay(case, braked, self._rules.held_wait_seconds)
-                    return self._write(case, wait, token, outcome="held")[1]
-                acted = self._act(case, decision, token)
-                if acted is None:
-                    return _outcome(case.repair, "the claim ran out", "taken")
-                case, decision = acted
-            changed, outcome = self._write(case, decision, token)
-            if changed is None or not decision.goes_on:
-                return outcome
-            case = replace(case, repair=changed)
-        return self._write(case, _stay(case, "goes on later", 1.0), token)[1]
+            going = [work for work in works if work.outcome is None]
+            if not going:
+                return
+            self._decide(one_pass, going)
+            self._begin(one_pass, [work for work in going if work.decision.act is not Act.WRITE])
+            self._send([work for work in going if work.is_to_be_sent])
+            self._write([work for work in going if work.outcome is None])
+        for work in works:
+            work.decision = stay(work.case, "goes on later", 1.0)
+        self._write([work for work in works if work.outcome is None])
 
-    def _answered(self, one_pass: _Pass, case: Case) -> tuple[Case, Decision]:
-        """Asks until it is decided."""
-        while isinstance(answer := decide(case), Ask):
-            case = one_pass.questions.answer(case, answer)
-        return case, answer
+    def _decide(self, one_pass: _Pass, works: Sequence[_Work]) -> None:
+        """Asks until each is decided."""
+        undecided = list(works)
+        while undecided:
+            asking: list[tuple[_Work, Ask]] = []
+            for work in undecided:
+                answer = decide(work.case)
+                if isinstance(answer, Ask):
+                    asking.append((work, answer))
+                else:
+                    work.decision = answer
+            one_pass.questions.prepare(ask for _, ask in asking)
+            cases = self._workers.map(lambda asked: one_pass.questions.answer(asked[0].case, asked[1]), asking)
+            for (work, _), case in zip(asking, cases, strict=True):
+                work.case = case
+            undecided = [work for work, _ in asking]
+
+    def _begin(self, one_pass: _Pass, works: Sequence[_Work]) -> None:
+        """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves."""
+        sending: list[_Work] = []
+        for work in works:
+            braked = self._braked(one_pass)
+            if braked is not None:
+                work.decision = stay(work.case, braked, self._rules.held_wait_seconds)
+                work.word = "held"
+            else:
+                work.is_to_be_sent = True
+                if work.decision.act is not Act.CLOSE:
+                    sending.append(work)
+        for work, changed in zip(sending, self._change(sending, counts=True), strict=True):
+            if changed is None:
+                work.is_to_be_sent = False
+                work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
+            else:
+                # Every look-up is asked again before another send: this one may have changed the answers.
+                work.case = replace(work.case, repair=changed, copies=None, halves=None, parked=None, standings=None)
+
+    def _send(self, works: Sequence[_Work]) -> None:
+        to_brokers = [work for work in works if work.decision.act is not Act.HAND_OVER]
+        decisions = self._workers.map(lambda work: self._act(work.case, work.decision), to_brokers)
+        for work, decision in zip(to_brokers, decisions, strict=True):
+            work.decision, work.is_to_be_sent = decision, False
+        for work in works:
+            if work.is_to_be_sent:
+                work.decision, work.is_to_be_sent = self._act(work.case, work.decision), False
+
+    def _write(self, works: Sequence[_Work]) -> None:
+        for work, changed in zip(works, self._change(works, counts=False), strict=True):
+            if changed is None:
+                work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
+            elif not work.decision.goes_on:
+                work.outcome = outcome_of(changed, work.decision.reason, work.word or word_of(changed))
+            else:
+                work.case = replace(work.case, repair=changed)
 
     def _braked(self, one_pass: _Pass) -> str | None:
         brake = one_pass.held_by or self._rate_limit(one_pass.topic)
@@ -264,30 +321,30 @@ class Repairer:
             self._buckets[topic.topic] = TokenBucket(self._rules.rate_per_second, burst=self._rules.burst)
         return self._buckets[topic.topic]
 
-    def _write(
-        self, case: Case, decision: Decision, token: str, *, outcome: str | None = None
-    ) -> tuple[Repair | None, RepairOutcome]:
-        changed = self._change(case.repair, decision, token, counts=False)
-        if changed is None:
-            return None, _outcome(case.repair, "the claim ran out", "taken")
-        return changed, _outcome(changed, decision.reason, outcome or _word(changed))
-
-    def _change(self, repair: Repair, decision: Decision, token: str, *, counts: bool) -> Repair | None:
-        require_legal(repair.state, decision.state)
-        changed = self._repairs.change(
-            repair,
-            RepairChange(
+    def _change(self, works: Sequence[_Work], *, counts: bool) -> Sequence[Repair | None]:
+        """Writes what was decided, all in one transaction; None where the claim ran out."""
+        changes: list[tuple[Repair, RepairChange, str]] = []
+        for work in works:
+            repair, decision = work.case.repair, work.decision
+            require_legal(repair.state, decision.state)
+            change = RepairChange(
                 state=decision.state,
                 rung=decision.rung,
                 counts_as_attempt=counts,
-                target=_target(decision) if counts else None,
+                target=target_of(decision) if counts else None,
                 answer=decision.reason,
                 wait_seconds=decision.wait_seconds,
                 releases=not counts and not decision.goes_on,
-            ),
-            token=token,
-        )
-        if changed is not None and (changed.state is not repair.state or changed.rung is not repair.rung):
+            )
+            changes.append((repair, change, work.token))
+        written = self._repairs.change_all(changes) if changes else []
+        for work, changed in zip(works, written, strict=True):
+            if changed is not None:
+                self._tell(work.case.repair, changed, work.decision.reason)
+        return written
+
+    def _tell(self, repair: Repair, changed: Repair, reason: str) -> None:
+        if changed.state is not repair.state or changed.rung is not repair.rung:
             self._events.emit(
                 RepairStepped(
                     environment=repair.environment,
@@ -298,28 +355,22 @@ class Repairer:
                     before=repair.state,
                     after=changed.state,
                     attempts=changed.attempts,
-                    answer=decision.reason,
+                    answer=reason,
                 )
             )
-        return changed
 
     # ---- acts
 
-    def _act(self, case: Case, decision: Decision, token: str) -> tuple[Case, Decision] | None:
-        """Does it, and returns what is to be written; None: the claim ran out before anything was sent."""
+    def _act(self, case: Case, decision: Decision) -> Decision:
+        """Does it, and returns what is to be written."""
         if decision.act is Act.CLOSE:
-            return case, self._close(case, decision)
-        sending = self._change(case.repair, decision, token, counts=True)
-        if sending is None:
-            return None
-        # Every look-up is asked again before another send: this one may have changed the answers.
-        case = replace(case, repair=sending, copies=None, halves=None, parked=None, standings=None)
-        return case, after_answer(case, self._send(case, decision))
+            return self._close(case, decision)
+        return after_answer(case, self._request(case, decision))
 
-    def _send(self, case: Case, decision: Decision) -> SendAnswer:
+    def _request(self, case: Case, decision: Decision) -> SendAnswer:
         message = decision.subject
         if decision.act is Act.END:
-            return self._sends.end_transaction(message, expected=_expected(case, message), commit=True)
+            return self._sends.end_transaction(message, expected=expected_row(case, message), commit=True)
         if decision.act is Act.REPUBLISH:
             return self._sends.republish(message)
         self._hand_overs.insert(case.repair.environment, message, groups=decision.groups)
@@ -327,55 +378,11 @@ class Repairer:
 
     def _close(self, case: Case, decision: Decision) -> Decision:
         answers = [
-            self._sends.end_transaction(half, expected=_expected(case, half), commit=False) for half in decision.halves
+            self._sends.end_transaction(half, expected=expected_row(case, half), commit=False)
+            for half in decision.halves
         ]
         unsure = [a for a in answers if a.outcome in (EndOutcome.NO_ANSWER, EndOutcome.REFUSED_FOR_NOW)]
         if not unsure:
             return decision.only_writes()
         reason = f"the effect is there; END ROLLBACK: {unsure[0].outcome} {unsure[0].detail}"
-        return _stay(case, reason, self._rules.verify_after_seconds)
-
-
-def _expected(case: Case, half: StoredMessage) -> OutboxRow:
-    return row_of(case.outbox) or stand_in_row(half)
-
-
-def _stay(case: Case, reason: str, wait_seconds: float) -> Decision:
-    return Decision(
-        act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
-    )
-
-
-def _target(decision: Decision) -> Mapping[str, object]:
-    """What a send aims at, written before it."""
-    message = decision.subject
-    return {
-        "broker": message.broker,
-        "topic": message.topic,
-        "queue_offset": message.queue_offset,
-        "commit_log_offset": message.commit_log_offset,
-        "groups": list(decision.groups),
-    }
-
-
-def _word(repair: Repair) -> str:
-    match repair.state:
-        case RepairState.DONE:
-            return "done"
-        case RepairState.FAILED:
-            return "failed"
-        case RepairState.SENT:
-            return "sent"
-        case _:
-            return "waits"
-
-
-def _outcome(repair: Repair, reason: str, outcome: str) -> RepairOutcome:
-    return RepairOutcome(
-        unique_key=repair.unique_key,
-        rung=repair.rung,
-        state=repair.state,
-        attempts=repair.attempts,
-        reason=reason,
-        outcome=outcome,
-    )
+        return stay(case, reason, self._rules.verify_after_seconds)

@@ -15,14 +15,15 @@ Within a state the rung, the wait and the answer may change. A repair never leav
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import own_copies, row_of
+from reconciler.delivery import own_copies, row_of, stand_in_row
 from reconciler.errors import InvariantViolation
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, TransactionState
 from reconciler.plan import SubscriptionPlan, TopicPlan
@@ -187,6 +188,30 @@ class Case:
         return 2 * self.topic.grace_period_seconds
 
 
+def expected_row(case: Case, half: StoredMessage) -> OutboxRow:
+    """What a half that is ended must agree with: the outbox row, without an outbox itself."""
+    return row_of(case.outbox) or stand_in_row(half)
+
+
+def stay(case: Case, reason: str, wait_seconds: float) -> Decision:
+    """The decision to leave a repair as it is for a while."""
+    return Decision(
+        act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
+    )
+
+
+def target_of(decision: Decision) -> Mapping[str, object]:
+    """What a send aims at, written before it."""
+    message = decision.subject
+    return {
+        "broker": message.broker,
+        "topic": message.topic,
+        "queue_offset": message.queue_offset,
+        "commit_log_offset": message.commit_log_offset,
+        "groups": list(decision.groups),
+    }
+
+
 def message_of_outbox(row: OutboxRow) -> StoredMessage | None:
     """The message as the outbox kept it; None without a body. It was never stored: its places are empty."""
     if row.body is None:
@@ -210,4 +235,55 @@ def message_of_outbox(row: OutboxRow) -> StoredMessage | None:
         reconsume_times=0,
         properties=properties,
         body=row.body,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairOutcome:
+    """What became of one repair in one pass."""
+
+    unique_key: str
+    rung: Rung
+    state: RepairState
+    attempts: int
+    reason: str
+    #: "sent", "done", "failed", "waits", "held" (a brake), "taken" (another owner has it), "planned" (dry run).
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """One pass over a topic's repairs."""
+
+    outcomes: tuple[RepairOutcome, ...] = ()
+    holds: tuple[HoldKind, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Outcome -> number."""
+        return dict(sorted(Counter(outcome.outcome for outcome in self.outcomes).items()))
+
+
+def word_of(repair: Repair) -> str:
+    """What became of a repair, in a word."""
+    match repair.state:
+        case RepairState.DONE:
+            return "done"
+        case RepairState.FAILED:
+            return "failed"
+        case RepairState.SENT:
+            return "sent"
+        case _:
+            return "waits"
+
+
+def outcome_of(repair: Repair, reason: str, outcome: str) -> RepairOutcome:
+    """What a report says of a row."""
+    return RepairOutcome(
+        unique_key=repair.unique_key,
+        rung=repair.rung,
+        state=repair.state,
+        attempts=repair.attempts,
+        reason=reason,
+        outcome=outcome,
     )

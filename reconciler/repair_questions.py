@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.contract.tables import EVERY_GROUP
@@ -25,8 +25,13 @@ class RepairQuestions:
         self._horizon: Horizon | None = None
         self._positions: dict[str, Sequence[QueuePosition] | None] = {}
 
+    def prepare(self, asks: Iterable[Ask]) -> None:
+        """Asks what every look-up of the pass rests on, before several of them begin at once."""
+        if any(ask is not Ask.ROWS for ask in asks):
+            self._proved_horizon()
+
     def answer(self, case: Case, ask: Ask) -> Case:
-        """The case with one more answer."""
+        """The case with one more answer. After prepare() several threads may ask."""
         topic, key = self._topic.topic, case.repair.unique_key
         if ask is Ask.ROWS:
             rows = self._repairs.read(case.repair.environment, topic, [key]).get(key, ())

@@ -149,6 +149,9 @@ class RoundSettings(Section):
     candidates_max: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=2_000, description="Keys verified in one round of a subscription."
     )
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=16, description="Keys about which brokers are asked, and told, at the same time."
+    )
     retention_hours: Annotated[float, Field(gt=0)] = Field(
         default=72.0, description="fileReservedTime of the brokers: how long a half can be found."
     )

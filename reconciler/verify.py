@@ -21,10 +21,12 @@ from reconciler.ports import (
     Horizon,
     InboxEvidence,
     KnownBrokers,
+    OneByOne,
     OutboxEvidence,
     Repair,
     Repairs,
     Verification,
+    Workers,
 )
 
 
@@ -83,10 +85,9 @@ class Soundings:
         self.horizon()
         return self._positions
 
-    def count(self, lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
+    def count(self, lookup: Lookup[StoredMessage]) -> None:
         """Counts one QUERY_MESSAGE a broker that answered."""
         self.look_ups += max(1, len(lookup.answers))
-        return lookup
 
 
 class Verifier:
@@ -101,7 +102,10 @@ class Verifier:
         repairs: Repairs,
         known_brokers: KnownBrokers,
         rules: VerifyRules,
+        workers: Workers | None = None,
     ) -> None:
+        """`workers` ask brokers about several keys at once; without them one key after the other."""
+        self._workers = workers or OneByOne()
         self._brokers = brokers
         self._known_brokers = known_brokers
         self._outbox = outbox
@@ -180,11 +184,24 @@ class Verifier:
                 outbox = self._outbox.read(bench.topic.topic, keys)
                 return [replace(d, outbox=_outbox_of(outbox, d)) for d in dossiers]
             case _:
-                return [self._look_up(question, d, bench, soundings) for d in dossiers]
+                return self._ask_brokers(question, dossiers, bench, soundings)
 
-    def _look_up(self, question: Question, d: Dossier, bench: Bench, soundings: Soundings) -> Dossier:
+    def _ask_brokers(
+        self, question: Question, dossiers: Sequence[Dossier], bench: Bench, soundings: Soundings
+    ) -> list[Dossier]:
+        # Once, before any look-up, on this thread; look-ups are counted on it, too.
+        horizon, positions = soundings.horizon(), soundings.positions()
+        answered = self._workers.map(lambda d: self._look_up(question, d, bench, horizon), dossiers)
+        for one in answered:
+            for lookup in _look_ups_of(question, one):
+                soundings.count(lookup)
+        if question is Question.COMMITTED_COPIES:
+            answered = [replace(one, positions=positions) for one in answered]
+        return answered
+
+    def _look_up(self, question: Question, d: Dossier, bench: Bench, horizon: Horizon) -> Dossier:
+        """One more answer of brokers; runs on whatever thread asks, touches nothing of this object's."""
         topic = bench.topic.topic
-        horizon = soundings.horizon()
         # "Not found" counts only if the index had passed the announcement by more than the clocks may differ.
         not_before_ms = d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
         match question:
@@ -192,20 +209,18 @@ class Verifier:
                 copies = self._brokers.committed_copies(
                     topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms
                 )
-                return replace(d, copies=soundings.count(copies), positions=soundings.positions())
+                return replace(d, copies=copies)
             case Question.GROUP_COPIES:
                 of_group = self._brokers.group_copies(bench.plan.subscription, d.unique_key, horizon=horizon)
-                for lookup in of_group.values():
-                    soundings.count(lookup)
                 return replace(d, group_copies=of_group)
             case Question.HALF_COPIES:
                 halves = self._brokers.half_copies(
                     topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms, outbox=row_of(d.outbox)
                 )
-                return replace(d, halves=soundings.count(halves))
+                return replace(d, halves=halves)
             case Question.PARKED_COPIES:
                 parked = self._brokers.parked_copies(topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms)
-                return replace(d, parked=soundings.count(parked))
+                return replace(d, parked=parked)
             case _:
                 return replace(d, check_back=self._check_back(d, bench, horizon))
 
@@ -222,6 +237,22 @@ class Verifier:
             wait_seconds=self._brokers.check_back_wait_seconds(newest) if wait is None else wait,
             rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(newest),
         )
+
+
+def _look_ups_of(question: Question, d: Dossier) -> list[Lookup[StoredMessage]]:
+    """What was just asked of brokers by key."""
+    match question:
+        case Question.COMMITTED_COPIES:
+            asked = [d.copies]
+        case Question.GROUP_COPIES:
+            asked = list((d.group_copies or {}).values())
+        case Question.HALF_COPIES:
+            asked = [d.halves]
+        case Question.PARKED_COPIES:
+            asked = [d.parked]
+        case _:
+            asked = []
+    return [lookup for lookup in asked if lookup is not None]
 
 
 def _inbox_of(read: Mapping[str, Lookup[InboxRow]], d: Dossier) -> Lookup[InboxRow]:

@@ -12,6 +12,7 @@ from producers.outbox_reader import ReadOutbox, SqlOutboxReader
 from reconciler.bootstrap.announcing import inbox_evidence, subscription_of
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import LogAndHistory, history_generations
+from reconciler.bootstrap.workers import workers_of
 from reconciler.brakes import BreakerRules, CircuitBreaker
 from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.contract.subscription import Subscription
@@ -110,6 +111,8 @@ class Policy:
         )
         self._events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
         self._connections = connections
+        self._workers = workers_of(settings.rounds.concurrency)
+        connections.close_at_end(getattr(self._workers, "close", None))
 
     @property
     def subscriptions(self) -> list[Subscription]:
@@ -147,6 +150,7 @@ class Policy:
                 inbox=witnesses.inbox,
                 repairs=ledger.repairs,
                 known_brokers=ledger.brokers,
+                workers=self._workers,
                 rules=VerifyRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,
@@ -190,6 +194,7 @@ class Policy:
             clock=self._connections.clock,
             owner=self.owner,
             events=self._events,
+            workers=self._workers,
         )
 
     def recovery(self) -> OutageRecovery:

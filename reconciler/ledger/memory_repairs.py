@@ -202,6 +202,22 @@ class MemoryRepairs:
                 )
             )
 
+    def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
+        """One row a key."""
+        with self._rows.lock:
+            for unique_key, rung in rungs.items():
+                self.open(environment, topic, unique_key, rung=rung)
+
+    def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
+        """Takes each row that is claimable."""
+        with self._rows.lock:
+            return [self.claim(repair, token=token, lease_seconds=lease_seconds) for repair, token in claims]
+
+    def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
+        """Writes each under its token."""
+        with self._rows.lock:
+            return [self.change(repair, change, token=token) for repair, change, token in changes]
+
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """Extends the lease."""
         with self._rows.lock:

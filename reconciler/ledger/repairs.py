@@ -32,6 +32,16 @@ class SqlRepairs(RepairRows):
         with self._database.writing() as connection:
             self._database.insert_missing(connection, repair_table, [row])
 
+    def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
+        """Inserts what is missing."""
+        if not rungs:
+            return
+        rows = [
+            new_row(self._database, (environment, topic, EVERY_GROUP, key), rung) for key, rung in sorted(rungs.items())
+        ]
+        with self._database.writing() as connection:
+            self._database.insert_missing(connection, repair_table, rows)
+
     def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
         """Rows of each key, by scope."""
         found: dict[str, list[Repair]] = {}

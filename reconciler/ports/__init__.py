@@ -25,6 +25,7 @@ from reconciler.ports.ledger import (
     Outage,
     Outages,
     Repair,
+    RepairBatches,
     RepairChange,
     Repairs,
     Verification,
@@ -53,6 +54,7 @@ from reconciler.ports.witnesses import (
     InboxEvidence,
     OutboxEvidence,
 )
+from reconciler.ports.workers import OneByOne, Workers
 
 __all__ = [
     "Admission",
@@ -81,6 +83,7 @@ __all__ = [
     "LedgerFilter",
     "LedgerLife",
     "LedgerReports",
+    "OneByOne",
     "OperationReports",
     "Outage",
     "Outages",
@@ -90,6 +93,7 @@ __all__ = [
     "QuarantinedAnnouncement",
     "RefusedAnnouncement",
     "Repair",
+    "RepairBatches",
     "RepairChange",
     "RepairCount",
     "Repairs",
@@ -104,4 +108,5 @@ __all__ = [
     "StoredRound",
     "VerdictCount",
     "Verification",
+    "Workers",
 ]

@@ -53,8 +53,15 @@ class RepairRows:
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """One conditional UPDATE: of several claimants exactly one changes the row."""
-        lease_until = self._now() + wait_ms(lease_seconds)
-        return self._update(repair, self._is_claimable(), {"token": token, "lease_until_ms": lease_until})
+        return self.claim_all([(repair, token)], lease_seconds=lease_seconds)[0]
+
+    def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
+        """One conditional UPDATE a row, all in one transaction."""
+        until = self._now() + wait_ms(lease_seconds)
+        is_free = self._is_claimable()
+        return self._update_all(
+            [(repair, is_free, {"token": token, "lease_until_ms": until}) for repair, token in claims]
+        )
 
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """Extends the lease from now."""
@@ -63,6 +70,15 @@ class RepairRows:
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
         """Writes under the token; None: the token is no longer the owner."""
+        return self.change_all([(repair, change, token)])[0]
+
+    def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
+        """One UPDATE a row under its token, all in one transaction."""
+        return self._update_all(
+            [(repair, repair_table.c.token == token, self._values(change)) for repair, change, token in changes]
+        )
+
+    def _values(self, change: RepairChange) -> Mapping[str, Any]:
         now = self._now()
         values: dict[str, Any] = {}
         if change.counts_as_attempt:
@@ -83,7 +99,7 @@ class RepairRows:
             values |= {"token": None, "lease_until_ms": None}
         if change.state is RepairState.DONE:
             values |= {"done_at_ms": now, "message": None}
-        return self._update(repair, repair_table.c.token == token, values)
+        return values
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
         """The message of a hand-over; None once it was emptied. Raises MalformedInput for a text that is none."""
@@ -104,14 +120,25 @@ class RepairRows:
         return repair_table.c.state.not_in(_FINISHED) & (repair_table.c.next_at_ms <= now) & is_free
 
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
-        identity = _identity(repair)
+        return self._update_all([(repair, condition, values)])[0]
+
+    def _update_all(
+        self, updates: Sequence[tuple[Repair, sa.ColumnElement[bool], Mapping[str, Any]]]
+    ) -> list[Repair | None]:
+        changed: list[Repair | None] = [None] * len(updates)
+        # Two owners lock rows in the same order: else they could wait for each other.
+        order = sorted(range(len(updates)), key=lambda number: _place(updates[number][0]))
         with writing(self._engine) as connection:
-            done = connection.execute(
-                sa.update(repair_table).where(identity, condition).ordered_values(*values.items())
-            )
-            if done.rowcount != 1:
-                return None
-            return repair_of(connection.execute(sa.select(*REPAIR_COLUMNS).where(identity)).one())
+            for number in order:
+                repair, condition, values = updates[number]
+                identity = _identity(repair)
+                done = connection.execute(
+                    sa.update(repair_table).where(identity, condition).ordered_values(*values.items())
+                )
+                if done.rowcount == 1:
+                    row = connection.execute(sa.select(*REPAIR_COLUMNS).where(identity)).one()
+                    changed[number] = repair_of(row)
+        return changed
 
 
 def repair_of(row: sa.Row[Any]) -> Repair:
@@ -134,6 +161,10 @@ def repair_of(row: sa.Row[Any]) -> Repair:
         done_at_ms=row.done_at_ms,
         first_sent_at_ms=row.first_sent_at_ms,
     )
+
+
+def _place(repair: Repair) -> tuple[str, str, str, str]:
+    return repair.environment, repair.topic, repair.scope, repair.unique_key
 
 
 def _identity(repair: Repair) -> sa.ColumnElement[bool]:

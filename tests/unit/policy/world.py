@@ -17,7 +17,7 @@ from reconciler.ledger.memory import MemoryLedger
 from reconciler.ledger.memory_shards import MemoryShards
 from reconciler.outage import OutageRecovery
 from reconciler.plan import REPAIR_ORDER_DEFAULT, SubscriptionPlan, TopicPlan
-from reconciler.ports import Candidate, Repair
+from reconciler.ports import Candidate, Repair, Workers
 from reconciler.reconcile_round import ReconcileRound, RoundReport
 from reconciler.repair import Repairer, RepairRules
 from reconciler.shard_rounds import ShardRounds
@@ -180,7 +180,9 @@ class World:
         verify: VerifyRules | None = None,
         repair: RepairRules | None = None,
         breaker: BreakerRules | None = None,
+        workers: Workers | None = None,
     ) -> None:
+        self.workers = workers
         self.clock = ManualClock()
         self.broker = FakeBroker(self.clock)
         self.outbox = FakeOutbox()
@@ -323,6 +325,7 @@ class World:
                 repairs=repairs,
                 known_brokers=m.wrap(self.ledger.brokers),
                 rules=self.verify_rules,
+                workers=self.workers,
             ),
             repairer=Repairer(
                 brokers=broker,
@@ -336,6 +339,7 @@ class World:
                 clock=self.clock,
                 owner=owner,
                 events=self.events,
+                workers=self.workers,
             ),
             breaker=CircuitBreaker(holds=holds, rules=self.breaker_rules, owner=owner, events=self.events),
             candidates=candidates,

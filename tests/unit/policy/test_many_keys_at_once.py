@@ -1,0 +1,143 @@
+"""Brokers are asked about several keys at once: what is decided, written and braked does not depend on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+
+from reconciler.bootstrap.workers import ThreadWorkers, workers_of
+from reconciler.contract.tables import EVERY_GROUP, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.events import RepairStepped
+from reconciler.evidence import EndOutcome, SendAnswer
+from reconciler.ports import OneByOne, Workers
+from reconciler.repair import RepairRules
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+
+T = TypeVar("T")
+R = TypeVar("R")
+KEYS = 20
+
+
+class LastFirst:
+    """The worst order in which answers could come, on one thread."""
+
+    width = 8
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        assert items == list(items)
+        return [function(item) for item in reversed(items)][::-1]
+
+
+def world_of(workers: Workers, rules: RepairRules | None = None) -> World:
+    """KEYS losses that are due."""
+    world = World(workers=workers, repair=rules)
+    for number in range(KEYS):
+        world.lose(number)
+    process = world.process()
+    process.run(world.subscriptions[0])
+    world.clock.advance(60)
+    process.run(world.subscriptions[0])
+    return world
+
+
+def states(world: World) -> list[RepairState]:
+    rows = world.ledger.repairs.read(ENVIRONMENT, TOPIC, [key(n) for n in range(KEYS)])
+    return [next(row.state for row in rows[key(n)] if row.scope == EVERY_GROUP) for n in range(KEYS)]
+
+
+@pytest.mark.parametrize("workers", [LastFirst(), OneByOne()])
+def test_every_loss_is_found_and_ended_once_whatever_the_order_of_answers(workers: Workers) -> None:
+    world = world_of(workers)
+    rows = world.ledger.candidates.read(world.subscriptions[0], [key(n) for n in range(KEYS)])
+    assert {row.loss_verdict for row in rows.values()} == {Verdict.LOST_CONFIRM}
+    assert states(world) == [RepairState.SENT] * KEYS
+    assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS
+
+
+def test_rows_are_written_in_the_order_of_the_keys_not_of_the_answers() -> None:
+    stepped = world_of(LastFirst()).events.of(RepairStepped)
+    for state in (RepairState.SENDING, RepairState.SENT):
+        assert [event.unique_key for event in stepped if event.after is state] == [key(n) for n in range(KEYS)]
+
+
+def test_an_attempt_of_each_is_written_down_before_the_first_of_them_is_sent() -> None:
+    world = World(workers=LastFirst())
+    end, seen = world.broker.end_transaction, []
+
+    def watched(half: object, **named: object) -> SendAnswer:
+        seen.append(states(world).count(RepairState.SENDING))
+        return end(half, **named)  # type: ignore[arg-type]  # as it was called
+
+    world.broker.end_transaction = watched  # type: ignore[method-assign]  # a probe
+    for number in range(KEYS):
+        world.lose(number)
+    process = world.process()
+    process.run(world.subscriptions[0])
+    world.clock.advance(60)
+    process.run(world.subscriptions[0])
+    assert seen == [8] * 8 + [8] * 8 + [4] * 4
+
+
+def test_the_rate_limit_lets_as_many_through_as_one_after_the_other() -> None:
+    rules = RepairRules(rate_per_second=0.001, burst=5, verify_after_seconds=4.0, claim_lease_seconds=20.0)
+    for workers in (LastFirst(), OneByOne()):
+        world = world_of(workers, rules)
+        assert len(world.broker.ends) == 5
+        assert states(world).count(RepairState.SENT) == 5
+
+
+def test_a_broker_that_refuses_one_key_holds_up_no_other() -> None:
+    world = World(workers=LastFirst())
+    world.broker.scripted = [SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, code=2, detail="busy")]
+    for number in range(KEYS):
+        world.lose(number)
+    process = world.process()
+    process.run(world.subscriptions[0])
+    world.clock.advance(60)
+    process.run(world.subscriptions[0])
+    assert (states(world).count(RepairState.SENT), states(world).count(RepairState.OPEN)) == (KEYS - 1, 1)
+
+
+# ---- threads
+
+
+def test_threads_work_at_the_same_time_and_answer_in_the_order_asked() -> None:
+    workers, together = ThreadWorkers(4), threading.Barrier(4, timeout=20)
+
+    def meet(number: int) -> int:
+        together.wait()
+        return number * 10
+
+    assert workers.map(meet, range(8)) == [n * 10 for n in range(8)]
+    workers.close()
+
+
+def test_a_call_that_fails_is_told_only_after_all_others_have_ended() -> None:
+    workers, ended = ThreadWorkers(3), []
+
+    def work(number: int) -> None:
+        if number == 1:
+            raise ValueError(number)
+        ended.append(number)
+
+    with pytest.raises(ValueError, match="1"):
+        workers.map(work, range(6))
+    assert sorted(ended) == [0, 2, 3, 4, 5]
+    workers.close()
+
+
+def test_rounds_of_several_topics_share_the_threads_without_waiting_for_each_other_for_ever() -> None:
+    workers = ThreadWorkers(2)
+    with ThreadPoolExecutor(8) as topics:
+        answers = [topics.submit(workers.map, abs, range(-50, 0)) for _ in range(8)]
+        assert all(answer.result(timeout=20) == list(range(50, 0, -1)) for answer in answers)
+    workers.close()
+
+
+def test_a_concurrency_of_one_needs_no_thread() -> None:
+    assert isinstance(workers_of(1), OneByOne)
