@@ -128,11 +128,32 @@ def percentiles(values: list[float]) -> dict[str, float]:
     }
 
 
-def repairs_in_hand(engine: sa.Engine) -> int:
-    """Lost keys whose effect is still missing: what was lost before must not be counted among what is lost next."""
+def still_healing(engine: sa.Engine) -> bool:
+    """Whether a loss is in repair or an outage is open: what was lost before must not slow down what is lost next."""
+    sql = (
+        "SELECT EXISTS (SELECT 1 FROM reconciler_repair WHERE state IN ('OPEN', 'SENDING'))"
+        " OR EXISTS (SELECT 1 FROM reconciler_outage WHERE closed_at_ms IS NULL)"
+    )
     with engine.connect() as connection:
-        sql = "SELECT count(*) FROM reconciler_repair WHERE state IN ('OPEN', 'SENDING')"
-        return int(connection.execute(sa.text(sql)).scalar_one())
+        return bool(connection.execute(sa.text(sql)).scalar_one())
+
+
+def missing_effects(engine: sa.Engine, window: QuietWindow) -> int:
+    """Effects that the window's committed messages of the dead group still lack."""
+    sql = (
+        "SELECT count(*) FROM reconciler_outbox o CROSS JOIN (SELECT unnest(CAST(:groups AS TEXT[])) AS name) g"
+        " WHERE o.producer_group = :dead_group AND o.created_at_ms BETWEEN :since AND :until"
+        " AND o.state <> 'ROLLED_BACK' AND NOT EXISTS (SELECT 1 FROM reconciler_inbox i"
+        " WHERE i.unique_key = o.unique_key AND i.consumer_group = g.name)"
+    )
+    values = {
+        "groups": list(GROUPS),
+        "dead_group": window.producer_group,
+        "since": window.since_ms,
+        "until": window.until_ms,
+    }
+    with engine.connect() as connection:
+        return int(connection.execute(sa.text(sql), values).scalar_one())
 
 
 def unfinished(engine: sa.Engine) -> str:

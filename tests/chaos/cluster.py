@@ -12,7 +12,7 @@ from tests.chaos.disk import SmallDisk
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually
 from tests.services.remoting_probe import RemotingProbe
-from tests.services.rocketmq import CLUSTER_NAME, QUICK, NameServer, RealBroker
+from tests.services.rocketmq import CLUSTER_NAME, QUICK, START_SECONDS, NameServer, RealBroker
 
 #: Name -> RocketMQ version; the name server is the first one's.
 BROKERS = {"broker-1": "5.3.3", "broker-2": "4.9.7"}
@@ -21,7 +21,7 @@ UNREGISTER_BROKER = 104
 SYSTEM_BUSY = 2
 SERVICE_NOT_AVAILABLE = 14
 #: Queues of the business topic on every broker, at the start and at the end.
-QUEUES, QUEUES_MAX = 4, 10
+QUEUES, QUEUES_MAX = 2, 8
 _PROPERTIES = {
     **QUICK,
     # A full disk is noticed within a second (a minute after the start at the earliest, by the broker's own plan),
@@ -56,7 +56,9 @@ class Cluster:
             self.disks[name] = SmallDisk(broker.folder / "store")
             stack.callback(self.disks[name].close)
             stack.callback(broker.kill)
-            broker.start()
+        children = {name: broker.launch(broker._all_properties()) for name, broker in self.brokers.items()}
+        for name, child in children.items():
+            child.until(self.brokers[name].ready, within_seconds=START_SECONDS, what=self.brokers[name].what)
         self.proxies = {name: Proxy(b.port, seed=seed + n) for n, (name, b) in enumerate(self.brokers.items())}
         addresses = {broker.port: self.proxies[name].port for name, broker in self.brokers.items()}
         self.name_proxy = Proxy(self._name_server.port, addresses=addresses)

@@ -102,7 +102,7 @@ class Actor:
 class Host:
     """One nursery. Actors are spawned by one thread; deaths are noted by a thread of its own."""
 
-    def __init__(self, name: str, folder: Path, *, clock: Path | None = None) -> None:
+    def __init__(self, name: str, folder: Path, *, clock: Path | None = None, nice: int = 0) -> None:
         """`clock` is the library of build_clock; without it only the product's own clock hears of a step."""
         self.name = name
         self._clock_file = folder / f"{name}.clock"
@@ -118,7 +118,7 @@ class Host:
             environment[PRELOADED] = str(clock)
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.nursery"],
+                ["nice", "-n", str(nice), sys.executable, "-m", "tests.chaos.nursery"],
                 cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink,
                 start_new_session=True,
             )  # fmt: skip

@@ -37,7 +37,7 @@ class ChaosJob:
     unique_key_topic: str = "CHAOS_UNIQUE_KEY"
     probe_topic: str = "CHAOS_PROBE"
     environment: str = "chaos"
-    shards: int = 4
+    shards: int = 2
 
     @property
     def path(self) -> Path:

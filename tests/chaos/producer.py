@@ -23,6 +23,7 @@ from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of
 
 #: Many, since a thread whose END gets lost waits for its answer as a service would.
 THREADS = 16
+CONNECTIONS = 6
 #: What a thread writes down of its intentions in one transaction before it begins with them.
 PLANNED = 16
 ROLL_BACKS = 0.02
@@ -97,7 +98,8 @@ def main(job_path: str, producer_number: str) -> int:
     """0 when it was told to stop."""
     failpoints.install("producer")
     job, number = ChaosJob.read(Path(job_path)), int(producer_number)
-    database = sa.create_engine(job.database_url, pool_size=THREADS)
+    # Transactions are short, so threads share connections; a restart costs no more of them than it must.
+    database = sa.create_engine(job.database_url, pool_size=CONNECTIONS, max_overflow=0)
     route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
     producer = open_producer(
         group=PRODUCER_GROUPS[number],
@@ -106,7 +108,7 @@ def main(job_path: str, producer_number: str) -> int:
         outbox_url=job.database_url,
         announcements=route,
         local_transaction_timeout_seconds=5.0,
-        pool_size=THREADS,
+        pool_size=THREADS,  # fewer would overflow, and an overflow connection lives for one statement
     )
     share = job.rate_per_second / len(PRODUCER_GROUPS) / THREADS
     with producer:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from reconciler.demo.broker_view import visible_copies
 from reconciler.rocketmq.client_instance import ClientInstance
-from tests.chaos.checker import Judgement, QuietWindow, judge, repairs_in_hand, unfinished
+from tests.chaos.checker import Judgement, QuietWindow, judge, missing_effects, still_healing, unfinished
 from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, next_fault
 from tests.chaos.job import L1_BOUND_SECONDS, LEASE_SECONDS, PRODUCER_GROUPS
 from tests.chaos.truth import NOW_MS
@@ -24,11 +24,11 @@ from tests.chaos.world import World
 CALM = (0.2, 1.0)
 #: One minute of chaos is followed by a quiet phase in which latencies are measured.
 CHAOS_SECONDS = 60.0
-#: Leases of the dead run out, and what the chaos lost is repaired, before a window of losses begins; then it is waited
-#: for these losses.
-SETTLING_SECONDS = (2 * LEASE_SECONDS, 20.0)
+#: Leases of the dead run out, and what the chaos lost is repaired, before a window of losses begins; chaos goes on when
+#: these losses have their effects, or when patience ends. Shortest and longest.
+SETTLING_SECONDS = (2 * LEASE_SECONDS, 30.0)
 WINDOW_SECONDS = 0.8
-AFTERWARDS_SECONDS = L1_BOUND_SECONDS + 5.0
+AFTERWARDS_SECONDS = (L1_BOUND_SECONDS, 5 * L1_BOUND_SECONDS)
 #: Everything must have come to rest within this after the last fault.
 HEAL_SECONDS = 240.0
 VIEW_GROUP = "chaos-view"
@@ -50,7 +50,7 @@ class ChaosRun:
         deadline = started + seconds
         while time.monotonic() < deadline:
             self._chaos(min(deadline, time.monotonic() + CHAOS_SECONDS))
-            if deadline - time.monotonic() > AFTERWARDS_SECONDS:
+            if deadline - time.monotonic() > AFTERWARDS_SECONDS[0]:
                 self._quiet_phase()
         load_seconds = time.monotonic() - started
         rest = self._heal()
@@ -97,7 +97,7 @@ class ChaosRun:
         shortest, longest = SETTLING_SECONDS
         world.pause(shortest)
         deadline = time.monotonic() + longest - shortest
-        while repairs_in_hand(world.database) and time.monotonic() < deadline:
+        while still_healing(world.database) and time.monotonic() < deadline:
             world.pause(0.5)
         since = self._database_now_ms()
         for proxy in world.proxies.values():
@@ -111,8 +111,13 @@ class ChaosRun:
         until = self._database_now_ms()
         for proxy in world.proxies.values():
             proxy.lose_end = 0.0
-        self.quiet.append(QuietWindow(producer_group=PRODUCER_GROUPS[solo], since_ms=since, until_ms=until))
-        world.pause(AFTERWARDS_SECONDS)
+        window = QuietWindow(producer_group=PRODUCER_GROUPS[solo], since_ms=since, until_ms=until)
+        self.quiet.append(window)
+        shortest, longest = AFTERWARDS_SECONDS
+        deadline = time.monotonic() + longest
+        world.pause(shortest)
+        while missing_effects(world.database, window) and time.monotonic() < deadline:
+            world.pause(0.2)
         world.stays_dead.clear()
         world.deadly = True
 

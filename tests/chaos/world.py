@@ -21,9 +21,10 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.hosts import Actor, Host, build_clock
 from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import make_tables
-from tests.services.postgres import PostgresServer
+from tests.services.postgres import USER, PostgresServer
 from tests.services.redis_server import RedisServer
 
+POSTGRES_OPTIONS = {"max_connections": "300", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
 
@@ -68,8 +69,9 @@ class World:
         self._stack.close()
 
     def _start(self) -> None:
-        self.postgres = self._stack.enter_context(PostgresServer(options={"max_connections": "300"}))
-        url = self.postgres.create_database("chaos")
+        self.postgres = self._stack.enter_context(PostgresServer(options=POSTGRES_OPTIONS))
+        name = self.postgres.create_database("chaos").rpartition("/")[2]
+        url = f"postgresql+psycopg://{USER}@/{name}?host={self.postgres.folder}&port={self.postgres.port}"
         self.database = sa.create_engine(url, pool_pre_ping=True)
         self._stack.callback(self.database.dispose)
         for tree in ("outbox", "inbox", "ledger"):
@@ -110,7 +112,8 @@ class World:
         clock = build_clock(self.folder)
         #: What a step of a clock reaches.
         self.clock = "the product's own clock" if clock is None else "every clock of the process"
-        self.services = Host("services", self.folder, clock=clock)
+        # The load takes what the reconcilers leave, which have machines of their own elsewhere.
+        self.services = Host("services", self.folder, clock=clock, nice=5)
         #: Each has a clock of its own.
         self.reconciler_hosts = [Host(f"reconciler-{number}", self.folder, clock=clock) for number in range(2)]
         self.hosts = [self.services, *self.reconciler_hosts]
