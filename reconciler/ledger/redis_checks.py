@@ -55,6 +55,9 @@ def check_redis(client: RedisClient, *, environment: str, accept_unverified: boo
         if not isinstance(client, RedisCluster):
             return list(_check_node(client, environment, accept_unverified=accept_unverified))
         found: list[RedisFinding] = []
+        # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
+        # but this would correct it, and a healthy cluster would be refused for ever.
+        client.nodes_manager.initialize()
         for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
             one: redis.Redis = client.get_redis_connection(node)
             found += [
@@ -117,6 +120,7 @@ def _role(client: redis.Redis, unverified: Severity) -> RedisFinding:
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":
         return RedisFinding(name="role", severity=Severity.OK, detail="primary")
+    _leave(client)  # Sentinels name the new primary to new connections only
     return RedisFinding(
         name="role",
         severity=Severity.REFUSED,

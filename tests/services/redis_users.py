@@ -51,4 +51,6 @@ RECONCILER = RedisUser(
         "config|get", "script|load", "eval", "evalsha", "ping",
     ),
 )  # fmt: skip
+#: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.
+IN_A_CLUSTER = ("asking", "cluster|slots", "command")
 USERS = (BUSINESS, INBOX, ANNOUNCER, RECONCILER)

@@ -1,0 +1,38 @@
+"""After a fail-over the service asks whether Redis is safe: it must ask the new primary, not the one it remembers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reconciler.ledger.redis_checks import check_redis, require_safe
+from reconciler.ledger.redis_client import open_redis
+from tests.failover.accidents import cluster_or_sentinel
+from tests.polling import eventually
+from tests.services import redis_cluster, redis_sentinel
+from tests.services.redis_cluster import WHOLE_SECONDS
+from tests.services.requirements import require
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
+
+MISSING = {"cluster": redis_cluster.missing, "sentinel": redis_sentinel.missing}
+
+
+@pytest.mark.parametrize("kind", sorted(MISSING))
+def test_a_fail_over_is_not_taken_for_an_unsafe_redis_for_ever(kind: str, tmp_path: Path) -> None:
+    """Rounds stood still until the next fail-over: the old primary, now a replica, answers every question."""
+    require(MISSING[kind]())
+    with (
+        cluster_or_sentinel(kind)(tmp_path) as servers,
+        closing(open_redis(servers.url)) as clients,
+    ):
+        require_safe(check_redis(clients.short, environment="safety"))
+        primary = servers.server_of("any")
+        assert primary is not None
+        servers.fail_over(primary)
+        eventually(lambda: servers.server_of("any") not in {None, primary}, within_seconds=WHOLE_SECONDS)
+        eventually(servers.is_whole, within_seconds=WHOLE_SECONDS)
+
+        require_safe(check_redis(clients.short, environment="safety"))
