@@ -91,8 +91,11 @@ class Lag:
         fed_seconds = time.time() - stopped_at
         until(self._all_pending, within_seconds=600, what="every announced id is pending", every_seconds=1.0)
         bytes_lagging = world.redis_memory_bytes()
-        while time.time() - stopped_at < options.seconds:
-            self._look(meter)
+        until(
+            lambda: time.time() - stopped_at >= options.seconds and self._is_trickling(meter),
+            within_seconds=options.seconds + 600,
+            what="the trickle looks at keys",
+        )
         stop_seconds = time.time() - stopped_at
         queries_stopped = self._count_queries()
         candidates_stopped = count(self._ledger, "SELECT count(*) FROM reconciler_candidate")
@@ -181,6 +184,11 @@ class Lag:
         """False while announcements wait at the broker."""
         self._pending_most = self._world.pending(self._job)
         return self._pending_most >= int(self._options.ids) - WARM_UP_IDS
+
+    def _is_trickling(self, meter: Meter) -> bool:
+        """False while no key has been looked up: a stop that nobody noticed shows nothing."""
+        self._look(meter)
+        return self._count_queries()[0] > 0
 
     def _all_closed(self) -> bool:
         return count(self._ledger, "SELECT count(*) FROM reconciler_candidate WHERE state = 'OPEN'") == 0
