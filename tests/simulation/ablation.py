@@ -2,6 +2,7 @@
 
 For a bug and a fault that it needs: with the fault on it is caught within ON histories; with the fault off, everything
 else as drawn and the bug's helpers on, it is not caught in OFF histories. Both runs leave out what has the same effect.
+And the product without the bug passes the history that caught it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.mutants import Mutant, mutants, planted, run_until_failure
+from tests.simulation.mutants import ROOT, Mutant, mutants, planted, run_until_failure
 
 ON, OFF = 400, 40
 
@@ -31,11 +32,13 @@ class Shown:
     #: Histories until it was caught although the fault was off; None: never, as it must be.
     caught_without: int | None
     how_without: str
+    #: What the history that caught it says of the product without the bug: nothing, as it must be.
+    how_sound: str
 
     @property
     def holds(self) -> bool:
-        """The fault is needed, and enough."""
-        return self.caught_at is not None and self.caught_without is None
+        """The fault is needed, and enough, and it was the bug that was caught."""
+        return self.caught_at is not None and self.caught_without is None and not self.how_sound
 
 
 def pairs(found: Sequence[Mutant]) -> list[tuple[str, Mutant]]:
@@ -50,9 +53,13 @@ def show(fault: str, mutant: Mutant, *, seed: int, on: int = ON, off: int = OFF)
     with planted(mutant) as root:
         caught = run_until_failure(root, mutant, seed=seed, histories=on, always=mutant.always, never=same)
         missed = run_until_failure(root, mutant, seed=seed, histories=off, always=others, never=same | {fault})
+    sound = ""
+    if caught.caught_at is not None:
+        at = seed + caught.caught_at - 1
+        sound = run_until_failure(ROOT, mutant, seed=at, histories=1, always=mutant.always, never=same).how
     return Shown(
         fault=fault, mutant=mutant, caught_at=caught.caught_at, how=caught.how, caught_without=missed.caught_at,
-        how_without=missed.how,
+        how_without=missed.how, how_sound=sound,
     )  # fmt: skip
 
 
@@ -78,7 +85,7 @@ def main(arguments: list[str]) -> int:
     for shown in show_all(chosen, seed=options.seed, jobs=options.jobs, on=options.on, off=options.off):
         wrong += not shown.holds
         without = "not without" if shown.caught_without is None else f"WITHOUT IT at {shown.caught_without}"
-        how = shown.how_without or shown.how
+        how = shown.how_without or (f"SOUND PRODUCT: {shown.how_sound}" if shown.how_sound else shown.how)
         sys.stdout.write(
             f"{shown.fault}: {shown.mutant.name} {shown.caught_at or 'NEVER'}, {without}  {how[:140]}\n"
         )  # fmt: skip

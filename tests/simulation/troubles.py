@@ -152,10 +152,11 @@ class Troubles:
 
     def _fall_back(self, *, within: float, kind: str) -> None:
         data = self._world.redis.data
-        snapshot = data.snapshot()
+        snapshot, era = data.snapshot(), data.era
 
         def fall_back() -> None:
-            if not self._is_over and data.writes > snapshot[2]:
+            # Not to a moment that an earlier fall-back has undone: docs/simulation.md says what is left out here.
+            if not self._is_over and data.era == era and data.writes > snapshot[2]:
                 lost = data.restore(snapshot, forgets_scripts=bool(self._of("redis scripts")))
                 self._kernel.saw(kind, f"{lost} writes")
 
@@ -169,12 +170,12 @@ class Troubles:
 
         def remember(root: str) -> object:
             if not taken and not self._is_over:
-                taken.append(data.snapshot())
+                taken.extend((data.snapshot(), data.era))
                 self._kernel.after(0.02 * self._dice.random() ** 2, fall_back)
             return before(root)
 
         def fall_back() -> None:
-            if not self._is_over:
+            if not self._is_over and data.era == taken[1]:
                 lost = data.restore(taken[0], forgets_scripts=False)  # type: ignore[arg-type]
                 self._kernel.saw("Redis lost a round that had been answered", f"{lost} writes")
             world.redis.before_round = before
