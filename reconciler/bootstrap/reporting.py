@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from reconciler.history.reader import HistoryStanding
 
 
+#: Rounds older than this, and older than so many intervals, say that nobody looks for losses any more.
+ROUNDS_LATE_SECONDS_MIN = 300.0
+ROUNDS_LATE_INTERVALS = 60
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStatus:
     """One subscription now."""
@@ -49,11 +54,13 @@ class StatusReport:
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryStanding | None = None
+    #: Subscriptions whose rounds stand still, one line each: their "0 lost" means nothing.
+    late: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """3: something is away; 1: something needs a person; 0: neither."""
-        if self.away:
+        """3: something is away, or rounds stand still; 1: something needs a person; 0: neither."""
+        if self.away or self.late:
             return 3
         return 1 if self.needs_a_person else 0
 
@@ -71,6 +78,7 @@ class StatusReport:
         return {
             "needs_a_person": self.needs_a_person,
             "away": list(self.away),
+            "late": list(self.late),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
 
@@ -154,8 +162,13 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def read_status(settings: Settings) -> StatusReport:
-    """Asks ledger, Redis and brokers; Redis and brokers may be away, the ledger may not (DatabaseAway)."""
+def read_status(settings: Settings, *, rounds_within_seconds: float | None = None) -> StatusReport:
+    """Asks ledger, Redis and brokers; Redis and brokers may be away, the ledger may not (DatabaseAway).
+
+    A round older than `rounds_within_seconds` is late; None: five minutes, and sixty intervals; a subscription that
+    never had a round is late only if the time is given.
+    """
+    late: list[str] = []
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
@@ -164,7 +177,11 @@ def read_status(settings: Settings) -> StatusReport:
         for topic in policy.plans:
             for plan in topic.subscriptions:
                 pending, oldest = _pending(policy, topic.shards_of(plan.subscription))
-                last = reports.last_rounds(plan.subscription)
+                last = [r for r in reports.last_rounds(plan.subscription) if r.done.shard.number < topic.shards]
+                oldest_ms = min((r.stored_at_ms for r in last), default=None)
+                age = None if oldest_ms is None else (connections.clock.now_ms() - oldest_ms) / 1000
+                if settings.rounds.mode == "full":
+                    late += late_rounds(settings, plan.subscription, age, within_seconds=rounds_within_seconds)
                 statuses.append(
                     SubscriptionStatus(
                         subscription=plan.subscription,
@@ -185,7 +202,25 @@ def read_status(settings: Settings) -> StatusReport:
             holds=tuple(reports.holds(settings.environment)),
             outages=tuple(reports.outages(settings.environment, limit=5)),
             away=(*away, *([history_away] if history_away is not None else [])),
+            late=tuple(late),
         )
+
+
+def late_rounds(
+    settings: Settings, subscription: Subscription, age_seconds: float | None, *, within_seconds: float | None
+) -> list[str]:
+    """Why the rounds of a subscription count as standing still; empty if they do not.
+
+    `age_seconds` is that of the newest round of the shard that has waited longest; None: there was none yet.
+    """
+    usual = max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)
+    limit = usual if within_seconds is None else within_seconds
+    if age_seconds is None:
+        return [f"{subscription} never had a round: is `reconciler run` alive?"] if within_seconds is not None else []
+    if age_seconds <= limit + settings.rounds.skew_margin_seconds:
+        return []
+    old = f"the last round of {subscription} is {age_seconds:.0f} s old, more than {limit:g} s"
+    return [f"{old}: what was lost since is not in these figures; is `reconciler run` alive?"]
 
 
 def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:

@@ -37,12 +37,24 @@ _FILTERS = {
 }
 
 
-def status(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
+def status(
+    rounds_within: Annotated[
+        float | None,
+        typer.Option(
+            "--rounds-within",
+            min=1,
+            help="Seconds within which every shard must have had a round. Default: 300, or 60 intervals if longer.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Pending keys, watermarks, verdicts, repairs, holds and outages.
 
-    Exit code 1: a quarantined key, a failed repair or an open breaker needs a person; 3: a dependency is away.
+    Exit code 1: a quarantined key, a failed repair or an open breaker needs a person; 3: a dependency is away, or
+    rounds stand still: nobody looks for losses.
     """
-    report = bootstrap.read_status(read_settings(config))
+    report = bootstrap.read_status(read_settings(config), rounds_within_seconds=rounds_within)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -50,6 +62,8 @@ def status(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
             _print_rows(title, columns, rows)
     for line in report.away:
         typer.echo(f"away: {line}", err=True)
+    for line in report.late:
+        typer.echo(f"late: {line}", err=True)
     raise typer.Exit(report.exit_code)
 
 

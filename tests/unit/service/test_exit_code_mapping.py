@@ -192,6 +192,7 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
     assert code(repairs=(repair(RepairState.SENT),)) == 0
     assert code(repairs=(repair(RepairState.FAILED),)) == 1
     assert code(repairs=(repair(RepairState.FAILED),), away=("redis: gone",)) == 3
+    assert code(late=("the last round is old",)) == 3
 
 
 @pytest.mark.parametrize(
