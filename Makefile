@@ -44,8 +44,9 @@ test: setup ## everything but test-spark and test-stress; a missing service is s
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
 	$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py
 
-test-stress: setup ## a short run each of chaos, fuzz, model and simulate
+test-stress: setup ## a short run each of chaos, fuzz, model and simulate; with CI=true 10 000 histories and every planted bug
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
+	$(if $(IN_CI),$(MAKE) simulate HISTORIES=10000 SEED=1 MUTANTS=1)
 
 # Three workers on two cores: half of their time is waiting.
 test-fast: setup ## unit and contract tests in memory, under 30 s
@@ -79,7 +80,8 @@ failover: setup ## FAILOVERS=50 of KIND=cluster|sentinel|both (real Redis) under
 HISTORIES ?= 1000
 MUTANTS ?= 0
 simulate: setup ## HISTORIES=1000 from SEED=1 in a simulated world, MUTANTS=1 plants bugs; HISTORIES=1 tells the story
-	$(BIN)/python -m tests.simulation.run --histories $(HISTORIES) --seed $(SEED) --mutants $(MUTANTS)
+	$(BIN)/python -m tests.simulation.run --histories $(HISTORIES) --seed $(SEED) --mutants $(MUTANTS) \
+		$(if $(TROUBLES),--troubles '$(TROUBLES)') $(if $(MESSAGES),--messages $(MESSAGES))
 
 model: setup ## every reachable state of rounds, announcements and repair: no violation; the accident of each lesser design
 	$(BIN)/python -m tests.model.whole

@@ -1,6 +1,6 @@
 """make simulate HISTORIES=N SEED=S [MUTANTS=1]: many histories on all cores, mutants, the classic round; one JSON line.
 
-A failing seed is printed with the command that replays it. With HISTORIES=1 the whole story of the history is told.
+A failing seed is printed with the command that replays it, the first ones with a smaller history that still fails.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tests.simulation.ablation import pairs, show_all
@@ -23,6 +24,7 @@ from tests.simulation.checkers import Judgement
 from tests.simulation.classic import run_classic
 from tests.simulation.faults import fired, too_rare
 from tests.simulation.mutants import HISTORIES_MAX, mutants, try_all
+from tests.simulation.shrinking import Variant, shrink, troubles_of
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
 
@@ -31,6 +33,10 @@ CHUNK = 20
 CLASSIC_MAX = 1_000
 #: Failing seeds that are shown.
 SHOWN_MAX = 20
+#: Failing seeds that are made smaller.
+SHRUNK_MAX = 3
+#: One repair in vain in so many histories is tolerated, each with its reason told.
+HISTORIES_A_REPAIR_IN_VAIN = 10_000
 
 
 @contextmanager
@@ -39,18 +45,22 @@ def _undisturbed() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     gc.disable()
+    gc.freeze()  # modules and what they hold are no garbage: the collector need not look at them after each chunk
     try:
         yield
     finally:
         gc.enable()
         gc.collect()
+        gc.unfreeze()
         logging.disable(level)
 
 
-def judge_seeds(seeds: range) -> list[Judgement]:
-    """Histories of some seeds, in one process."""
+def judge_seeds(
+    seeds: range, *, troubles: tuple[str, ...] | None = None, messages: int | None = None
+) -> list[Judgement]:
+    """Histories of some seeds, in one process; with other troubles or messages than they draw, if such are given."""
     with _undisturbed():
-        return [run_history(draw(seed)) for seed in seeds]
+        return [run_history(Variant(seed=seed, troubles=troubles, messages=messages).swarm()) for seed in seeds]
 
 
 def judge_classic(seeds: range) -> list[Judgement]:
@@ -73,8 +83,10 @@ def judged(
             yield from part
 
 
-def add_up(found: Iterator[Judgement], *, write: Any) -> tuple[dict[str, Any], Counter[str]]:
-    """Sums, with the failing seeds told as they come."""
+def add_up(
+    found: Iterator[Judgement], *, write: Callable[[str], None], failing: list[int] | None = None
+) -> tuple[dict[str, Any], Counter[str]]:
+    """Sums, with the failing seeds told as they come, and noted in `failing`."""
     sums: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     shown = 0
@@ -92,36 +104,85 @@ def add_up(found: Iterator[Judgement], *, write: Any) -> tuple[dict[str, Any], C
             shown += 1
             for line in (judgement.accidents + [f"unnecessary repair: {text}" for text in judgement.unnecessary])[:3]:
                 write(f"seed {judgement.seed}: {line}")
-            write(f"seed {judgement.seed}: replay with  make simulate SEED={judgement.seed} HISTORIES=1")
+            if failing is not None:
+                failing.append(judgement.seed)
+                write(f"seed {judgement.seed}: replay with  {Variant(seed=judgement.seed).command}")
     return dict(sums), seen
 
 
-def main(arguments: list[str]) -> int:
-    """Prints the JSON object as its last line; 1 if a promise was broken."""
+def _run_histories(options: argparse.Namespace, write: Callable[[str], None]) -> tuple[dict[str, Any], Counter[str]]:
+    """One history told, or many; what fails is made smaller."""
+    troubles, messages = troubles_of(options.troubles), options.messages
+    if options.histories == 1:
+        story: list[str] = []
+        swarm = Variant(seed=options.seed, troubles=troubles, messages=messages).swarm()
+        write(str(swarm))
+        judgement = run_history(swarm, story=story)
+        for line in story:
+            write(line)
+        return add_up(iter([judgement]), write=write)
+    judge = partial(judge_seeds, troubles=troubles, messages=messages)
+    failing: list[int] = []
+    found = add_up(
+        judged(options.seed, options.histories, jobs=options.jobs, judge=judge), write=write, failing=failing
+    )
+    for seed in sorted(failing)[:SHRUNK_MAX]:
+        with _undisturbed():
+            smallest = shrink(Variant(seed=seed, troubles=troubles, messages=messages))
+        if smallest is not None:
+            write(f"seed {seed}: the smallest found  {smallest.command}")
+    return found
+
+
+def _run_mutants(options: argparse.Namespace, write: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
+    """Every planted bug until its first catch, and every fault until a bug has needed it."""
+    planted = mutants() if options.mutants else []
+    caught = 0
+    for outcome in try_all(planted, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
+        caught += outcome.caught_at is not None
+        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
+    shown = list(show_all(pairs(planted), seed=options.seed, jobs=options.jobs)) if options.mutants else []
+    for pair in shown:
+        if not pair.holds:
+            found = f"{pair.caught_at} with it, {pair.caught_without} without it"
+            write(f"fault {pair.fault}, mutant {pair.mutant.name}: {found}")
+    answer = {
+        "mutants_caught": caught,
+        "mutants": len(planted),
+        "faults_shown": len({pair.fault for pair in shown if pair.holds}),
+        "pairs_wrong": sum(not pair.holds for pair in shown),
+    }
+    return answer, caught < len(planted) or any(not pair.holds for pair in shown)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make simulate")
     parser.add_argument("--histories", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutants", type=int, default=0)
     parser.add_argument("--classic", type=int, default=None, help="histories of the original algorithm")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--troubles", default=None, help="only these: names with commas between, or none")
+    parser.add_argument("--messages", type=int, default=None, help="messages a history")
     options = parser.parse_args(arguments)
+    try:
+        troubles_of(options.troubles)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the JSON object as its last line; 1 if a promise was broken."""
+    options = _options(arguments)
+    logging.disable(logging.CRITICAL)
 
     def write(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
     started = time.monotonic()
-    if options.histories == 1:
-        story: list[str] = []
-        logging.disable(logging.CRITICAL)
-        swarm = draw(options.seed)
-        write(str(swarm))
-        judgement = run_history(swarm, story=story)
-        for line in story:
-            write(line)
-        sums, seen = add_up(iter([judgement]), write=write)
-    else:
-        sums, seen = add_up(judged(options.seed, options.histories, jobs=options.jobs), write=write)
+    sums, seen = _run_histories(options, write)
     seconds = time.monotonic() - started
     classic, failures = 0, 0
     if options.histories > 1:
@@ -129,28 +190,19 @@ def main(arguments: list[str]) -> int:
         for judgement in judged(options.seed, wanted, jobs=options.jobs, judge=judge_classic):
             classic += 1
             failures += judgement.has_failed or bool(judgement.unnecessary)
-    planted, caught = (mutants(), 0) if options.mutants else ([], 0)
-    for outcome in try_all(planted, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
-        caught += outcome.caught_at is not None
-        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
-    shown = list(show_all(pairs(planted), seed=options.seed, jobs=options.jobs))
-    for pair in shown:
-        if not pair.holds:
-            found = f"{pair.caught_at} with it, {pair.caught_without} without it"
-            write(f"fault {pair.fault}, mutant {pair.mutant.name}: {found}")
+    of_mutants, is_uncaught = _run_mutants(options, write)
     write("accidents that happened, by kind:")
     for kind, number in sorted(seen.items()):
         write(f"{number:9d}  {kind}")
+    is_drawn = options.troubles is None and options.messages is None
+    rare = too_rare(seen, histories=sums.get("histories", 0)) if is_drawn else {}
+    for name, number in rare.items():
+        write(f"fault {name!r} fired {number} times: too rare to show anything")
     answer: dict[str, Any] = {
         name: sums.get(name, 0)
         for name in ("histories", "lost", "double", "phantom", "body_differs", "unaccounted", "unnecessary_repairs")
     }
-    answer |= {"mutants_caught": caught, "mutants": len(planted)}
-    answer |= {
-        "faults_shown": len({pair.fault for pair in shown if pair.holds}),
-        "pairs_wrong": sum(not p.holds for p in shown),
-    }
-    answer |= {"classic_failures": failures, "classic_histories": classic}
+    answer |= of_mutants | {"classic_failures": failures, "classic_histories": classic}
     answer |= {
         name: sums.get(name, 0) for name in ("other", "messages", "repairs", "raced_repairs", "failing_histories")
     }
@@ -160,14 +212,11 @@ def main(arguments: list[str]) -> int:
         "histories_per_second": round(sums.get("histories", 0) / seconds, 1),
         "seconds": round(time.monotonic() - started, 1),
     }
-    rare = too_rare(seen, histories=sums.get("histories", 0))
-    for name, number in rare.items():
-        write(f"fault {name!r} fired {number} times: too rare to show anything")
     write(json.dumps(answer))
     is_canary_dead = classic >= 100 and failures < 0.95 * classic
-    is_unshown = any(not pair.holds for pair in shown)
-    is_broken = bool(sums.get("failing_histories")) or bool(rare) or caught < len(planted) or is_unshown
-    return int(is_broken or is_canary_dead)
+    in_vain_max = max(1, answer["histories"] // HISTORIES_A_REPAIR_IN_VAIN)
+    is_vain = answer["unnecessary_repairs"] > in_vain_max
+    return int(bool(sums["failing_histories"]) or is_vain or bool(rare) or is_uncaught or is_canary_dead)
 
 
 if __name__ == "__main__":
