@@ -122,7 +122,8 @@ class Host:
                 cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink,
                 start_new_session=True,
             )  # fmt: skip
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listener.start()
 
     def set_clock(self, wrong_by_seconds: float) -> None:
         """Steps the wall clock of every actor of this host."""
@@ -167,16 +168,25 @@ class Host:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(20)
+        self._listener.join(20)  # its pipe has ended
+        with self._lock:
+            for actor in self._actors.values():
+                actor.died(-signal.SIGKILL)
+            self._actors.clear()
 
     def _listen(self, told: IO[bytes]) -> None:
-        for line in told:
-            what = json.loads(line)
-            if "born" in what:
-                self._births.put(what["pid"])
-            elif "dead" in what:
-                with self._lock:
-                    actor = self._actors.pop(what["dead"], None)
-                    if actor is None:
-                        self._early[what["dead"]] = what["code"]
-                    else:
-                        actor.died(what["code"])
+        with told:
+            for line in told:
+                what = json.loads(line)
+                if "born" in what:
+                    self._births.put(what["pid"])
+                elif "dead" in what:
+                    self._died(what["dead"], what["code"])
+
+    def _died(self, pid: int, code: int) -> None:
+        with self._lock:
+            actor = self._actors.pop(pid, None)
+            if actor is None:
+                self._early[pid] = code
+            else:
+                actor.died(code)

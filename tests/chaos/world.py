@@ -100,10 +100,10 @@ class World:
         )
         path = str(self.job.path)
         for number in range(len(PRODUCER_GROUPS)):
-            self._spawn("producer", f"producer-{number}", self.services, [path, str(number)])
+            self._spawn("producer", f"producer-{number}", self.producer_host, [path, str(number)])
         for group in GROUPS:
             for number in range(2):
-                self._spawn("consumer", f"{group}-{number}", self.services, [path, group])
+                self._spawn("consumer", f"{group}-{number}", self.consumer_host, [path, group])
         for number, host in enumerate(self.reconciler_hosts):
             self._spawn("run", f"run-{number}", host, [path, "run"])
             self._spawn("sweep", f"sweep-{number}", host, [path, "sweep"])
@@ -112,11 +112,12 @@ class World:
         clock = build_clock(self.folder)
         #: What a step of a clock reaches.
         self.clock = "the product's own clock" if clock is None else "every clock of the process"
-        # The load takes what the reconcilers leave, which have machines of their own elsewhere.
-        self.services = Host("services", self.folder, clock=clock, nice=5)
+        # Elsewhere they have machines of their own; here consumers take what reconcilers leave, and the load the rest.
+        self.producer_host = Host("producers", self.folder, clock=clock, nice=8)
+        self.consumer_host = Host("consumers", self.folder, clock=clock, nice=4)
         #: Each has a clock of its own.
         self.reconciler_hosts = [Host(f"reconciler-{number}", self.folder, clock=clock) for number in range(2)]
-        self.hosts = [self.services, *self.reconciler_hosts]
+        self.hosts = [self.producer_host, self.consumer_host, *self.reconciler_hosts]
         for host in self.hosts:
             self._stack.callback(host.close)
 
