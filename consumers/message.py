@@ -97,8 +97,10 @@ def dedupe_identity(message: ConsumedMessage) -> str:
 
     Raises MalformedInput if there is neither: such a message cannot be told from its own duplicate.
     """
-    candidates = [message.unique_key, (message.properties or {}).get(_ORIGIN_MESSAGE_ID)]
-    candidates.append(getattr(message, "offset_message_id", None))
+    unique_key = message.unique_key
+    if unique_key is not None and is_unique_key(unique_key):
+        return unique_key
+    candidates = [(message.properties or {}).get(_ORIGIN_MESSAGE_ID), getattr(message, "offset_message_id", None)]
     for candidate in candidates:
         if candidate and is_unique_key(candidate):
             return candidate

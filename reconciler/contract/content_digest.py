@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Mapping
 
 from reconciler.contract.properties import KEYS, TAGS, user_properties
+
+_LENGTH = struct.Struct(">I")
 
 
 def content_digest(
@@ -16,19 +19,17 @@ def content_digest(
     Each part is a 4-byte big-endian length and its bytes (UTF-8). `keys` is the KEYS property as sent, on 3.2.6
     without the leading unique key (see content_keys). Reserved properties are left out.
     """
-    digest = hashlib.sha256()
-
-    def add(part: bytes) -> None:
-        digest.update(len(part).to_bytes(4, "big"))
-        digest.update(part)
-
-    add(topic.encode())
-    add((tags or "").encode())
-    add((keys or "").encode())
-    for name, value in user_properties(properties).items():
-        add(name.encode())
-        add(value.encode())
-    add(body)
+    texts = [topic, tags or "", keys or ""]
+    for pair in user_properties(properties).items():
+        texts += pair
+    # One update for all but the body, which may be long and is not copied: consumers pay this for every message.
+    parts: list[bytes] = []
+    for text in texts:
+        part = text.encode()
+        parts += (_LENGTH.pack(len(part)), part)
+    parts.append(_LENGTH.pack(len(body)))
+    digest = hashlib.sha256(b"".join(parts))
+    digest.update(body)
     return digest.digest()
 
 

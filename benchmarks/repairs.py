@@ -1,0 +1,257 @@
+"""Repairs through END on one broker: from announced and lost to sent, as the product does it, and one call at a time.
+
+    [BROKER=5.3.3] python -m benchmarks.repairs [--keys 400] [--concurrency 1 16 64] [--repeat 3]
+
+Every key is a half whose END never came, with an outbox row. Measured is one round: verification (committed copies,
+halves), ledger rows, claims, attempts and END, until every repair is SENT; the ledger is SQLite with fsync, brakes are
+wide open. `bare` is what a script would do without a ledger: the same four requests a key over one connection, one
+call at a time (look-up of the copy, look-up of the half, the half again by its offset, END). All ways take turns on the
+same broker. Prints one JSON line with the median of keys a second and each one's ratio to `bare` and to concurrency 1,
+medians of the ratios of each turn. Without BROKER the embedded broker runs as a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.bootstrap.workers import ThreadWorkers, workers_of
+from reconciler.brakes import BreakerRules, CircuitBreaker
+from reconciler.candidates import CandidateSelector, SelectionRules
+from reconciler.clock import SystemClock
+from reconciler.contract.tables import EVERY_GROUP, OutboxState, RepairState
+from reconciler.evidence import EndOutcome, OutboxRow
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import Horizon, Workers
+from reconciler.reconcile_round import ReconcileRound
+from reconciler.repair import Repairer, RepairRules
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import PROBE_TOPIC
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.routes import TopicNotFound
+from reconciler.shard_rounds import ShardRounds
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
+from reconciler.verify import Verifier, VerifyRules
+from tests.polling import eventually
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.rocketmq import RocketMQCluster
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, FakeInbox, FakeOutbox, World
+
+PRODUCERS = "order-service"
+#: Nobody asks back while it is measured.
+PATIENT = {"transactionCheckInterval": "3600000", "transactionTimeOut": "3600000"}
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """A reconciler without a daemon over one broker."""
+
+    instance: ClientInstance
+    plan: TopicPlan
+    ledger: SqlLedger
+    shards: MemoryShards
+    outbox: FakeOutbox
+    evidence: RemotingBrokerEvidence
+    rounds: ReconcileRound
+    workers: Workers
+
+    def lose(self, keys: int) -> list[str]:
+        """Halves and outbox rows; END never comes."""
+        sender, lost = self.instance.sender(PRODUCERS), []
+        for number in range(keys):
+            message = Message(topic=TOPIC, body=b"order" * 40, tags="paid", keys=(f"order-{number}",))
+            sent = sender.send(message, is_half=True)
+            self.outbox.rows[sent.unique_key] = OutboxRow(
+                unique_key=sent.unique_key, topic=TOPIC, producer_group=PRODUCERS, tag="paid", message_keys=None,
+                business_id=None, half_broker=sent.broker_name, half_commit_log_offset=sent.commit_log_offset,
+                half_queue_offset=sent.queue_offset, properties=None, body=None, content_digest=None,
+                state=OutboxState.ANNOUNCED, created_at_ms=self.instance.clock.now_ms(), announced_at_ms=None,
+                settled_at_ms=None,
+            )  # fmt: skip
+            lost.append(sent.unique_key)
+        return lost
+
+    def announce(self, lost: list[str]) -> None:
+        """Into the half sets, then into pending, old enough to be judged."""
+        shards = self.plan.shards_of(self.plan.subscriptions[0].subscription)
+        for key in lost:
+            self.shards._memory(shards[self.plan.shard_of(key)]).half.add(key)  # noqa: SLF001 - what announcements do
+        self.rounds.run(self.plan.subscriptions[0].subscription)
+        time.sleep(0.2)  # the grace period: nothing to wait for that could be asked
+
+    def sent(self, lost: list[str]) -> int:
+        """Repairs of these keys that are SENT."""
+        rows = self.ledger.repairs.read(ENVIRONMENT, TOPIC, lost)
+        return sum(row.state is RepairState.SENT for of in rows.values() for row in of if row.scope == EVERY_GROUP)
+
+
+def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Bench:
+    """The object graph as bootstrap wires it, with a ledger in SQLite and the other databases in memory."""
+    clock, shards, events, outbox, inbox = (
+        SystemClock(),
+        MemoryShards(SystemClock()),
+        Events(),
+        FakeOutbox(),
+        FakeInbox(),
+    )
+    engine = open_engine(f"sqlite:///{folder}/ledger-{concurrency}.db")
+    ledger_metadata.create_all(engine)
+    ledger = SqlLedger(engine)
+    subscription = World().subscriptions[0]
+    plan = TopicPlan(
+        environment=ENVIRONMENT, topic=TOPIC, producer_groups=frozenset({PRODUCERS}), shards=2,
+        subscriptions=(SubscriptionPlan(subscription=subscription, grace_period_seconds=0.1),),
+    )  # fmt: skip
+    evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=0.0)
+    workers = workers_of(concurrency)
+    rounds = ReconcileRound(
+        [plan],
+        shards=ShardRounds(
+            memory=shards, leases=shards, rounds=ledger.rounds, owner="one", lease_seconds=60, events=events
+        ),
+        memory=shards,
+        selector=CandidateSelector(
+            memory=shards, candidates=ledger.candidates,
+            rules=SelectionRules(skew_margin_seconds=0.0, candidates_max=20_000, retention_seconds=0.1),
+        ),
+        verifier=Verifier(
+            brokers=evidence, outbox=outbox, inbox=inbox, repairs=ledger.repairs, known_brokers=ledger.brokers,
+            rules=VerifyRules(skew_margin_seconds=0.0, check_back_wait_seconds=0.0), workers=workers,
+        ),
+        repairer=Repairer(
+            brokers=evidence, sends=RemotingBrokerRepairs(instance), outbox=outbox, inbox=inbox, repairs=ledger.repairs,
+            hand_overs=ledger.hand_overs, holds=ledger.holds, workers=workers, clock=clock, owner="one", events=events,
+            rules=RepairRules(rate_per_second=1e6, burst=1e6, repairs_max=20_000),
+        ),
+        breaker=CircuitBreaker(
+            holds=ledger.holds, rules=BreakerRules(candidates_min=10**6), owner="one", events=events
+        ),
+        candidates=ledger.candidates, repairs=ledger.repairs, outages=ledger.outages, outbox=outbox, clock=clock,
+        owner="one", events=events,
+    )  # fmt: skip
+    return Bench(
+        instance=instance,
+        plan=plan,
+        ledger=ledger,
+        shards=shards,
+        outbox=outbox,
+        evidence=evidence,
+        rounds=rounds,
+        workers=workers,
+    )
+
+
+def through_rounds(bench: Bench, keys: int) -> float:
+    """Seconds until every key is SENT."""
+    lost = bench.lose(keys)
+    bench.announce(lost)
+    start = time.perf_counter()
+    bench.rounds.run(bench.plan.subscriptions[0].subscription)
+    took = time.perf_counter() - start
+    if bench.sent(lost) != keys:
+        raise SystemExit(f"{bench.sent(lost)} of {keys} were sent in one round")
+    return took
+
+
+def bare(bench: Bench, keys: int) -> float:
+    """Seconds for the same requests, one call at a time, nothing written down."""
+    lost, repairs = bench.lose(keys), RemotingBrokerRepairs(bench.instance)
+    start = time.perf_counter()
+    horizon: Horizon = bench.evidence.horizon(TOPIC)
+    for key in lost:
+        row = bench.outbox.rows[key]
+        copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
+        halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
+        answer = repairs.end_transaction(halves.records[-1], expected=row, commit=True)
+        if not copies.is_absent or answer.outcome is not EndOutcome.DONE:
+            raise SystemExit(f"{key}: {copies.reason}, END {answer}")
+    return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def a_broker(name: str) -> Iterator[str]:
+    """Name servers of a broker that runs."""
+    if name == "embedded":
+        with EmbeddedBroker(properties=PATIENT) as broker:
+            yield broker.name_servers
+    else:
+        with RocketMQCluster(name, properties=PATIENT) as cluster:
+            yield cluster.name_servers
+
+
+def create_topics(instance: ClientInstance) -> None:
+    """TOPIC and the probes', routed."""
+
+    def is_routed(topic: str) -> bool:
+        with contextlib.suppress(TopicNotFound):
+            return bool(instance.routes.refresh(topic).readable_queues)
+        return False
+
+    address = next(broker.master for broker in instance.routes.brokers().values() if broker.master)
+    for topic, queues in ((TOPIC, 4), (PROBE_TOPIC, 1)):
+        Admin(instance.client).create_topic(address, topic, queues=queues)
+        eventually(lambda topic=topic: is_routed(topic), within_seconds=15)  # type: ignore[misc]
+
+
+def measure(name: str, *, keys: int, concurrency: list[int], repeat: int) -> dict[str, object]:
+    """Keys a second of each way, and ratios."""
+    speeds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder, a_broker(name) as servers, ClientInstance(servers) as instance:
+        create_topics(instance)
+        benches = {width: make_bench(instance, Path(folder), width) for width in concurrency}
+        first = benches[concurrency[0]]
+        bare(first, 50)  # connects, and warms the broker
+        for _ in range(repeat):
+            speeds.setdefault("bare", []).append(keys / bare(first, keys))
+            for width, bench in benches.items():
+                speeds.setdefault(str(width), []).append(keys / through_rounds(bench, keys))
+        for bench in benches.values():
+            bench.ledger.database.engine.dispose()
+            if isinstance(bench.workers, ThreadWorkers):
+                bench.workers.close()
+
+    def ratios(base: str) -> dict[str, float]:
+        return {
+            way: round(statistics.median(a / b for a, b in zip(found, speeds[base], strict=True)), 2)
+            for way, found in speeds.items()
+            if way != base
+        }
+
+    return {
+        "broker": name,
+        "keys": keys,
+        "keys_per_second": {way: round(statistics.median(found), 1) for way, found in speeds.items()},
+        "to_bare": ratios("bare"),
+        "to_one_at_a_time": ratios(str(concurrency[0])),
+        "turns": repeat,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--keys", type=int, default=400)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    broker = os.environ.get("BROKER", "embedded")
+    print(json.dumps(measure(broker, keys=options.keys, concurrency=options.concurrency, repeat=options.repeat)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
