@@ -30,7 +30,7 @@ from tests.acceptance.deployment import SHARDS, Deployment
 #: Every so manieth message is never consumed: its END_TRANSACTION and check-backs are dropped.
 LOSE_EVERY = 200
 #: The same from the moment of an accident until everything goes on again, which is when keys could vanish.
-LOSE_EVERY_IN_AN_ACCIDENT = 10
+LOSE_EVERY_IN_AN_ACCIDENT = 40
 PRODUCERS = 2
 
 

@@ -29,7 +29,7 @@ def test_fail_overs_to_stale_replicas_and_hung_primaries_lose_no_announced_key(k
     assert result["failovers_by_kind"] == dict.fromkeys(WORST[kind], 1)
     # Else the load was none, or the accidents were none.
     assert result["ids"] > 200
-    assert result["never_consumed"] >= 10
+    assert result["never_consumed"] >= 3
     assert result["unrecorded"] > 0
 
 

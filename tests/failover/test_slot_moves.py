@@ -70,7 +70,7 @@ class Work:
     """Announcements, recorder and rounds of one shard, with a log of what was acknowledged."""
 
     def __init__(self, clients: RedisClients, half_sets: RedisHalfSets, commit_sets: RedisCommitSets) -> None:
-        self.of = shard("moving")
+        self.of = shard("moving", 0)
         self.memory = RedisShardMemory(clients, history_generations=2)
         self._leases = RedisRoundLeases(clients.short)
         self._half_sets, self._commit_sets = half_sets, commit_sets
