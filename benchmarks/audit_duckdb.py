@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -16,7 +17,8 @@ class DuckDbAudit:
         evidence = read_evidence(folder)
         window = evidence["window"]
         self._statement = statement(window["start_ms"], window["end_ms"], evidence["skew_bound_ms"])
-        self._connection = duckdb.connect(config={"threads": threads})
+        # What does not fit into memory goes to the system's folder, not into the one people stand in.
+        self._connection = duckdb.connect(config={"threads": threads, "temp_directory": tempfile.gettempdir()})
         self._connection.execute("SET preserve_insertion_order = false")
         for place, view in VIEWS.items():
             files = f"read_parquet('{folder / place}/**/*.parquet', hive_partitioning = false)"
