@@ -32,13 +32,12 @@ from reconciler.audit.window import parse_window
 from reconciler.contract.history_row import PREFIXES
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
-#: Options that say what to collect; with --evidence all of it is in the folder.
+#: Options that say what to collect; with --evidence all of it is in the folder (and --history: where a copy lies).
 _COLLECTING = (
     "window",
     "timezone",
     "subscriptions",
     "only",
-    "history",
     "outbox",
     "inbox",
     "ledger",
@@ -65,13 +64,19 @@ def run_audit(
     _check_given(options)
     key = None if options.signing_key is None else read_signing_key(options.signing_key)
     settings = _spark_settings(options.spark)
+    moved = options.history if request is None else None
     with claim_output(options.out) as claimed, _evidence_folder(options, claimed) as evidence:
         say("starting Spark")
         with spark_session(options.master, settings) as spark:
             if request is not None:
                 collect(request, evidence, partial(run_on, spark), say)
             say("judging")
-            judged = judge(evidence, spark, progress=lambda done: say(f"judged {done} of {PREFIXES} parts"))
+            judged = judge(
+                evidence,
+                spark,
+                history=moved,
+                progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
+            )
             engine = engine_name(spark)
         say("writing the result")
         write_output(
@@ -81,6 +86,7 @@ def run_audit(
             signing_key=key,
             previous=options.previous,
             evidence=evidence,
+            history=moved,
             keep_evidence=request is not None,
         )
     return AuditRun(judged=judged, engine=engine, seconds=seconds() - began)
@@ -113,7 +119,11 @@ def _check_given(options: argparse.Namespace) -> None:
         return
     beside = [f"--{name.replace('_', '-')}" for name in _COLLECTING if getattr(options, name)]
     if beside:
-        raise AuditError("usage", f"{', '.join(beside)} beside --evidence: that folder says what was asked; remove one")
+        raise AuditError(
+            "usage",
+            f"{', '.join(beside)} beside --evidence: evidence.json in that folder says what was asked; leave them out, "
+            "or leave out --evidence to collect anew",
+        )
     if not (options.evidence / "evidence.json").is_file():
         raise AuditError("inputs", f"--evidence {options.evidence}: there is no evidence.json in it")
 

@@ -50,13 +50,24 @@ class Evidence:
     no_answer: NoAnswer | None
 
 
-def load_evidence(folder: Path | str, *, findings_a_prefix: int, rows_at_once_max: int = ROWS_AT_ONCE_MAX) -> Evidence:
-    """Reads everything but the files of the prefixes. Raises AuditError("inputs")."""
+def load_evidence(
+    folder: Path | str,
+    *,
+    findings_a_prefix: int,
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    history: str | None = None,
+) -> Evidence:
+    """Reads everything but the files of the prefixes. Raises AuditError("inputs").
+
+    `history`: where it lies, if not where evidence.json says.
+    """
     # Workers have a working directory of their own.
     root = str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
     document = parse_evidence(_document_bytes(root))
-    history_root = _history_root(root, document.history)
-    history = check_history(
+    if history is not None and "://" not in history:
+        history = os.path.abspath(history)
+    history_root = _history_root(root, history or document.history)
+    state = check_history(
         history_root,
         document.environment,
         document.subscriptions,
@@ -64,16 +75,16 @@ def load_evidence(folder: Path | str, *, findings_a_prefix: int, rows_at_once_ma
         (document.window.start_ms, document.window.end_ms),
         ledger_rounds=_ledger_rounds(root, document),
     )
-    problems = list(history.problems)
-    used = _used_history(history, document)
+    problems = list(state.problems)
+    used = _used_history(state, document)
     snapshots = _snapshots(history_root, used, problems)
-    _look_at_the_rest(history_root, used, history.read, problems)
+    _look_at_the_rest(history_root, used, state.read, problems)
     if problems:
         more = len(problems) - _PROBLEMS_NAMED_MAX
         named = "; ".join(problems[:_PROBLEMS_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
         raise AuditError("inputs", f"{named}. Bring the history back from a copy, or audit another window")
     _check_given(document)
-    subscriptions = tuple(_planned(asked, document, history, snapshots) for asked in document.subscriptions)
+    subscriptions = tuple(_planned(asked, document, state, snapshots) for asked in document.subscriptions)
     plan = JudgePlan(
         window=document.window,
         skew_bound_ms=document.skew_bound_ms,
@@ -82,16 +93,16 @@ def load_evidence(folder: Path | str, *, findings_a_prefix: int, rows_at_once_ma
         findings_max=findings_a_prefix,
         rows_at_once_max=rows_at_once_max,
     )
-    closed = {(s.topic, s.group): _is_closed(s, document, history) for s in document.subscriptions}
+    closed = {(s.topic, s.group): _is_closed(s, document, state) for s in document.subscriptions}
     return Evidence(
         document=document,
-        history=history,
+        history=state,
         plan=plan,
         files=_by_prefix(root, document, history_root, used),
-        inputs=_inputs(document, history, used),
+        inputs=_inputs(document, state, used),
         closed=closed,
         not_checked=not_checked(document, subscriptions),
-        no_answer=_no_answer(document, history, closed),
+        no_answer=_no_answer(document, state, closed),
     )
 
 

@@ -38,27 +38,39 @@ def judge(
     evidence_dir: Path | str,
     spark: SparkSession,
     *,
+    history: str | None = None,
     findings_max: int = FINDINGS_MAX,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
     progress: Progress | None = None,
 ) -> JudgedWindow:
     """Judges an evidence folder (path or URL that every worker sees).
 
-    `progress` is told the number of finished prefixes, of 64, from another thread. Raises AuditError: "inputs" names
-    the file that is not to be believed, "engine" tells what Spark said.
+    `history`: where it lies, if not where evidence.json says. `progress` is told the number of finished prefixes, of
+    64, from another thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
+    Spark said.
     """
     evidence = load_evidence(
-        evidence_dir, findings_a_prefix=findings_a_prefix(findings_max), rows_at_once_max=rows_at_once_max
+        evidence_dir,
+        history=history,
+        findings_a_prefix=findings_a_prefix(findings_max),
+        rows_at_once_max=rows_at_once_max,
     )
     return judged_by(evidence, spark_answers(spark, progress), findings_max)
 
 
 def judge_here(
-    evidence_dir: Path | str, *, findings_max: int = FINDINGS_MAX, rows_at_once_max: int = ROWS_AT_ONCE_MAX
+    evidence_dir: Path | str,
+    *,
+    history: str | None = None,
+    findings_max: int = FINDINGS_MAX,
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX,
 ) -> JudgedWindow:
     """The same answer without Spark, one prefix after the other in this process."""
     evidence = load_evidence(
-        evidence_dir, findings_a_prefix=findings_a_prefix(findings_max), rows_at_once_max=rows_at_once_max
+        evidence_dir,
+        history=history,
+        findings_a_prefix=findings_a_prefix(findings_max),
+        rows_at_once_max=rows_at_once_max,
     )
     return judged_by(evidence, lambda plan, files: pa.Table.from_batches(_answers(plan, files.items())), findings_max)
 

@@ -44,6 +44,8 @@ RESULT_DDL = (
     "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
     "count bigint not null, payload binary not null"
 )
+#: Subscriptions that a note names one by one.
+_NAMED_MAX = 20
 _Row = tuple[int, str, int, str, int, int, bytes]
 
 
@@ -159,7 +161,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         findings_omitted={str(name): listed[name] for name in NAMES if listed[name]},
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
-        notes=_notes(total),
+        notes=(*_not_asked(evidence), *_notes(total)),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         no_answer=evidence.no_answer,
@@ -186,6 +188,16 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
         volume=tuple(HourlyVolume(hour_start_ms=hour_ms, classes=classes) for hour_ms, classes in by_hour.items()),
         latencies=latencies,
     )
+
+
+def _not_asked(evidence: Evidence) -> tuple[str, ...]:
+    """Coverage: what the service reconciled in the window and this audit says nothing about."""
+    others = [f"{topic}/{group}" for topic, group in evidence.history.others]
+    if not others:
+        return ()
+    more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
+    named = ", ".join(others[:_NAMED_MAX])
+    return (f"history has rounds in the window of {named}{more}, which this audit was not asked about: not audited",)
 
 
 def _notes(total: PrefixResult) -> tuple[str, ...]:

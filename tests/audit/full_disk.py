@@ -23,7 +23,7 @@ shift 3
 mount -t tmpfs -o "$options" tmpfs "$place" || exit 99
 "$@"
 code=$?
-cd "$place" && find . -mindepth 1 -printf '%P %s\\n' > "$about"
+cd "$place" && find . -mindepth 1 \\( -type d -printf '%P 0\\n' -o -printf '%P %s\\n' \\) > "$about"
 exit $code
 """
 
@@ -44,7 +44,7 @@ def namespaces_missing() -> str | None:
 class EndedOnFullDisk(Ended):
     """What a process left, also on the file system that has gone."""
 
-    #: Path and size of everything that lay there.
+    #: Path and size of everything that lay there; folders have 0.
     there: dict[str, int]
 
     @property

@@ -100,6 +100,26 @@ def test_a_damaged_file_of_rounds_that_no_rule_needs_is_named(tmp_path: Path) ->
     assert (reason, path.removeprefix("history/") in message) == ("inputs", True)
 
 
+def test_a_history_that_was_copied_elsewhere_gives_the_same_answer(folder: Path, tmp_path: Path) -> None:
+    before = judge_here(folder)
+    (folder / "history").rename(tmp_path / "copy")
+    assert judge_here(folder, history=str(tmp_path / "copy")) == before
+    assert refused(folder)[0] == "inputs"
+
+
+def test_a_topic_and_group_that_nobody_asked_about_is_told_and_changes_no_count(tmp_path: Path) -> None:
+    evidence = SmallEvidence()
+    evidence.story(KEYS[1])
+    evidence.rows["round"] = evidence.rounds()
+    for at_ms, group in ((START_MS + 1, "shipping"), (END_MS, "later"), (START_MS - 1, "earlier")):
+        evidence.add("round", consumer_group=group, generation=1, at_ms=at_ms)
+    judged = judge_here(evidence.write(tmp_path / "evidence"))
+    assert judged.verdict == "clean"
+    told = [note for note in judged.notes if "not asked about" in note]
+    assert len(told) == 1
+    assert "ORDERS/shipping, which" in told[0]
+
+
 def test_a_file_of_another_window_is_named(folder: Path, tmp_path: Path) -> None:
     other = SmallEvidence()
     for key in KEYS:

@@ -145,9 +145,7 @@ def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -
 def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Dataset:
     try:
         if source.kind == "delta":
-            deltalake = importlib.import_module("deltalake")  # only where somebody uses it
-            found: ds.Dataset = deltalake.DeltaTable(source.address).to_pyarrow_dataset()
-            return found
+            return _delta(source.address, selection.table)
         filesystem, base = open_folder(source.address)
         if file is None and filesystem.get_file_info(f"{base}/{selection.table}").type == arrow_fs.FileType.Directory:
             base = f"{base}/{selection.table}"
@@ -162,6 +160,16 @@ def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Datas
     if not parquet.files:
         raise AuditError("inputs", f"{source}: there is no Parquet file in it")
     return parquet
+
+
+def _delta(address: str, table: str) -> ds.Dataset:
+    """The newest version of the Delta table `address`, or of the one that lies in it under the table's name: the files
+    that its log counts, not all that lie there. Tables that need a newer reader (deletion vectors) are refused."""
+    deltalake = importlib.import_module("deltalake")  # only where somebody uses it
+    of_table = f"{address.rstrip('/')}/{table}"
+    place = of_table if deltalake.DeltaTable.is_deltatable(of_table) else address
+    found: ds.Dataset = deltalake.DeltaTable(place).to_pyarrow_dataset()
+    return found
 
 
 def _batches(source: Source, dataset: ds.Dataset, condition: ds.Expression | None = None) -> Iterator[pa.RecordBatch]:

@@ -68,6 +68,8 @@ class HistoryState:
     problems: tuple[str, ...]
     #: Captured rounds that were looked at, doubled ones once.
     rounds: int
+    #: Topics and groups that had rounds in the window and were not asked about, sorted.
+    others: tuple[tuple[str, str], ...]
     #: Paths of the files that were read: their digests are those of the manifest, or stand among the problems.
     read: frozenset[str]
     #: Of stored rounds of the ledger in the window, how many history should hold; None: no ledger given.
@@ -100,7 +102,7 @@ def check_history(
     problems = list(chain.problems)
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
     horizon_ms = max(closes_ms.values(), default=end_ms) + DAY_MS
-    rounds = Rounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, horizon_ms=horizon_ms)
+    rounds = Rounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, end_ms=end_ms, horizon_ms=horizon_ms)
     files = [file for file in chain.files.values() if file.first_ms <= horizon_ms]
     read: set[str] = set()
     for file in sorted((f for f in files if f.stream == ROUND.name), key=lambda f: (-f.last_ms, f.path)):
@@ -135,6 +137,7 @@ def check_history(
         other_gaps=tuple(gap for gap in gaps if gap not in set(touching)),
         problems=tuple(problems),
         rounds=found.count,
+        others=tuple(sorted(rounds.others)),
         read=frozenset(read),
         ledger_rounds=counted,
     )
@@ -273,6 +276,7 @@ def _unreadable(environment: str, subscriptions: Sequence[Judged], problem: str)
         other_gaps=(),
         problems=(problem,),
         rounds=0,
+        others=(),
         read=frozenset(),
         ledger_rounds=None,
     )

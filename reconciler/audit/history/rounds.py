@@ -49,9 +49,14 @@ class Hole:
 class Rounds:
     """Collects tables of rounds; `finish` gives what they say together."""
 
-    def __init__(self, *, subscriptions: frozenset[tuple[str, str]], start_ms: int, horizon_ms: int) -> None:
+    def __init__(
+        self, *, subscriptions: frozenset[tuple[str, str]], start_ms: int, end_ms: int, horizon_ms: int
+    ) -> None:
         self._subscriptions = subscriptions
         self._start_ms = start_ms
+        self._end_ms = end_ms
+        #: Topics and groups with rounds in the window that nobody asked about.
+        self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
         #: The newest generation before the window, and the newest time before it.
@@ -64,10 +69,12 @@ class Rounds:
         grouped = table.group_by(_KEYS).aggregate([("generation", "list"), ("at_ms", "list")])
         keys = zip(*(grouped[name].to_pylist() for name in _KEYS), strict=True)
         for number, (topic, group, shard, epoch) in enumerate(keys):
+            at_ms = grouped["at_ms_list"][number].values.to_numpy(zero_copy_only=False)
             if (topic, group) in self._subscriptions:
                 generations = grouped["generation_list"][number].values.to_numpy(zero_copy_only=False)
-                at_ms = grouped["at_ms_list"][number].values.to_numpy(zero_copy_only=False)
                 self._take((topic, group, shard, epoch), generations, at_ms)
+            elif ((at_ms >= self._start_ms) & (at_ms < self._end_ms)).any():
+                self.others.add((topic, group))
 
     def _take(self, key: EpochKey, generations: Longs, at_ms: Longs) -> None:
         early = at_ms < self._start_ms

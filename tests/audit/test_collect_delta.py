@@ -1,0 +1,116 @@
+"""Exports as real Delta tables: what the log counts is read, and not every file that lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
+from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.sources import Source, Sources
+from reconciler.audit.errors import AuditError
+from reconciler.audit.job import judge_here
+from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
+
+#: With the audit's other long tests.
+pytestmark = pytest.mark.spark
+
+ACCIDENTS = {"LOST": 4, "EFFECT_WITHOUT_COMMIT": 3, "QUARANTINED": 2, "REPAIRED": 3, "ROLLED_BACK": 2}
+
+
+@pytest.fixture
+def generated(tmp_path: Path) -> Path:
+    generate(Plan(rows=300, seed=3, accidents=ACCIDENTS), tmp_path / "generated")
+    return tmp_path / "generated"
+
+
+@pytest.fixture
+def databases(generated: Path, tmp_path: Path) -> Databases:
+    numbers = iter(range(100))
+    return load_databases(generated, lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db")
+
+
+def rows_of(url: str, table: str) -> list[dict[str, Any]]:
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        rows = [dict(row) for row in connection.execute(sa.text(f"SELECT * FROM {table}")).mappings()]
+    engine.dispose()
+    return rows
+
+
+def write(place: Path, rows: Sequence[dict[str, Any]], *, by: Sequence[str] = (), mode: str = "append") -> None:
+    table = pa.Table.from_pylist(list(rows))
+    for number, field in enumerate(table.schema):  # Delta has no columns without a type
+        if pa.types.is_null(field.type):
+            table = table.set_column(number, field.name, pa.nulls(table.num_rows, pa.string()))
+    options: dict[str, Any] = {"mode": mode, "partition_by": list(by) or None}
+    deltalake.write_deltalake(str(place), table, **options)
+
+
+def delta(place: Path, option: str) -> Source:
+    return Source(kind="delta", address=str(place), option=option)
+
+
+def exported(databases: Databases, folder: Path) -> Sources:
+    """The databases as Delta tables; the outbox in several commits, some of which took rows back."""
+    outbox = rows_of(databases.outbox_url, "reconciler_outbox")
+    half = len(outbox) // 2
+    phantoms = [{**row, "unique_key": "EE" * 15 + f"{number:02X}"} for number, row in enumerate(outbox[:20])]
+    write(folder / "outbox", outbox[:half], by=["topic", "state"])
+    write(folder / "outbox", phantoms)
+    write(folder / "outbox", outbox[half:])
+    table = deltalake.DeltaTable(str(folder / "outbox"))
+    table.delete("unique_key LIKE 'EEEE%'")
+    table.optimize.compact()
+    write(folder / "inbox", rows_of(databases.inbox_url, "reconciler_inbox"), by=["consumer_group"])
+    for name in ("reconciler_candidate", "reconciler_repair", "reconciler_round"):
+        write(folder / "ledger" / name, rows_of(databases.ledger_url, name))
+    sources = databases.sources()
+    return replace(
+        sources,
+        outboxes=tuple((group, delta(folder / "outbox", "--outbox")) for group, _ in sources.outboxes),
+        inboxes=dict.fromkeys(sources.inboxes, delta(folder / "inbox", "--inbox")),
+        ledger=delta(folder / "ledger", "--ledger"),
+    )
+
+
+def test_delta_tables_give_the_answer_of_the_databases(databases: Databases, generated: Path, tmp_path: Path) -> None:
+    sources = exported(databases, tmp_path / "delta")
+    table = deltalake.DeltaTable(str(tmp_path / "delta" / "outbox"))
+    assert table.version() >= 4
+    there = list((tmp_path / "delta" / "outbox").rglob("*.parquet"))
+    assert len(there) > len(table.file_uris()), "files that the log has removed still lie there"
+    (tmp_path / "evidence").mkdir()
+    collect(databases.request(sources), tmp_path / "evidence", run_here, quiet)
+    assert judge_here(tmp_path / "evidence").classes == judge_here(generated).classes
+
+
+def test_a_delta_table_that_lacks_a_file_is_no_evidence(databases: Databases, tmp_path: Path) -> None:
+    sources = exported(databases, tmp_path / "delta")
+    table = deltalake.DeltaTable(str(tmp_path / "delta" / "inbox"))
+    Path(table.file_uris()[0].removeprefix("file://")).unlink()
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match="--inbox: the export cannot be read to its end") as refused:
+        collect(databases.request(sources), tmp_path / "evidence", run_here, quiet)
+    assert refused.value.reason == "inputs"
+
+
+def test_a_delta_table_that_needs_a_newer_reader_is_refused(databases: Databases, tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist(rows_of(databases.inbox_url, "reconciler_inbox")[:5])
+    columns = [name for name in rows.column_names if not pa.types.is_null(rows.schema.field(name).type)]
+    vectors = {"delta.enableDeletionVectors": "true"}
+    deltalake.write_deltalake(str(tmp_path / "inbox"), rows.select(columns), configuration=vectors)
+    sources = databases.sources()
+    given = replace(sources, inboxes=dict.fromkeys(sources.inboxes, delta(tmp_path / "inbox", "--inbox")))
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match=r"--inbox: the Delta table cannot be read.*deletionVectors") as refused:
+        collect(databases.request(given), tmp_path / "evidence", run_here, quiet)
+    assert refused.value.reason == "inputs"
