@@ -58,10 +58,10 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "pauses": (
         "producer stopped for a while", "consumer stopped for a while", "sweeper stopped for a while",
         "announcer stopped for a while", "reconciler stopped for a while", "reconcilers stopped for long",
+        "announcement consumers stopped for long",
     ),
     "clocks": ("round by a clock that is wrong",),
     "group stopped": ("group stopped for long",),
-    "announcers stopped": ("announcement consumers stopped for long",),
     "producers gone": ("producer does not come back", "check-back without a producer"),
     # what services do
     "rollbacks": ("business rolled back", "outbox deadlock", "half stored less safely than told"),

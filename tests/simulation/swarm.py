@@ -96,4 +96,10 @@ def draw(
             swarm.troubles[trouble] = strength
     if swarm.of("overlapping consumers"):
         swarm.consumers = max(2, swarm.consumers)
+    if swarm.of("route"):
+        swarm.brokers = 2
+    if swarm.of("pauses"):
+        swarm.reconcilers = 2
+    if swarm.of("clocks"):
+        swarm.skew_margin = 10.0
     return swarm

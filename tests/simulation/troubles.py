@@ -121,7 +121,7 @@ class Troubles:
             ("route", self._unroute),
             ("clocks", self._step_clock),
             ("group stopped", self._stop_group),
-            ("announcers stopped", self._stop_announcers),
+            ("pauses", self._stop_announcers),
             ("pauses", self._stop_reconcilers),
             ("forged announcements", self._forge),
             ("malformed announcements", self._malform),
