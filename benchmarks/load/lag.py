@@ -107,7 +107,7 @@ class Lag:
         meter.pids = world.pids
         self._await_consumed(options.ids - WARM_UP_IDS, within_seconds=3_600, meter=meter)
         consumed_seconds = time.time() - started_at
-        until(lambda: world.pending(job) == 0, within_seconds=600, what="pending is empty", every_seconds=0.2)
+        until(lambda: world.pending(job) == 0, within_seconds=3_600, what="pending is empty", every_seconds=0.2)
         empty_seconds = time.time() - started_at - consumed_seconds
         until(self._all_closed, within_seconds=options.grace * 4 + 360, what="open candidates are settled")
         for child in (consumer, probe):
