@@ -38,7 +38,8 @@ from reconciler.verify import Verifier, VerifyRules
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import VERSIONS, marks
-from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, FakeInbox, FakeOutbox, World
+from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World
 
 GROUP = "billing"
 PRODUCERS = "order-service"

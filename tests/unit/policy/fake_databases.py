@@ -1,0 +1,86 @@
+"""The producers' outbox and the consumers' inbox in memory, which may be away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import DatabaseAway
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence
+
+T = TypeVar("T")
+
+
+class FakeOutbox:
+    """OutboxEvidence."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, OutboxRow] = {}
+        self.configured = True
+        self.away = False
+
+    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+        """Rows by key."""
+        del topic
+        if self.away or not self.configured:
+            return {k: Lookup.unknown("outbox", "away") for k in unique_keys}
+        return {k: _lookup(self.rows.get(k)) for k in unique_keys}
+
+    def is_configured(self, topic: str) -> bool:
+        """As set."""
+        del topic
+        return self.configured
+
+
+class FakeInbox:
+    """InboxEvidence over all groups."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], InboxRow] = {}
+        self.configured = True
+        self.away = False
+        #: Rows that appear after this many reads: an effect that is committed in between.
+        self.later: list[tuple[int, InboxRow]] = []
+        self.reads = 0
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        """Rows by key."""
+        self.reads += 1
+        for at, row in self.later:
+            if self.reads > at:
+                self.rows[row.group, row.unique_key] = row
+        if self.away or not self.configured:
+            return {k: Lookup.unknown("inbox", "away") for k in unique_keys}
+        return {k: _lookup(self.rows.get((subscription.group, k))) for k in unique_keys}
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """A page."""
+        if self.away:
+            raise DatabaseAway("inbox")
+        rows = sorted(
+            (r for (group, _), r in self.rows.items() if group == subscription.group and r.applied_at_ms >= since_ms),
+            key=lambda r: (r.applied_at_ms, r.unique_key),
+        )
+        return [r for r in rows if after is None or (r.applied_at_ms, r.unique_key) > after][:limit]
+
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        """The newest row of the group."""
+        if self.away:
+            raise DatabaseAway("inbox")
+        return max(
+            (r.applied_at_ms for (group, _), r in self.rows.items() if group == subscription.group), default=None
+        )
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        """As set."""
+        del subscription
+        return self.configured
+
+
+def _lookup(row: T | None) -> Lookup[T]:
+    if row is None:
+        return Lookup(presence=Presence.ABSENT)
+    return Lookup(presence=Presence.FOUND, records=(row,))
