@@ -60,12 +60,15 @@ class Recovery:
         )
 
     def _recorder_goes_on(self, keys: ShardKeys) -> bool:
+        server = self._servers.server_of(keys.commit)
+        # Read after the server was found: rounds drop a key from the commit sets after a second or two.
         newest = self._load.log.newest_recorded.get(keys.shard.number)
-        if newest is None or newest.at < self._began:
+        if server is None or newest is None or newest.at < self._began:
             return False
         member: Any = member_of(newest.unique_key)
+        # The oldest last: keys move from set to set towards it.
         sets = [keys.commit, *(keys.commit_generation(number) for number in range(1, COMMIT_SETS))]
-        return any(self._ask(name, "SISMEMBER", name, member) for name in sets)
+        return any(ask(server, "SISMEMBER", name, member) for name in sets)
 
     def _generation(self, keys: ShardKeys) -> int | None:
         answer = self._ask(keys.generation, "GET", keys.generation)

@@ -78,6 +78,8 @@ def connected(server: RedisServer, *, timeout_seconds: float = ANSWER_SECONDS) -
 
 def ask(server: RedisServer, *command: str | int) -> Any:
     """The answer of this very server; None if there is none in time or it is an error."""
+    if server.is_frozen:
+        return None
     try:
         with connected(server) as client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py has no annotation

@@ -41,6 +41,8 @@ class RedisServer:
         self.unix_socket: Path | None = folder / "redis.sock" if unix_socket else None
         self.port = 0 if unix_socket else free_port()
         self._child: Child | None = None
+        #: Between freeze and thaw: it answers nobody, who asks need not wait to know.
+        self.is_frozen = False
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -93,11 +95,13 @@ class RedisServer:
         """SIGSTOP: connections stay open and nothing answers."""
         if self._child is not None:
             self._child.send_signal(signal.SIGSTOP)
+            self.is_frozen = True
 
     def thaw(self) -> None:
         """SIGCONT."""
         if self._child is not None:
             self._child.send_signal(signal.SIGCONT)
+            self.is_frozen = False
 
     def erase(self) -> None:
         """Deletes the data of the stopped server, so that the next start is empty."""
