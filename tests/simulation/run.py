@@ -137,22 +137,31 @@ def _run_histories(options: argparse.Namespace, write: Callable[[str], None]) ->
 def _run_mutants(options: argparse.Namespace, write: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
     """Every planted bug until its first catch, and every fault until a bug has needed it."""
     planted = mutants() if options.mutants else []
-    caught = 0
-    for outcome in try_all(planted, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
-        caught += outcome.caught_at is not None
-        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
-    shown = list(show_all(pairs(planted), seed=options.seed, jobs=options.jobs)) if options.mutants else []
-    for pair in shown:
+    caught: set[str] = set()
+    shown = []
+    for pair in show_all(pairs(planted), seed=options.seed, jobs=options.jobs):
+        shown.append(pair)
+        name = pair.mutant.name
+        if pair.caught_at is not None:
+            caught.add(name)
+        write(f"mutant {name}, under {pair.fault}: {pair.caught_at or 'SURVIVED'}  {pair.how[:120]}")
         if not pair.holds:
-            found = f"{pair.caught_at} with it, {pair.caught_without} without it"
-            write(f"fault {pair.fault}, mutant {pair.mutant.name}: {found}")
+            write(
+                f"DOES NOT HOLD: without the fault {pair.caught_without}, without the bug {pair.how_sound or 'passes'}"
+            )
+    # A bug that was met while a fault was shown need not be met again.
+    left = [mutant for mutant in planted if mutant.name not in caught]
+    for outcome in try_all(left, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
+        if outcome.caught_at is not None:
+            caught.add(outcome.mutant.name)
+        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
     answer = {
-        "mutants_caught": caught,
+        "mutants_caught": len(caught),
         "mutants": len(planted),
         "faults_shown": len({pair.fault for pair in shown if pair.holds}),
         "pairs_wrong": sum(not pair.holds for pair in shown),
     }
-    return answer, caught < len(planted) or any(not pair.holds for pair in shown)
+    return answer, len(caught) < len(planted) or any(not pair.holds for pair in shown)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
