@@ -41,6 +41,29 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             requirements.require(requirements.BY_MARK[mark](*found.args))
 
 
+class _NamesFailures:
+    """Names a failed test at once: a run that is cut short prints no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Nothing for what passed."""
+        if not report.failed:
+            return
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = str(crash.message if crash else report.longrepr or "").strip().splitlines()
+        self._terminal.write(f"\n{report.when} failed: {report.nodeid}: {why[0] if why else ''}\n")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """The processes of xdist have no terminal; their reports come to the one that has."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        session.config.pluginmanager.register(_NamesFailures(terminal))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Names the deselected tests' library."""
     count = config.stash.get(_DESELECTED, 0)
