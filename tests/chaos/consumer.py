@@ -20,7 +20,7 @@ from tests.chaos.truth import WRITE_EFFECT, digest_of
 THREADS = 8
 #: The watermark follows the committed offsets, and a topic whose queues grow is noticed by the rebalancing.
 SETTINGS = replace(
-    DEFAULT_SETTINGS, threads=THREADS, offset_commit_interval_seconds=1.0, rebalance_interval_seconds=5.0
+    DEFAULT_SETTINGS, threads=THREADS, offset_commit_interval_seconds=0.5, rebalance_interval_seconds=5.0
 )
 
 

@@ -13,7 +13,8 @@ PRODUCER_GROUPS = ("orders", "orders", "solo")
 #: Longer than any fault but a frozen process, which is frozen for longer than this on purpose.
 LEASE_SECONDS = 4.0
 ROUND_SECONDS = 1.0
-GRACE_SECONDS = 3.0
+#: No multiple of the rounds: a key seen by one is judged by the third one after it, whatever the jitter.
+GRACE_SECONDS = 2.5
 SKEW_SECONDS = 1.0
 #: Together the longest way of a dead producer's row into its announcement.
 SWEEP_AFTER_SECONDS = 0.5
