@@ -60,7 +60,6 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
         "announcer stopped for a while", "reconciler stopped for a while", "reconcilers stopped for long",
         "announcement consumers stopped for long",
     ),
-    "clocks": ("round by a clock that is wrong",),
     "group stopped": ("group stopped for long",),
     "producers gone": ("producer does not come back", "check-back without a producer"),
     # what services do

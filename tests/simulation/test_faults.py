@@ -15,8 +15,8 @@ PAGE = Path(__file__).parents[2] / "docs/simulation.md"
 #: Pairs of fault and planted bug that show themselves at once; all: python -m tests.simulation.ablation.
 QUICK = (
     "answer_is_ignored",
+    "commit_is_tried_again",
     "full_is_damage",
-    "ledger_is_taken_for_granted",
     "rejected_keys_stay",
     "scripts_loaded_once",
 )

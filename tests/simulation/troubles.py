@@ -42,6 +42,8 @@ class Troubles:
             strength = self._of(name)
             if strength:
                 self._several(act, 1 + round(2 * strength))
+        if world.swarm.clocks_differ:
+            self._several(self._step_clock, 2)
 
     # ---- messages
 
@@ -119,7 +121,6 @@ class Troubles:
             ("index lag", self._stall),
             ("retention", self._expire),
             ("route", self._unroute),
-            ("clocks", self._step_clock),
             ("group stopped", self._stop_group),
             ("pauses", self._stop_announcers),
             ("pauses", self._stop_reconcilers),

@@ -52,7 +52,7 @@ class World:
         self.kernel = kernel = Kernel(random.Random(swarm.seed))
         kernel.story = story
         dice = kernel.dice
-        skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.of("clocks") else 0.0
+        skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.clocks_differ else 0.0
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
         # By default hours: only where brokers lose announcements must the sweeper be quick.
