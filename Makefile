@@ -34,7 +34,7 @@ $(VENV)/.created:
 demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
 	$(BIN)/reconciler demo
 
-STRESS := tests/chaos tests/fuzz tests/model tests/simulation
+STRESS := tests/chaos tests/failover tests/fuzz tests/model tests/simulation
 
 # Three workers on two cores: half of their time is waiting, for brokers, grace periods and leases.
 test: setup ## everything but test-spark and test-stress; a missing service is skipped on a laptop and fails with CI=true
@@ -44,7 +44,7 @@ test: setup ## everything but test-spark and test-stress; a missing service is s
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
 	$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py
 
-test-stress: setup ## a short run each of chaos, fuzz, model and simulate; with CI=true 10 000 histories and every planted bug
+test-stress: setup ## a short run each of chaos, failover, fuzz, model and simulate; with CI=true 10 000 histories and every planted bug
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)
 	$(if $(IN_CI),$(MAKE) simulate HISTORIES=10000 SEED=1 MUTANTS=1)
 
