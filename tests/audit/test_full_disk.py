@@ -11,9 +11,8 @@ import pytest
 
 from reconciler.audit.command import main
 from tests.audit.audit_process import MODULE
-from tests.audit.full_disk import namespaces_missing, run_on_small_disk
+from tests.audit.full_disk import require_small_disks, run_on_small_disk
 from tests.audit.small_evidence import SmallEvidence
-from tests.services.requirements import require
 
 
 def evidence(folder: Path, *, keys: int) -> Path:
@@ -27,7 +26,7 @@ def evidence(folder: Path, *, keys: int) -> Path:
 def test_a_disk_that_fills_up_at_any_page_leaves_what_was_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    require(namespaces_missing())
+    require_small_disks()
     assert main(["statement", "keygen", str(tmp_path / "key.pem")]) == 0
     capsys.readouterr()
     place = tmp_path / "small"
@@ -62,7 +61,7 @@ def test_an_answer_that_could_not_be_written_is_none(tmp_path: Path, arguments: 
 
 
 def test_half_a_key_is_no_key(tmp_path: Path) -> None:
-    require(namespaces_missing())
+    require_small_disks()
     place = tmp_path / "small"
     place.mkdir()
     for inodes, pages in ((8, 1), (2, 8)):  # the public one takes the only page, or the last inode

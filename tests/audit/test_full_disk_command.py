@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from tests.audit.audit_process import MODULE
 from tests.audit.audited_databases import load_databases
-from tests.audit.full_disk import EndedOnFullDisk, namespaces_missing, run_on_small_disk
+from tests.audit.full_disk import EndedOnFullDisk, require_small_disks, run_on_small_disk
 from tests.audit.small_evidence import GROUP, PRODUCER, TOPIC, SmallEvidence
 from tests.services.requirements import require, spark_missing
 
@@ -22,7 +22,7 @@ ROOMY = 100_000
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str | Path]]:
     """All but --out: 40 messages in databases, one of them lost."""
-    require(namespaces_missing())
+    require_small_disks()
     require(spark_missing())
     folder = tmp_path_factory.mktemp("databases")
     evidence = SmallEvidence()
