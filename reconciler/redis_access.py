@@ -12,6 +12,7 @@ Retry(NoBackoff(), 0). URLs:
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -183,7 +184,7 @@ def patience(pipe: Any, seconds: float) -> Iterator[None]:
     strategy = getattr(pipe, "_execution_strategy", pipe)  # a cluster's pipeline
     connection = getattr(strategy, "_transaction_connection", None) or getattr(pipe, "connection", None)
     channel = getattr(connection, "_sock", None)
-    if channel is None:
+    if not isinstance(channel, socket.socket):  # none yet, or fakeredis'
         yield
         return
     before = channel.gettimeout()
