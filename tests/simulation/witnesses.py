@@ -236,7 +236,6 @@ class _ProbesSeen:
         self._process = process
         self._cluster = cluster
         self._routes = routes
-        self._sent = 0
 
     def horizon(self, topic: str) -> Horizon:
         found: dict[str, int] = {}
@@ -247,9 +246,9 @@ class _ProbesSeen:
         return Horizon(at_ms=found)
 
     def _probe(self, broker: Broker) -> int | None:
-        self._sent += 1
-        key = f"{self._process.name}-{self._sent}"
         process = self._process
+        # Fresh in every life of the process: an old probe would prove nothing about what came after it.
+        key = f"{process.name}-{len(broker.log)}"
         try:
             record: MessageRecord = ask(
                 process, broker, lambda: broker.append(PROBE_TOPIC, 0, {"UNIQ_KEY": key, "KEYS": key}, b"p"), "PROBE"

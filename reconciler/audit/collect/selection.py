@@ -139,7 +139,9 @@ def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -
         statement = statement.where(sa.column(name) >= first)
         if end is not None:
             statement = statement.where(sa.column(name) < end)
-    return statement
+    # A database may give equal rows in another order each time: the evidence's bytes must not depend on it.
+    keyed = [column for column in columns if column.name == "unique_key"]
+    return statement.order_by(*keyed, *(column for column in columns if column.name != "unique_key"))
 
 
 def _dataset(source: Source, selection: Selection, file: str | None) -> ds.Dataset:
