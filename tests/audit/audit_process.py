@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,18 @@ def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None 
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+@contextmanager
+def _sigint_not_ignored() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore SIGINT, and so all that follows from it."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class RunningAudit:
     """One that is still running; leaving the block kills its whole group."""
 
@@ -45,7 +58,7 @@ class RunningAudit:
         self, folder: Path, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> None:
         self._out, self._err = folder / "stdout.txt", folder / "stderr.txt"
-        with self._out.open("wb") as out, self._err.open("wb") as err:
+        with self._out.open("wb") as out, self._err.open("wb") as err, _sigint_not_ignored():
             self.process = subprocess.Popen(
                 [str(part) for part in command],
                 stdin=subprocess.DEVNULL,
