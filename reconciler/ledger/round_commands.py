@@ -29,12 +29,13 @@ from reconciler.redis_access import translate
 MEMBERS_A_COMMAND = 1_000
 
 #: KEYS: epoch, generation, pending, new, taken, offsets; half, half:1..x; matched, matched:1..x; commit, commit:1..h.
-#: ARGV: epoch and generation that must stand, time in ms, h, x, generations kept for the history, times kept, chunk.
-#: Returns a word and then: "ran" announced, new, pending before, added, matched late, pending after, generation;
-#: "moved" (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type, the expected one.
+#: ARGV: epoch and generation that must stand, lowest time in ms, h, x, generations kept for the history, times kept,
+#: chunk. Returns a word and then: "ran" announced, new, pending before, added, matched late, pending after, generation,
+#: its time in ms; "moved" (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type,
+#: the expected one.
 ROUND_SCRIPT = """
 local epoch, generation, pending, new, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local at, h, x, kept = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local h, x, kept = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local times, chunk = tonumber(ARGV[7]), tonumber(ARGV[8])
 local half, matched, commit = 7, 8 + x, 9 + 2 * x
 
@@ -53,6 +54,11 @@ local damaged = wrong(3, 3, 'zset') or wrong(4, 4, 'set') or wrong(5, 6, 'hash')
   or wrong(half, half + x, 'set') or wrong(matched, matched + x, 'zset')
   or wrong(commit, commit + h, 'set')
 if damaged then return damaged end
+
+-- Whoever is stopped between asking for the time and EXEC would give its keys an age they do not have.
+local now = redis.call('TIME')
+local at = math.max(tonumber(ARGV[3]), tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000))
+at = string.format('%.0f', at)
 
 local before = redis.call('ZCARD', pending)
 local announced = redis.call('SCARD', KEYS[half])
@@ -105,12 +111,18 @@ else
   redis.call('UNLINK', taken)
 end
 local after = redis.call('ZCARD', pending)
-return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1)}
+return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1), at}
 """
 
 
 def round_commands(
-    keys: ShardKeys, *, epoch: str, generation: int, at_ms: int, commit_generations: int, history_generations: int
+    keys: ShardKeys,
+    *,
+    epoch: str,
+    generation: int,
+    not_before_ms: int,
+    commit_generations: int,
+    history_generations: int,
 ) -> list[tuple[Any, ...]]:
     """What goes between MULTI and EXEC."""
     kept = range(1, HISTORY_GENERATIONS_MAX + 1)
@@ -120,12 +132,12 @@ def round_commands(
         *(keys.matched, *(keys.matched_generation(number) for number in kept)),
         *(keys.commit, *(keys.commit_generation(number) for number in range(1, commit_generations + 1))),
     ]
-    arguments = (epoch, generation, at_ms, commit_generations, HISTORY_GENERATIONS_MAX, history_generations)
+    arguments = (epoch, generation, not_before_ms, commit_generations, HISTORY_GENERATIONS_MAX, history_generations)
     script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, TIMES_KEPT, MEMBERS_A_COMMAND)
     return [("HGETALL", keys.offsets), script]
 
 
-def round_done(shard: Shard, *, epoch: str, generation: int, at_ms: int, answers: Sequence[Any]) -> RoundDone | None:
+def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[Any]) -> RoundDone | None:
     """The round that the answers tell of; None: another one had run, so this one did nothing.
 
     Raises InvariantViolation for a key of a wrong type, RedisAway for what passes (no memory, no permission): the
@@ -142,7 +154,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, at_ms: int, answers
         case "wrong":
             name, found, expected = (text_of(part) for part in rest)
             raise InvariantViolation(f"{shard}: {name} is a {found}, expected a {expected}; rounds stop")
-    announced, fresh, before, added, late, after, now = (int(number) for number in rest)
+    announced, fresh, before, added, late, after, now, at_ms = (int(number) for number in rest)
     if now != generation + 1 or after != before + added - late:
         raise InvariantViolation(
             f"{shard}: the fence is {now} after generation {generation}, pending went from {before} "

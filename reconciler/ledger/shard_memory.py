@@ -83,8 +83,8 @@ class RedisShardMemory:
                 generation = generation_of(shard, pipe.execute_command("GET", keys.generation))
                 if epoch_of(shard, pipe.execute_command("GET", keys.epoch)) != epoch:
                     return None
-                at_ms = max(time_ms_of(client, pipe, keys), not_before_ms, self._last_ms.get(shard, 0) + 1)
-                commands = self._commands(keys, epoch=epoch, generation=generation, at_ms=at_ms)
+                not_before_ms = max(not_before_ms, self._last_ms.get(shard, 0) + 1)
+                commands = self._commands(keys, epoch=epoch, generation=generation, not_before_ms=not_before_ms)
                 pipe.multi()
                 for command in commands:
                     pipe.execute_command(*command)
@@ -97,17 +97,17 @@ class RedisShardMemory:
         if answers is None:
             _log.warning("reply to the round of %s was lost: whether it ran shows in the next one", shard)
             return None
-        done = round_done(shard, epoch=epoch, generation=generation, at_ms=at_ms, answers=answers)
+        done = round_done(shard, epoch=epoch, generation=generation, answers=answers)
         if done is not None:
-            self._last_ms[shard] = at_ms
+            self._last_ms[shard] = done.at_ms
         return done
 
-    def _commands(self, keys: ShardKeys, *, epoch: str, generation: int, at_ms: int) -> list[tuple[Any, ...]]:
+    def _commands(self, keys: ShardKeys, *, epoch: str, generation: int, not_before_ms: int) -> list[tuple[Any, ...]]:
         return round_commands(
             keys,
             epoch=epoch,
             generation=generation,
-            at_ms=at_ms,
+            not_before_ms=not_before_ms,
             commit_generations=self._commit_generations,
             history_generations=self._history_generations,
         )

@@ -89,7 +89,7 @@ def run_lua(data: Runs, source: str, keys: list[str], arguments: list[Any]) -> A
     def call(name: bytes, *words: Any) -> Any:
         command = commands.get(_NAMES.get(name, ""))
         if command is None:
-            return data.run(name.decode(), *words)
+            return to_lua(data.run(name.decode(), *words))
         answer = command(*words)
         if answer.__class__ is int:
             return answer
