@@ -94,13 +94,13 @@ class _Doctor:
 
     def redis(self) -> Sequence[Finding]:
         settings = self._settings
-        clients = open_redis(settings.redis.url.get_secret_value(), timeout_seconds=3.0)
+        redis = open_redis(settings.redis.url.get_secret_value(), timeout_seconds=3.0)
         try:
             found = check_redis(
-                clients.short, environment=settings.environment, accept_unverified=settings.redis.accept_unverified
+                redis.client, environment=settings.environment, accept_unverified=settings.redis.accept_unverified
             )
         finally:
-            clients.close()
+            redis.close()
         return [
             Finding(check=f"redis {f.name}", level=_LEVELS[f.severity], found=f.detail, remedy=f.remedy) for f in found
         ]

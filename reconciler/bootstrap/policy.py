@@ -19,7 +19,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.events import EventSink
 from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.outage import OutageRecovery
@@ -99,7 +99,7 @@ class Policy:
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
-        self.redis: RedisClients = open_redis(settings.redis.url.get_secret_value())
+        self.redis: RoundRedis = open_redis(settings.redis.url.get_secret_value())
         connections.close_at_end(self.redis.close)
         self.ledger = connections.ledger
         self.witnesses = build_witnesses(connections)
@@ -128,7 +128,7 @@ class Policy:
             [topic],
             shards=ShardRounds(
                 memory=self.memory,
-                leases=RedisRoundLeases(self.redis.short),
+                leases=RedisRoundLeases(self.redis.client),
                 rounds=ledger.rounds,
                 owner=self.owner,
                 lease_seconds=settings.rounds.lease_seconds,

@@ -89,7 +89,7 @@ def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tic
     def turn() -> None:
         for plan in topic.subscriptions:
             with suppress(RedisAway):  # the round finds out by itself, and opens the outage
-                require_shard_count(policy.redis.short, plan.subscription, topic.shards)
+                require_shard_count(policy.redis.client, plan.subscription, topic.shards)
             rounds.run(plan.subscription)
 
     return Tick(name=f"rounds {topic.topic}", interval_seconds=policy.settings.rounds.interval_seconds, run=turn)
@@ -100,7 +100,7 @@ def require_safe_redis(policy: Policy) -> None:
     settings = policy.settings
     require_safe(
         check_redis(
-            policy.redis.short,
+            policy.redis.client,
             environment=settings.environment,
             accept_unverified=settings.redis.accept_unverified,
         )

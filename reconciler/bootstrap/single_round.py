@@ -147,7 +147,7 @@ def _await_announcements(
 
 def _one_round(policy: Policy, topic: TopicPlan, rounds: ReconcileRound, report: OnceReport) -> None:
     for plan in topic.subscriptions:
-        require_shard_count(policy.redis.short, plan.subscription, topic.shards)
+        require_shard_count(policy.redis.client, plan.subscription, topic.shards)
         report.rounds.setdefault(str(plan.subscription), []).append(rounds.run(plan.subscription))
 
 

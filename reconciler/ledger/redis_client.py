@@ -17,20 +17,17 @@ CONNECT_TIMEOUT_SECONDS_DEFAULT = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedisClients:
-    """One Redis for the rounds; thread-safe connection pools that connect at first use."""
+class RoundRedis:
+    """The Redis of the rounds."""
 
-    #: For the round's MULTI; open_redis gives the same client as `short`.
-    rounds: RedisClient
-    #: For everything else.
-    short: RedisClient
-    #: Longest wait for the reply to the MULTI.
+    #: A thread-safe connection pool that connects at first use.
+    client: RedisClient
+    #: Longest wait for the reply to a round's MULTI.
     round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT
 
     def close(self) -> None:
         """Closes all connections."""
-        self.rounds.close()
-        self.short.close()
+        self.client.close()
 
 
 def open_redis(
@@ -39,7 +36,7 @@ def open_redis(
     round_timeout_seconds: float = ROUND_TIMEOUT_SECONDS_DEFAULT,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
-) -> RedisClients:
+) -> RoundRedis:
     """A client for a URL (reconciler/redis_access.py); the caller closes it.
 
     Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none answers.
@@ -47,4 +44,4 @@ def open_redis(
     client = open_client(
         url, timeout_seconds=timeout_seconds, connect_timeout_seconds=connect_timeout_seconds, primary_only=True
     )
-    return RedisClients(rounds=client, short=client, round_timeout_seconds=round_timeout_seconds)
+    return RoundRedis(client=client, round_timeout_seconds=round_timeout_seconds)

@@ -17,7 +17,7 @@ from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX, ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.ledger.readable_rounds import TakenRound, readable_rounds
-from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.shard_values import epoch_of, generation_of, pairs_of, text_of, time_ms_of
 from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundMark
 from reconciler.redis_access import translated_errors
@@ -85,8 +85,8 @@ class _Moved(Exception):
 class RedisRoundCapture:
     """Captures of shards in Redis. Shared by threads: every call takes connections of its own from the pool."""
 
-    def __init__(self, clients: RedisClients) -> None:
-        self._client = clients.short
+    def __init__(self, redis: RoundRedis) -> None:
+        self._client = redis.client
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
         """Reads the rounds oldest first, because that is the one which rotates away next."""

@@ -21,7 +21,7 @@ from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
-from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
 from reconciler.ledger.shard_values import epoch_of, generation_of, text_of, time_ms_of
 from reconciler.ports import PendingKey, RoundDone, ShardState
@@ -35,7 +35,7 @@ class RedisShardMemory:
 
     def __init__(
         self,
-        clients: RedisClients,
+        redis: RoundRedis,
         *,
         commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
         history_generations: int = 0,
@@ -43,7 +43,7 @@ class RedisShardMemory:
     ) -> None:
         """`history_generations`: rounds whose sets are kept for round_capture.py; at most commit_generations."""
         require_history_generations(history_generations, commit_generations=commit_generations)
-        self._clients = clients
+        self._redis = redis
         self._commit_generations = commit_generations
         self._history_generations = history_generations
         self._new_epoch = new_epoch
@@ -54,7 +54,7 @@ class RedisShardMemory:
         """Epoch and generation; InvariantViolation for a key of a wrong type or another environment's epoch."""
         keys = ShardKeys(shard)
         expected = self._expected_types(keys)
-        client = self._clients.short
+        client = self._redis.client
         with translated_errors(), client.pipeline(transaction=False) as pipe:
             pipe.get(keys.epoch)
             pipe.get(keys.generation)
@@ -70,13 +70,13 @@ class RedisShardMemory:
         keys = ShardKeys(shard)
         marker = f"{shard.subscription.environment}:{self._new_epoch()}"
         with translated_errors():
-            self._clients.short.set(keys.epoch, marker, nx=True)
-            standing = epoch_of(shard, self._clients.short.get(keys.epoch))
+            self._redis.client.set(keys.epoch, marker, nx=True)
+            standing = epoch_of(shard, self._redis.client.get(keys.epoch))
         return standing if standing is not None else marker
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
         """Runs the round once, or not at all; None also when nobody can tell."""
-        client, keys = self._clients.rounds, ShardKeys(shard)
+        client, keys = self._redis.client, ShardKeys(shard)
         try:
             with translated_errors(), client.pipeline(transaction=True) as pipe:
                 pipe.watch(keys.generation, keys.epoch, keys.pending, keys.new)
@@ -88,7 +88,7 @@ class RedisShardMemory:
                 pipe.multi()
                 for command in commands:
                     pipe.execute_command(*command)
-                with patience(pipe, self._clients.round_timeout_seconds):
+                with patience(pipe, self._redis.round_timeout_seconds):
                     answers = _execute(pipe)
         except WatchError:
             # Another owner was quicker, or redis-py lost the connection while watching: both mean "look again".
@@ -116,7 +116,7 @@ class RedisShardMemory:
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
     ) -> list[PendingKey]:
         """A page of pending: by first_seen_ms, ties by key."""
-        keys, client = ShardKeys(shard), self._clients.short
+        keys, client = ShardKeys(shard), self._redis.client
         if limit < 1 or (after is not None and after.first_seen_ms > first_seen_until_ms):
             return []
         lowest: int | str = "-inf" if after is None else after.first_seen_ms
@@ -136,7 +136,7 @@ class RedisShardMemory:
         member, score = member_of(after.unique_key), after.first_seen_ms
 
         def follows(position: int) -> bool:
-            found: Any = self._clients.short.zrangebyscore(keys.pending, score, score, start=position, num=1)
+            found: Any = self._redis.client.zrangebyscore(keys.pending, score, score, start=position, num=1)
             return not found or found[0] > member
 
         if follows(0):
@@ -155,14 +155,14 @@ class RedisShardMemory:
         with translated_errors():
             for start in range(0, len(unique_keys), MEMBERS_A_COMMAND):
                 members = [member_of(key) for key in unique_keys[start : start + MEMBERS_A_COMMAND]]
-                count: Any = self._clients.short.zrem(keys.pending, *members)
+                count: Any = self._redis.client.zrem(keys.pending, *members)
                 removed += int(count)
         return removed
 
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:
         """Number of pending keys and the lowest first_seen_ms."""
         keys = ShardKeys(shard)
-        with translated_errors(), self._clients.short.pipeline(transaction=False) as pipe:
+        with translated_errors(), self._redis.client.pipeline(transaction=False) as pipe:
             pipe.zcard(keys.pending)
             pipe.zrange(keys.pending, 0, 0, withscores=True)
             size, first = pipe.execute()

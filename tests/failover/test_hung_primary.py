@@ -12,7 +12,7 @@ import pytest
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import RedisAway
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.shard_memory import RedisShardMemory
 from tests.contract.ledger.rows import key, shard
 from tests.services.redis_server import RedisServer
@@ -25,8 +25,8 @@ OF = shard("hung")
 class Interrupted(RedisShardMemory):
     """Something happens between WATCH and EXEC."""
 
-    def __init__(self, clients: RedisClients, before_exec: Callable[[], object]) -> None:
-        super().__init__(clients)
+    def __init__(self, rounds: RoundRedis, before_exec: Callable[[], object]) -> None:
+        super().__init__(rounds)
         self._before_exec = before_exec
 
     def _commands(self, *arguments: Any, **named: Any) -> list[tuple[Any, ...]]:
@@ -36,8 +36,8 @@ class Interrupted(RedisShardMemory):
 
 def test_rounds_do_not_wait_a_rounds_time_out_for_a_primary_that_hangs(redis_server: RedisServer) -> None:
     # With the round's time-out at every command this test would not end within its own.
-    with closing(open_redis(redis_server.url, timeout_seconds=0.2, round_timeout_seconds=600)) as clients:
-        memory = RedisShardMemory(clients)
+    with closing(open_redis(redis_server.url, timeout_seconds=0.2, round_timeout_seconds=600)) as rounds:
+        memory = RedisShardMemory(rounds)
         epoch = memory.begin_epoch(OF)
         assert memory.take_round(OF, epoch=epoch) is not None
         redis_server.freeze()
@@ -48,16 +48,16 @@ def test_rounds_do_not_wait_a_rounds_time_out_for_a_primary_that_hangs(redis_ser
 
 
 def test_a_round_that_takes_longer_than_other_commands_may_still_gets_its_reply(redis_server: RedisServer) -> None:
-    with closing(open_redis(redis_server.url, timeout_seconds=0.2, round_timeout_seconds=30)) as clients:
+    with closing(open_redis(redis_server.url, timeout_seconds=0.2, round_timeout_seconds=30)) as rounds:
         thaw = threading.Timer(1.0, redis_server.thaw)
 
         def hang() -> None:
             redis_server.freeze()
             thaw.start()
 
-        memory = Interrupted(clients, hang)
+        memory = Interrupted(rounds, hang)
         epoch = memory.begin_epoch(OF)
-        clients.short.sadd(ShardKeys(OF).half, member_of(key(1)))
+        rounds.client.sadd(ShardKeys(OF).half, member_of(key(1)))
         done = memory.take_round(OF, epoch=epoch)
         thaw.join()
         assert done is not None
@@ -68,5 +68,5 @@ def test_a_round_that_takes_longer_than_other_commands_may_still_gets_its_reply(
         with pytest.raises(RedisAway):
             memory.state(OF)
         with pytest.raises(RedisAway):
-            RedisShardMemory(clients).take_round(OF, epoch=epoch)
+            RedisShardMemory(rounds).take_round(OF, epoch=epoch)
         redis_server.thaw()

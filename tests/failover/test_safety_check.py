@@ -26,13 +26,13 @@ def test_a_fail_over_is_not_taken_for_an_unsafe_redis_for_ever(kind: str, tmp_pa
     require(MISSING[kind]())
     with (
         cluster_or_sentinel(kind)(tmp_path) as servers,
-        closing(open_redis(servers.url)) as clients,
+        closing(open_redis(servers.url)) as rounds,
     ):
-        require_safe(check_redis(clients.short, environment="safety"))
+        require_safe(check_redis(rounds.client, environment="safety"))
         primary = servers.server_of("any")
         assert primary is not None
         servers.fail_over(primary)
         eventually(lambda: servers.server_of("any") not in {None, primary}, within_seconds=WHOLE_SECONDS)
         eventually(servers.is_whole, within_seconds=WHOLE_SECONDS)
 
-        require_safe(check_redis(clients.short, environment="safety"))
+        require_safe(check_redis(rounds.client, environment="safety"))

@@ -14,7 +14,7 @@ from redis.crc import key_slot
 from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import RedisAway
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import AnnouncementQueue
@@ -69,10 +69,10 @@ class Actor:
 class Work:
     """Announcements, recorder and rounds of one shard, with a log of what was acknowledged."""
 
-    def __init__(self, clients: RedisClients, half_sets: RedisHalfSets, commit_sets: RedisCommitSets) -> None:
+    def __init__(self, rounds: RoundRedis, half_sets: RedisHalfSets, commit_sets: RedisCommitSets) -> None:
         self.of = shard("moving", 0)
-        self.memory = RedisShardMemory(clients, history_generations=2)
-        self._leases = RedisRoundLeases(clients.short)
+        self.memory = RedisShardMemory(rounds, history_generations=2)
+        self._leases = RedisRoundLeases(rounds.client)
         self._half_sets, self._commit_sets = half_sets, commit_sets
         self.epoch = self.memory.begin_epoch(self.of)
         self.announced = 0
@@ -128,11 +128,11 @@ def cluster(tmp_path: Path) -> Iterator[RedisClusterServers]:
 
 def test_a_slot_that_moves_during_rounds_loses_no_key(cluster: RedisClusterServers) -> None:
     with (
-        closing(open_redis(cluster.url)) as clients,
+        closing(open_redis(cluster.url)) as redis_of_rounds,
         closing(open_client(cluster.url)) as announcer,
         closing(open_client(cluster.url)) as recorder,
     ):
-        work = Work(clients, RedisHalfSets(announcer), RedisCommitSets(recorder))
+        work = Work(redis_of_rounds, RedisHalfSets(announcer), RedisCommitSets(recorder))
         slot = key_slot(ShardKeys(work.of).pending.encode())
         moved = 0
         with Actor(work.round) as rounds, Actor(work.announce) as announcing, Actor(work.consume) as recording:

@@ -71,13 +71,13 @@ def announce(url: str) -> None:
 
 
 def reconcile(url: str) -> None:
-    with closing(open_redis(url, timeout_seconds=5)) as clients:
-        require_safe(check_redis(clients.short, environment=ENVIRONMENT))
-        require_shard_count(clients.short, OF, 1)
-        leases = RedisRoundLeases(clients.short)
+    with closing(open_redis(url, timeout_seconds=5)) as rounds:
+        require_safe(check_redis(rounds.client, environment=ENVIRONMENT))
+        require_shard_count(rounds.client, OF, 1)
+        leases = RedisRoundLeases(rounds.client)
         assert leases.take(SHARD, token="a", lease_seconds=9)
         assert leases.take(SHARD, token="a", lease_seconds=9)
-        memory = RedisShardMemory(clients, history_generations=2)
+        memory = RedisShardMemory(rounds, history_generations=2)
         epoch = memory.begin_epoch(SHARD)
         announce(url)
         consume(url)
@@ -85,13 +85,13 @@ def reconcile(url: str) -> None:
         assert done is not None
         assert (done.counts.matched, done.counts.pending_after) == (1, 2)
         assert memory.take_round(SHARD, epoch="users:another") is None
-        three_keys_come_and_go(clients.short, memory, epoch)
+        three_keys_come_and_go(rounds.client, memory, epoch)
         page = memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=1)
         assert len(memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
         assert memory.pending_size(SHARD)[0] == 2
         assert memory.forget(SHARD, [key(3)]) == 1
         assert memory.state(SHARD).generation == 3
-        captures = RedisRoundCapture(clients)
+        captures = RedisRoundCapture(rounds)
         assert [len(one.announced) for one in captures.capture(SHARD, after=None).rounds] == [3, 0]
         assert sum(len(page) for page in captures.snapshot(SHARD).pages) == 1
         leases.release(SHARD, token="a")

@@ -15,7 +15,7 @@ from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
 from reconciler.events import Event, RepairStepped, RoundFinished, ShardStopped
 from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.outage import OutageRecovery
@@ -109,7 +109,7 @@ class Reconciling:
         swarm, plan = world.swarm, world.plan
         retries = bool(swarm.of("retries on"))
         client = SimulatedRedis(world.redis, process, retries=retries)
-        clients = RedisClients(rounds=client, short=client)  # type: ignore[arg-type]
+        clients = RoundRedis(client=client)  # type: ignore[arg-type]
         memory = RedisShardMemory(
             clients,
             commit_generations=swarm.commit_generations,

@@ -14,7 +14,7 @@ from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
-from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import AnnouncementQueue, PendingKey
 from tests.services.redis_server import RedisServer as RealServer
@@ -33,7 +33,7 @@ class Deployment:
             subscription=Subscription(environment=environment, topic="ORDERS", group="billing"), number=0
         )  # fmt: skip
         self.memory = RedisShardMemory(
-            RedisClients(rounds=client, short=client), commit_generations=generations, new_epoch=lambda: "epoch"
+            RoundRedis(client=client), commit_generations=generations, new_epoch=lambda: "epoch"
         )
         self.half_sets = RedisHalfSets(client)
         self.commit_sets = RedisCommitSets(client)

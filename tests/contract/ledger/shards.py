@@ -14,7 +14,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
 from reconciler.ledger.memory_capture import MemoryRoundCapture
 from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.round_capture import RedisRoundCapture
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
@@ -97,26 +97,26 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class InRedis:
-    """`client` is used for the other users' commands; `clients` by the code under test."""
+    """`client` is used for the other users' commands; `rounds` by the code under test."""
 
     client: redis.Redis
-    clients: RedisClients
+    rounds: RoundRedis
     commit_generations: int = 2
     history_generations: int = 0
 
     @property
     def memory(self) -> ShardMemory:
         return RedisShardMemory(
-            self.clients, commit_generations=self.commit_generations, history_generations=self.history_generations
+            self.rounds, commit_generations=self.commit_generations, history_generations=self.history_generations
         )
 
     @property
     def leases(self) -> RoundLeases:
-        return RedisRoundLeases(self.clients.short)
+        return RedisRoundLeases(self.rounds.client)
 
     @property
     def captures(self) -> RoundCapture:
-        return RedisRoundCapture(self.clients)
+        return RedisRoundCapture(self.rounds)
 
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
         names, members = ShardKeys(shard), [member_of(key) for key in keys]

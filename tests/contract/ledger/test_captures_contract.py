@@ -13,7 +13,7 @@ from reconciler.contract.keyspace import TIMES_KEPT, ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvalidValue, InvariantViolation
 from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import Capture, RoundDone, RoundMark, ShardMemory
 from tests.contract.ledger.rows import key, new_environment, shard
@@ -31,14 +31,14 @@ def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
         yield InMemory(MemoryShards(clock, history_generations=2), clock)
     elif request.param == "fakeredis":
         with fakeredis.FakeRedis() as client:
-            yield InRedis(client, RedisClients(rounds=client, short=client), history_generations=2)
+            yield InRedis(client, RoundRedis(client=client), history_generations=2)
     else:
         server = request.getfixturevalue("shared_redis_server")
-        clients = open_redis(server.url)
+        rounds = open_redis(server.url)
         with redis.Redis.from_url(server.url) as client:
-            yield InRedis(client, clients, history_generations=2)
+            yield InRedis(client, rounds, history_generations=2)
             client.flushall()
-        clients.close()
+        rounds.close()
 
 
 def members(*numbers: int) -> tuple[bytes, ...]:
@@ -182,7 +182,7 @@ def test_a_round_of_an_owner_that_keeps_nothing_is_told_as_missed(shards: Shards
         other = shards.store
     else:
         assert isinstance(shards, InRedis)
-        other = RedisShardMemory(shards.clients)
+        other = RedisShardMemory(shards.rounds)
     shards.announce(OF, [key(2)], following=2)
     assert other.take_round(OF, epoch=first.epoch) is not None
     capture = shards.captures.capture(OF, after=mark(first))
@@ -207,7 +207,7 @@ def test_more_generations_than_consumed_keys_are_kept_for_is_refused() -> None:
     with pytest.raises(InvalidValue, match="commit_generations"):
         MemoryShards(ManualClock(), commit_generations=1, history_generations=2)
     with fakeredis.FakeRedis() as client, pytest.raises(InvalidValue, match="history_generations"):
-        RedisShardMemory(RedisClients(rounds=client, short=client), commit_generations=16, history_generations=5)
+        RedisShardMemory(RoundRedis(client=client), commit_generations=16, history_generations=5)
 
 
 def test_a_foreign_epoch_stops_captures_too(shards: Shards) -> None:

@@ -12,7 +12,7 @@ from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ports import PendingKey, RoundCounts, RoundDone
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InMemory, InRedis, Shards
@@ -28,14 +28,14 @@ def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
         yield InMemory(MemoryShards(clock), clock)
     elif request.param == "fakeredis":
         with fakeredis.FakeRedis() as client:
-            yield InRedis(client, RedisClients(rounds=client, short=client))
+            yield InRedis(client, RoundRedis(client=client))
     else:
         server = request.getfixturevalue("shared_redis_server")
-        clients = open_redis(server.url)
+        rounds = open_redis(server.url)
         with redis.Redis.from_url(server.url) as client:
-            yield InRedis(client, clients)
+            yield InRedis(client, rounds)
             client.flushall()
-        clients.close()
+        rounds.close()
 
 
 OF = shard(new_environment())

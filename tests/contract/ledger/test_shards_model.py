@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from reconciler.clock import ManualClock
 from reconciler.ledger.memory import MemoryLedger
 from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ports import RoundDone, ShardMemory
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
@@ -224,13 +224,13 @@ def test_histories_in_memory() -> None:
 
 def test_histories_in_fakeredis() -> None:
     with fakeredis.FakeRedis() as client:
-        run(lambda: InRedis(client, RedisClients(rounds=client, short=client)), tries=25, steps=40)
+        run(lambda: InRedis(client, RoundRedis(client=client)), tries=25, steps=40)
 
 
 @pytest.mark.redis
 def test_histories_in_redis(redis_server: RedisServer) -> None:
-    clients = open_redis(redis_server.url)
+    rounds = open_redis(redis_server.url)
     with redis.Redis.from_url(redis_server.url) as client:
         client.config_set("appendfsync", "no")
-        run(lambda: InRedis(client, clients), tries=100, steps=50)
-    clients.close()
+        run(lambda: InRedis(client, rounds), tries=100, steps=50)
+    rounds.close()

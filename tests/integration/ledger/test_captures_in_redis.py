@@ -13,7 +13,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.round_capture import VIEWS_MAX, RedisRoundCapture
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import RoundDone, RoundMark
@@ -29,10 +29,10 @@ KEYS = [key(number) for number in range(4_000)]
 
 @pytest.fixture
 def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    clients = open_redis(shared_redis_server.url)
+    rounds = open_redis(shared_redis_server.url)
     with redis.Redis.from_url(shared_redis_server.url) as client:
-        yield InRedis(client, clients, history_generations=2)
-    clients.close()
+        yield InRedis(client, rounds, history_generations=2)
+    rounds.close()
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def run(direct: InRedis, of: Shard) -> RoundDone:
 class Interrupted(RedisRoundCapture):
     """Something happens before some of the pages are read."""
 
-    def __init__(self, clients: RedisClients, happens: dict[int, Callable[[], object]]) -> None:
-        super().__init__(clients)
+    def __init__(self, rounds: RoundRedis, happens: dict[int, Callable[[], object]]) -> None:
+        super().__init__(rounds)
         self._happens = happens
         self.pages = 0
 
@@ -68,13 +68,13 @@ class Interrupted(RedisRoundCapture):
 def test_a_round_whose_reply_was_lost_is_captured_like_any_other(direct: InRedis, of: Shard) -> None:
     first = run(direct, of)
     with ReplySwallower(direct.client.connection_pool.connection_kwargs["port"]) as proxy:
-        clients = open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
-        memory = RedisShardMemory(clients, history_generations=2)
+        rounds = open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
+        memory = RedisShardMemory(rounds, history_generations=2)
         direct.announce(of, KEYS[:50], following=50)
         direct.consume(of, KEYS[:13])
         proxy.swallow(1)
         assert memory.take_round(of, epoch=first.epoch) is None
-        clients.close()
+        rounds.close()
     after = RoundMark(epoch=first.epoch, generation=1, at_ms=first.at_ms)
     capture = direct.captures.capture(of, after=after)
     (lost,) = capture.rounds
@@ -95,7 +95,7 @@ def test_a_round_that_another_owner_runs_meanwhile_moves_the_names_and_spoils_no
         direct.consume(of, KEYS[3_000:3_500])
         run(direct, of)
 
-    capture = Interrupted(direct.clients, {3: another_round}).capture(of, after=None)
+    capture = Interrupted(direct.rounds, {3: another_round}).capture(of, after=None)
     (first,) = capture.rounds
     assert (list(first.announced), list(first.consumed)) == (members(KEYS), members(KEYS[:3_000]))
     assert (capture.generation, capture.missed) == (1, None)
@@ -108,7 +108,7 @@ def test_a_set_that_rotates_away_while_it_is_read_is_missed_and_never_shortened(
     run(direct, of)
     direct.announce(of, KEYS[:7], following=2)
     run(direct, of)
-    interrupted = Interrupted(direct.clients, {2: lambda: run(direct, of)})
+    interrupted = Interrupted(direct.rounds, {2: lambda: run(direct, of)})
     capture = interrupted.capture(of, after=None)
     assert [(one.generation, list(one.announced)) for one in capture.rounds] == [(2, members(KEYS[:7]))]
     assert capture.missed == (1, 1)
@@ -124,7 +124,7 @@ def test_a_wipe_in_the_middle_of_a_capture_shows_as_a_new_memory(direct: InRedis
         run(direct, of)
 
     after = RoundMark(epoch=before.epoch, generation=0, at_ms=before.at_ms - 1)
-    capture = Interrupted(direct.clients, {2: wipe}).capture(of, after=after)
+    capture = Interrupted(direct.rounds, {2: wipe}).capture(of, after=after)
     assert capture.new_memory
     assert capture.epoch != before.epoch
     assert [(one.generation, list(one.announced)) for one in capture.rounds] == [(1, members(KEYS[:5]))]
@@ -138,7 +138,7 @@ def test_a_memory_that_changes_all_the_time_is_away(direct: InRedis, of: Shard) 
     def another_memory() -> None:
         direct.client.set(names.epoch, f"{of.subscription.environment}:{capture.pages}")
 
-    capture = Interrupted(direct.clients, dict.fromkeys(range(1, VIEWS_MAX + 1), another_memory))
+    capture = Interrupted(direct.rounds, dict.fromkeys(range(1, VIEWS_MAX + 1), another_memory))
     with pytest.raises(RedisAway, match="changed"):
         capture.capture(of, after=None)
 
@@ -189,21 +189,21 @@ def test_captures_beside_rounds_that_never_stop_tell_of_every_generation_once(di
 def test_a_restarted_redis_gives_the_same_rounds(new_redis_server: Callable[[], RedisServer], of: Shard) -> None:
     """Cursors of before mean nothing to the new process: the members are counted."""
     server = new_redis_server()
-    clients = open_redis(server.url)
+    rounds = open_redis(server.url)
     with redis.Redis.from_url(server.url) as client:
-        hands = InRedis(client, clients, history_generations=2)
+        hands = InRedis(client, rounds, history_generations=2)
         hands.announce(of, KEYS, following=1)
         hands.consume(of, KEYS[1_000:])
         run(hands, of)
 
         def restart() -> None:
             server.restart()
-            clients.short.close()
+            rounds.client.close()
 
-        capture = Interrupted(clients, {2: restart, 9: restart}).capture(of, after=None)
+        capture = Interrupted(rounds, {2: restart, 9: restart}).capture(of, after=None)
         (one,) = capture.rounds
         assert (list(one.announced), list(one.consumed)) == (members(KEYS), members(KEYS[1_000:]))
-    clients.close()
+    rounds.close()
 
 
 def test_history_that_is_switched_off_leaves_no_sets_behind(direct: InRedis, of: Shard) -> None:
@@ -215,7 +215,7 @@ def test_history_that_is_switched_off_leaves_no_sets_behind(direct: InRedis, of:
     kept = {names.half_generation(1), names.half_generation(2), names.matched_generation(1), names.taken}
     assert direct.client.exists(*kept) == len(kept)
     epoch = direct.memory.begin_epoch(of)
-    assert RedisShardMemory(direct.clients).take_round(of, epoch=epoch) is not None
+    assert RedisShardMemory(direct.rounds).take_round(of, epoch=epoch) is not None
     left: Any = direct.client.keys(f"{names.root}:*")
     assert not {one.decode() for one in left} & (kept | {names.matched_generation(2), names.matched, names.half})
 

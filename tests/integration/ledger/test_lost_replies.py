@@ -16,7 +16,7 @@ from redis.retry import Retry
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.round_commands import round_commands, round_done
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import RoundDone
@@ -31,10 +31,10 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture
 def direct(shared_redis_server: RedisServer) -> Iterator[InRedis]:
-    clients = open_redis(shared_redis_server.url)
+    rounds = open_redis(shared_redis_server.url)
     with redis.Redis.from_url(shared_redis_server.url) as client:
-        yield InRedis(client, clients)
-    clients.close()
+        yield InRedis(client, rounds)
+    rounds.close()
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def of() -> Shard:
     return shard(new_environment() + "-replies")
 
 
-def through(proxy: ReplySwallower, *, retries: int) -> RedisClients:
+def through(proxy: ReplySwallower, *, retries: int) -> RoundRedis:
     """Clients as open_redis makes them, or with the retries that a default redis-py has."""
     if retries == 0:
         return open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
     client = redis.Redis.from_url(proxy.url, socket_timeout=0.5, retry=Retry(NoBackoff(), retries))
-    return RedisClients(rounds=client, short=client)
+    return RoundRedis(client=client)
 
 
 @pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
@@ -61,8 +61,8 @@ def through(proxy: ReplySwallower, *, retries: int) -> RedisClients:
 def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
     direct: InRedis, proxy: ReplySwallower, of: Shard, retries: int, hang: bool
 ) -> None:
-    clients = through(proxy, retries=retries)
-    memory = RedisShardMemory(clients)
+    rounds = through(proxy, retries=retries)
+    memory = RedisShardMemory(rounds)
     epoch = memory.begin_epoch(of)
     direct.announce(of, [key(n) for n in range(50)], following=50)
     direct.consume(of, [key(n) for n in range(13)])
@@ -77,13 +77,13 @@ def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
     again = memory.take_round(of, epoch=epoch)
     assert again is not None
     assert (again.generation, again.counts.pending_after) == (2, 37)
-    clients.close()
+    rounds.close()
 
 
 def test_histories_with_lost_replies_lose_nothing(direct: InRedis, proxy: ReplySwallower) -> None:
     dice = random.Random(20240611)
-    clients = through(proxy, retries=0)
-    memory = RedisShardMemory(clients)
+    rounds = through(proxy, retries=0)
+    memory = RedisShardMemory(rounds)
     lost = 0
     for history in range(60):
         of = shard(f"histories-{history}")
@@ -112,11 +112,11 @@ def test_histories_with_lost_replies_lose_nothing(direct: InRedis, proxy: ReplyS
         assert announced - consumed - settled <= set(direct.pending(of))
         assert set(direct.pending(of)) <= announced - settled
     assert lost > 200
-    clients.close()
+    rounds.close()
 
 
 def test_of_two_owners_at_once_each_generation_belongs_to_one(direct: InRedis, of: Shard) -> None:
-    owners = [RedisShardMemory(direct.clients), RedisShardMemory(direct.clients)]
+    owners = [RedisShardMemory(direct.rounds), RedisShardMemory(direct.rounds)]
     epoch = owners[0].begin_epoch(of)
     done: list[RoundDone] = []
     barrier = threading.Barrier(3)
@@ -187,10 +187,10 @@ def test_a_missing_generation_of_consumed_keys_is_not_renamed(direct: InRedis, o
 
 def test_damage_right_before_exec_is_named_and_takes_no_key_away(direct: InRedis, of: Shard) -> None:
     """WRONGTYPE inside MULTI does not roll back: the round must say so instead of reporting zero."""
-    memory, names = RedisShardMemory(direct.clients), ShardKeys(of)
+    memory, names = RedisShardMemory(direct.rounds), ShardKeys(of)
     epoch = memory.begin_epoch(of)
     direct.announce(of, [key(1)], following=1)
-    damaging = _DamagesBeforeExec(direct.clients, lambda: direct.client.set(names.commit, "text"))
+    damaging = _DamagesBeforeExec(direct.rounds, lambda: direct.client.set(names.commit, "text"))
     with pytest.raises(InvariantViolation, match="commit is a string"):
         damaging.take_round(of, epoch=epoch)
     assert direct.half(of) == {key(1)}
@@ -199,8 +199,8 @@ def test_damage_right_before_exec_is_named_and_takes_no_key_away(direct: InRedis
 class _DamagesBeforeExec(RedisShardMemory):
     """Somebody else writes a wrong type after the types were checked."""
 
-    def __init__(self, clients: RedisClients, damage: object) -> None:
-        super().__init__(clients)
+    def __init__(self, rounds: RoundRedis, damage: object) -> None:
+        super().__init__(rounds)
         self._damage = damage
 
     def _commands(self, keys, **values):  # type: ignore[no-untyped-def]  # the hook, not the interface
@@ -235,19 +235,19 @@ def test_a_round_that_a_client_sends_twice_moves_nothing_twice(direct: InRedis, 
 
 
 def test_an_epoch_that_changes_under_the_round_stops_it(direct: InRedis, of: Shard) -> None:
-    memory, names = RedisShardMemory(direct.clients), ShardKeys(of)
+    memory, names = RedisShardMemory(direct.rounds), ShardKeys(of)
     epoch = memory.begin_epoch(of)
     direct.announce(of, [key(1)], following=1)
     other = f"{of.subscription.environment}:other"
-    racing = _DamagesBeforeExec(direct.clients, lambda: direct.client.set(names.epoch, other))
+    racing = _DamagesBeforeExec(direct.rounds, lambda: direct.client.set(names.epoch, other))
     assert racing.take_round(of, epoch=epoch) is None
     assert direct.half(of) == {key(1)}
 
 
 def test_redis_that_is_gone_is_away_and_comes_back(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory
     server = new_redis_server()
-    clients = open_redis(server.url, timeout_seconds=0.5, round_timeout_seconds=0.5)
-    memory = RedisShardMemory(clients)
+    rounds = open_redis(server.url, timeout_seconds=0.5, round_timeout_seconds=0.5)
+    memory = RedisShardMemory(rounds)
     epoch = memory.begin_epoch(of)
     server.stop()
     for call in (
@@ -267,14 +267,14 @@ def test_redis_that_is_gone_is_away_and_comes_back(new_redis_server, of: Shard) 
         memory.state(of)
     server.thaw()
     assert memory.take_round(of, epoch=epoch) is not None
-    clients.close()
+    rounds.close()
 
 
 def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory
     server = new_redis_server()
-    clients = open_redis(server.url)
+    rounds = open_redis(server.url)
     with redis.Redis.from_url(server.url) as client:
-        hands = InRedis(client, clients)
+        hands = InRedis(client, rounds)
         epoch = hands.memory.begin_epoch(of)
         hands.announce(of, [key(1)], following=1)
 
@@ -286,7 +286,7 @@ def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis
         client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
         url = server.url.replace("redis://", "redis://reader:x@")
         reader = open_client(url, timeout_seconds=1)
-        forbidden = replace(clients, rounds=reader, short=reader)
+        forbidden = replace(rounds, client=reader)
         with pytest.raises(RedisAway, match="permission"):
             RedisShardMemory(forbidden).take_round(of, epoch=epoch)
         reader.close()
@@ -301,4 +301,4 @@ def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis
         done = hands.memory.take_round(of, epoch=epoch)
         assert done is not None
         assert done.counts.pending_after == 1
-    clients.close()
+    rounds.close()

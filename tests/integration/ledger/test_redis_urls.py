@@ -17,7 +17,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.ledger.redis_checks import RedisFinding, Severity, check_redis, require_safe
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.round_capture import RedisRoundCapture
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
@@ -35,14 +35,14 @@ OF = shard("urls")
 Start = Callable[..., RedisServer]
 
 
-def runs_a_round(clients: RedisClients) -> None:
-    memory = RedisShardMemory(clients)
+def runs_a_round(rounds: RoundRedis) -> None:
+    memory = RedisShardMemory(rounds)
     epoch = memory.begin_epoch(OF)
-    clients.short.sadd(ShardKeys(OF).half, member_of(key(1)))
+    rounds.client.sadd(ShardKeys(OF).half, member_of(key(1)))
     done = memory.take_round(OF, epoch=epoch)
     assert done is not None
     assert done.counts.pending_added == 1
-    clients.short.sadd(ShardKeys(OF).commit, member_of(key(1)))
+    rounds.client.sadd(ShardKeys(OF).commit, member_of(key(1)))
     again = memory.take_round(OF, epoch=epoch)
     assert again is not None
     assert again.counts.pending_matched == 1
@@ -50,7 +50,7 @@ def runs_a_round(clients: RedisClients) -> None:
     assert third is not None
     assert third.generation == 3
     assert memory.pending_size(OF) == (0, None)
-    leases = RedisRoundLeases(clients.short)
+    leases = RedisRoundLeases(rounds.client)
     assert leases.take(OF, token="a", lease_seconds=30)
     assert leases.take(OF, token="a", lease_seconds=30)
     assert not leases.take(OF, token="b", lease_seconds=30)
@@ -58,12 +58,12 @@ def runs_a_round(clients: RedisClients) -> None:
 
 
 @contextlib.contextmanager
-def opened(url: str) -> Iterator[RedisClients]:
-    clients = open_redis(url, timeout_seconds=2, round_timeout_seconds=5)
+def opened(url: str) -> Iterator[RoundRedis]:
+    rounds = open_redis(url, timeout_seconds=2, round_timeout_seconds=5)
     try:
-        yield clients
+        yield rounds
     finally:
-        clients.close()
+        rounds.close()
 
 
 def by_name(findings: list[RedisFinding]) -> dict[str, Severity]:
@@ -71,8 +71,8 @@ def by_name(findings: list[RedisFinding]) -> dict[str, Severity]:
 
 
 def test_a_unix_socket(new_redis_server: Start) -> None:
-    with opened(new_redis_server(unix_socket=True).url) as clients:
-        runs_a_round(clients)
+    with opened(new_redis_server(unix_socket=True).url) as rounds:
+        runs_a_round(rounds)
 
 
 def test_tls(new_redis_server: Start, tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_tls(new_redis_server: Start, tmp_path: Path) -> None:
             "tls-auth-clients": "no",
         }
     )
-    with opened(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path}/cert.pem") as clients:
-        runs_a_round(clients)
-    with opened(f"rediss://127.0.0.1:{port}/0") as clients, pytest.raises(RedisAway, match=r"(?i)certificate"):
-        RedisShardMemory(clients).state(OF)
+    with opened(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path}/cert.pem") as rounds:
+        runs_a_round(rounds)
+    with opened(f"rediss://127.0.0.1:{port}/0") as rounds, pytest.raises(RedisAway, match=r"(?i)certificate"):
+        RedisShardMemory(rounds).state(OF)
 
 
 def test_a_replica_is_refused(new_redis_server: Start) -> None:
@@ -102,18 +102,18 @@ def test_a_replica_is_refused(new_redis_server: Start) -> None:
     replica = new_redis_server()
     with redis.Redis.from_url(replica.url) as client:
         client.replicaof("127.0.0.1", primary.port)
-        with opened(replica.url) as clients, pytest.raises(RedisAway, match="not the primary"):
-            RedisShardMemory(clients).state(OF)
+        with opened(replica.url) as rounds, pytest.raises(RedisAway, match="not the primary"):
+            RedisShardMemory(rounds).state(OF)
         findings = check_redis(client, environment="urls")
     assert by_name(findings)["role"] is Severity.REFUSED
 
 
 def test_a_wrong_password_is_away(new_redis_server: Start) -> None:
     server = new_redis_server(options={"requirepass": "right"})
-    with opened(server.url.replace("redis://", "redis://:right@")) as clients:
-        runs_a_round(clients)
-    with opened(server.url.replace("redis://", "redis://:wrong@")) as clients, pytest.raises(RedisAway):
-        RedisShardMemory(clients).state(OF)
+    with opened(server.url.replace("redis://", "redis://:right@")) as rounds:
+        runs_a_round(rounds)
+    with opened(server.url.replace("redis://", "redis://:wrong@")) as rounds, pytest.raises(RedisAway):
+        RedisShardMemory(rounds).state(OF)
 
 
 def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: Start, tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_sentinel_leads_to_the_new_primary_after_a_failover(new_redis_server: St
                     return False
 
             eventually(knows_the_replica, within_seconds=60)
-        with opened(f"redis+sentinel://127.0.0.1:{port}/shards") as clients:
-            runs_a_round(clients)
+        with opened(f"redis+sentinel://127.0.0.1:{port}/shards") as rounds:
+            runs_a_round(rounds)
             primary.kill()
 
             def runs_again() -> bool:
                 try:
-                    return RedisShardMemory(clients).state(OF).generation >= 0
+                    return RedisShardMemory(rounds).state(OF).generation >= 0
                 except RedisAway:
                     return False
 
@@ -165,36 +165,36 @@ def cluster_url(new_redis_server: Start) -> str:
         for _ in range(3)
     ]
     slots = [(0, 5460), (5461, 10922), (10923, 16383)]
-    clients: list[Any] = [redis.Redis.from_url(server.url) for server in servers]
-    for client, (first, last) in zip(clients, slots, strict=True):
+    rounds: list[Any] = [redis.Redis.from_url(server.url) for server in servers]
+    for client, (first, last) in zip(rounds, slots, strict=True):
         client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
     for server in servers[1:]:
         bus = server.options["cluster-port"]
-        clients[0].execute_command("CLUSTER MEET", "127.0.0.1", server.port, bus)
+        rounds[0].execute_command("CLUSTER MEET", "127.0.0.1", server.port, bus)
 
     def agree() -> bool:
-        states = [client.execute_command("CLUSTER INFO") for client in clients]
+        states = [client.execute_command("CLUSTER INFO") for client in rounds]
         return all(state["cluster_state"] == "ok" and state["cluster_known_nodes"] == "3" for state in states)
 
     eventually(agree, within_seconds=60)
-    for client in clients:
+    for client in rounds:
         client.close()
     return f"redis+cluster://127.0.0.1:{servers[0].port},127.0.0.1:{servers[1].port}"
 
 
 def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
-    with opened(cluster_url) as clients:
-        runs_a_round(clients)
-        memory = RedisShardMemory(clients, history_generations=2)
-        captures = RedisRoundCapture(clients)
+    with opened(cluster_url) as rounds:
+        runs_a_round(rounds)
+        memory = RedisShardMemory(rounds, history_generations=2)
+        captures = RedisRoundCapture(rounds)
         nodes = set()
         for number in range(24):
             of = shard("cluster", number)
-            assert isinstance(clients.short, RedisCluster)
-            node: Any = clients.short.get_node_from_key(ShardKeys(of).half)  # type: ignore[no-untyped-call]  # redis-py
+            assert isinstance(rounds.client, RedisCluster)
+            node: Any = rounds.client.get_node_from_key(ShardKeys(of).half)  # type: ignore[no-untyped-call]  # redis-py
             nodes.add(node.name)
-            clients.short.sadd(ShardKeys(of).half, *(member_of(key(n)) for n in range(30)))
-            clients.short.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(10)))
+            rounds.client.sadd(ShardKeys(of).half, *(member_of(key(n)) for n in range(30)))
+            rounds.client.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(10)))
             epoch = memory.begin_epoch(of)
             done = memory.take_round(of, epoch=epoch)
             assert done is not None
@@ -203,7 +203,7 @@ def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
             rest = memory.due(of, first_seen_until_ms=done.at_ms, limit=100, after=page[-1])
             assert [one.unique_key for one in page + rest] == [key(n) for n in range(10, 30)]
             assert memory.forget(of, [key(n) for n in range(5, 15)]) == 5
-            clients.short.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(15, 20)))
+            rounds.client.sadd(ShardKeys(of).commit, *(member_of(key(n)) for n in range(15, 20)))
             again = memory.take_round(of, epoch=epoch)
             assert again is not None
             assert (again.generation, again.counts.pending_matched, again.counts.pending_after) == (2, 5, 10)
@@ -212,7 +212,7 @@ def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
             assert (len(second.announced), len(second.consumed), len(second.left_matched)) == (0, 5, 5)
             assert sum(len(page_of) for page_of in captures.snapshot(of).pages) == 10
         assert len(nodes) == 3
-        findings = check_redis(clients.short, environment="cluster")
+        findings = check_redis(rounds.client, environment="cluster")
         assert {finding.severity for finding in findings} == {Severity.OK, Severity.ADVICE}
         assert len({finding.name.split()[0] for finding in findings}) == 3
 
@@ -264,9 +264,9 @@ def test_the_documented_permissions_suffice_and_a_missing_one_is_named(new_redis
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "reconciler", *RECONCILER.rules(environment="urls", password="secret"))
         client.execute_command("ACL", "SETUSER", "filler", "on", ">secret", "~*", "-@all", "+sadd", "+role")
-        with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as clients:
-            require_safe(check_redis(clients.short, environment="urls"))
-            memory = RedisShardMemory(clients)
+        with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as rounds:
+            require_safe(check_redis(rounds.client, environment="urls"))
+            memory = RedisShardMemory(rounds)
             epoch = memory.begin_epoch(OF)
             client.sadd(ShardKeys(OF).half, member_of(key(1)), member_of(key(2)))
             done = memory.take_round(OF, epoch=epoch)
@@ -275,17 +275,17 @@ def test_the_documented_permissions_suffice_and_a_missing_one_is_named(new_redis
             assert len(memory.due(OF, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
             assert memory.forget(OF, [key(1)]) == 1
             assert memory.pending_size(OF)[0] == 1
-            leases = RedisRoundLeases(clients.short)
+            leases = RedisRoundLeases(rounds.client)
             assert leases.take(OF, token="a", lease_seconds=1)
             assert leases.take(OF, token="a", lease_seconds=1)
             leases.release(OF, token="a")
 
-            findings = check_redis(clients.short, environment="production")
+            findings = check_redis(rounds.client, environment="production")
             assert by_name(findings)["permissions"] is Severity.REFUSED, "keys of another environment"
 
         client.execute_command("ACL", "SETUSER", "reconciler", "-rename")
-        with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as clients:
-            findings = check_redis(clients.short, environment="urls")
+        with opened(server.url.replace("redis://", "redis://reconciler:secret@")) as rounds:
+            findings = check_redis(rounds.client, environment="urls")
             with pytest.raises(ConfigurationError, match="RENAME"):
                 require_safe(findings)
         assert client.keys("reconciler:v1:{urls:doctor*") == []

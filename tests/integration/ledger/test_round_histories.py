@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from reconciler.contract.unique_key import member_of
-from reconciler.ledger.redis_client import RedisClients, open_redis
+from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ports import RoundDone, RoundMark
 from tests.contract.ledger.rows import key, shard
@@ -53,13 +53,13 @@ class Histories(RuleBasedStateMachine):
 
     direct: InRedis
     proxy: ReplySwallower
-    clients: RedisClients
+    rounds: RoundRedis
     lost_replies = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.direct.wipe()
-        self.memory = Meddled(self.clients, history_generations=2)
+        self.memory = Meddled(self.rounds, history_generations=2)
         self.model = RoundModel()
         self.saved: tuple[object, RoundModel] | None = None
         self.mark: RoundMark | None = None
@@ -203,11 +203,11 @@ def test_histories_with_lost_replies_agree_with_the_model(redis_server: RedisSer
         client.config_set("appendfsync", "no")
         if retries:
             retrying = redis.Redis.from_url(proxy.url, socket_timeout=5, retry=Retry(NoBackoff(), retries))
-            clients = RedisClients(rounds=retrying, short=retrying)
+            rounds = RoundRedis(client=retrying)
         else:
-            clients = open_redis(proxy.url)
+            rounds = open_redis(proxy.url)
         direct = InRedis(client, plain, history_generations=2)
-        machine: Any = type("Machine", (Histories,), {"direct": direct, "proxy": proxy, "clients": clients})
+        machine: Any = type("Machine", (Histories,), {"direct": direct, "proxy": proxy, "rounds": rounds})
         run_state_machine_as_test(
             machine,
             settings=settings(
@@ -217,6 +217,6 @@ def test_histories_with_lost_replies_agree_with_the_model(redis_server: RedisSer
                 suppress_health_check=list(HealthCheck),
             ),
         )
-        clients.close()
+        rounds.close()
     plain.close()
     assert machine.lost_replies > examples(60)

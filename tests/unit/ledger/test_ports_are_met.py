@@ -7,7 +7,7 @@ import fakeredis
 from reconciler.clock import ManualClock
 from reconciler.ledger.memory import MemoryLedger
 from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RedisClients
+from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.round_leases import RedisRoundLeases
 from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ledger.sql_ledger import SqlLedger
@@ -20,7 +20,7 @@ def test_adapters_have_the_shape_of_their_ports() -> None:
     ledgers: list[Ledger] = [MemoryLedger(ManualClock()), SqlLedger(engine)]
     shards = MemoryShards(ManualClock())
     with fakeredis.FakeRedis() as client:
-        clients = RedisClients(rounds=client, short=client)
+        clients = RoundRedis(client=client)
         memories: list[ShardMemory] = [shards, RedisShardMemory(clients)]
         leases: list[RoundLeases] = [shards, RedisRoundLeases(client)]
     sets: tuple[HalfSets, CommitSets] = (shards, shards)

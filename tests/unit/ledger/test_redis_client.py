@@ -22,14 +22,13 @@ from tests.contract.ledger.rows import shard
     "url", ["redis://u:p@h:7000/0", "rediss://h/0", "unix:///run/r.sock?db=0", "redis+sentinel://u:p@h:1,h2:2/svc"]
 )
 def test_no_client_ever_repeats_a_command(url: str) -> None:
-    clients = open_redis(url, timeout_seconds=3, round_timeout_seconds=77)
-    for client, timeout_seconds in ((clients.rounds, 3), (clients.short, 3)):
-        assert isinstance(client, redis.Redis)
-        settings = client.connection_pool.connection_kwargs
-        assert settings["retry"].get_retries() == 0
-        assert settings["socket_timeout"] == timeout_seconds
-        assert settings["decode_responses"] is False
-    clients.close()
+    rounds = open_redis(url, timeout_seconds=3, round_timeout_seconds=77)
+    assert isinstance(rounds.client, redis.Redis)
+    settings = rounds.client.connection_pool.connection_kwargs
+    assert settings["retry"].get_retries() == 0
+    assert settings["socket_timeout"] == 3
+    assert settings["decode_responses"] is False
+    rounds.close()
 
 
 def test_texts_are_made_storable() -> None:
@@ -51,14 +50,14 @@ def fake_server() -> Iterator[str]:
 
 
 def test_the_fake_server_is_refused_unless_unverified_is_accepted_and_then_works(fake_server: str) -> None:
-    clients = open_redis(fake_server)
+    rounds = open_redis(fake_server)
     with pytest.raises(ConfigurationError, match="accept_unverified"):
-        require_safe(check_redis(clients.short, environment="demo"))
-    findings = check_redis(clients.short, environment="demo", accept_unverified=True)
+        require_safe(check_redis(rounds.client, environment="demo"))
+    findings = check_redis(rounds.client, environment="demo", accept_unverified=True)
     require_safe(findings)
     assert {one.name for one in findings if one.severity is Severity.ADVICE} >= {"eviction", "version"}
-    memory, of = RedisShardMemory(clients), shard("demo")
+    memory, of = RedisShardMemory(rounds), shard("demo")
     done = memory.take_round(of, epoch=memory.begin_epoch(of))
     assert done is not None
     assert memory.state(of).generation == 1
-    clients.close()
+    rounds.close()
