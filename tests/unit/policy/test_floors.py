@@ -6,6 +6,7 @@ import pytest
 
 from reconciler.contract.subscription import Shard
 from reconciler.ports import AnnouncementQueue
+from reconciler.reconcile_round import ReconcileRound
 from tests.unit.policy.world import World, key
 
 
@@ -21,15 +22,26 @@ def announce_at(world: World, offset: int, *unique_keys: str) -> None:
     world.shards.admit(shard, queue, expected=stored, following=offset, unique_keys=unique_keys)
 
 
-def test_floor_stays_below_a_key_that_is_not_settled() -> None:
+def world_with_floor_10() -> tuple[World, ReconcileRound]:
+    """One shard, whose announcements are read up to 10 and settled."""
     world = World(shards=1)
     process = world.process()
     announce_at(world, 10)
     world.rounds(process, 1)
-    assert floor_of(world) == 10
+    return world, process
+
+
+def commit_and_announce(world: World) -> None:
+    """A message that nobody consumes, announced at 10."""
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half)
     announce_at(world, 11, key(1))
+
+
+def test_floor_stays_below_a_key_that_is_not_settled() -> None:
+    world, process = world_with_floor_10()
+    assert floor_of(world) == 10
+    commit_and_announce(world)
     world.rounds(process, 2)
     announce_at(world, 20)
     world.rounds(process, 1)
@@ -41,14 +53,9 @@ def test_floor_stays_below_a_key_that_is_not_settled() -> None:
 @pytest.mark.parametrize("loss", ["wipe", "tail"])
 def test_floor_is_not_raised_from_a_memory_that_was_lost_in_between(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis forgets between the round and the reading of pending: an empty pending must not look like "settled"."""
-    world = World(shards=1)
-    process = world.process()
-    announce_at(world, 10)
-    world.rounds(process, 1)
+    world, process = world_with_floor_10()
     snapshot = world.shards.snapshot()
-    half = world.broker.send_half(key(1))
-    world.commit_locally(key(1), half)
-    announce_at(world, 11, key(1))
+    commit_and_announce(world)
     pending_size = world.shards.pending_size
 
     def after_the_loss(shard: Shard) -> tuple[int, int | None]:
@@ -68,14 +75,9 @@ def test_a_round_that_another_owner_ran_again_after_a_fall_back_is_not_taken_for
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Redis falls back after the round; while its owner sleeps, another one runs a round of the same generation."""
-    world = World(shards=1)
-    process = world.process()
-    announce_at(world, 10)
-    world.rounds(process, 1)
+    world, process = world_with_floor_10()
     snapshot = world.shards.snapshot()
-    half = world.broker.send_half(key(1))
-    world.commit_locally(key(1), half)
-    announce_at(world, 11, key(1))
+    commit_and_announce(world)
     pending_size = world.shards.pending_size
     seen: list[tuple[int, int | None]] = []
 
