@@ -11,8 +11,34 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.events import RepairStepped
 from reconciler.evidence import EndOutcome
+from reconciler.reconcile_round import ReconcileRound
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
+
+
+def lost_until_end(world: World) -> tuple[ReconcileRound, str]:
+    """A loss, and rounds until its END was sent."""
+    lost = world.lose(1)
+    process = world.process()
+    while not world.broker.ends:
+        world.rounds(process, 1)
+    return process, lost
+
+
+def ended_in_vain(world: World) -> tuple[ReconcileRound, str]:
+    """The same, and the groups acknowledge the copy without an effect."""
+    process, lost = lost_until_end(world)
+    world.consume(effects=False)
+    return process, lost
+
+
+def handed_over(world: World) -> tuple[ReconcileRound, str]:
+    """A loss whose ladder is the hand-over, and rounds until its rows are there."""
+    lost = world.lose(1)
+    process = world.process()
+    world.rounds(process, 4)
+    return process, lost
+
 
 # ---- the next rung
 
@@ -36,11 +62,7 @@ def test_copy_that_a_group_acknowledged_without_an_effect_climbs_to_the_hand_ove
 @pytest.mark.parametrize(("seconds", "climbs"), [(19.9, False), (20.0, True), (20.1, True)])
 def test_next_rung_is_taken_two_grace_periods_after_the_send_and_no_earlier(seconds: float, climbs: bool) -> None:
     world = World(repair_order=(Rung.END, Rung.REPUBLISH))
-    lost = world.lose(1)
-    process = world.process()
-    while not world.broker.ends:
-        world.rounds(process, 1)
-    world.consume(effects=False)
+    process, lost = ended_in_vain(world)
     sent_at = ended(world, lost).sent_at_ms
     assert sent_at is not None
     world.clock.advance(seconds - (world.clock.now_ms() - sent_at) / 1000)
@@ -65,11 +87,7 @@ def test_lagging_group_is_waited_for_and_gets_no_second_copy() -> None:
 @pytest.mark.parametrize(("kind", "state"), [("retry", RepairState.SENT), ("dead-letter", RepairState.FAILED)])
 def test_failing_group_is_not_repaired_over_and_over(kind: str, state: RepairState) -> None:
     world = World()
-    lost = world.lose(1)
-    process = world.process()
-    while not world.broker.ends:
-        world.rounds(process, 1)
-    world.consume(effects=False)
+    process, lost = ended_in_vain(world)
     world.broker.in_group_topic("billing", kind, world.broker.copies[0], topic="SCHEDULE_TOPIC_XXXX")
     world.rounds(process, 16)
     assert (ended(world, lost).state, copies(world, lost)) == (state, 1)
@@ -80,11 +98,7 @@ def test_failing_group_is_not_repaired_over_and_over(kind: str, state: RepairSta
 @pytest.mark.parametrize("what", ["positions", "inbox"])
 def test_group_whose_standing_is_unknown_is_waited_for(what: str) -> None:
     world = World()
-    lost = world.lose(1)
-    process = world.process()
-    while not world.broker.ends:
-        world.rounds(process, 1)
-    world.consume(effects=False)
+    process, lost = ended_in_vain(world)
     if what == "positions":
         world.broker.positions_known = False
     else:
@@ -95,11 +109,7 @@ def test_group_whose_standing_is_unknown_is_waited_for(what: str) -> None:
 
 def test_effect_that_appears_while_the_standing_is_asked_is_no_reason_to_climb() -> None:
     world = World()
-    lost = world.lose(1)
-    process = world.process()
-    while not world.broker.ends:
-        world.rounds(process, 1)
-    world.consume(effects=False)
+    process, lost = ended_in_vain(world)
     world.clock.advance(21)
     # Read once for the batch, then once more after the positions.
     world.inbox.later.append((world.inbox.reads + 2, world.inbox_row("billing", lost)))
@@ -109,10 +119,7 @@ def test_effect_that_appears_while_the_standing_is_asked_is_no_reason_to_climb()
 
 def test_copy_that_the_broker_lost_again_is_sent_again() -> None:
     world = World()
-    lost = world.lose(1)
-    process = world.process()
-    while not world.broker.ends:
-        world.rounds(process, 1)
+    process, lost = lost_until_end(world)
     world.broker.copies = []
     world.rounds(process, 16)
     row = ended(world, lost)
@@ -122,11 +129,8 @@ def test_copy_that_the_broker_lost_again_is_sent_again() -> None:
 def test_retry_after_a_climb_does_not_send_beside_a_copy_that_is_still_to_come() -> None:
     """OPEN with attempts and a copy the group has not reached: it is waited for."""
     world = World(repair_order=(Rung.END, Rung.REPUBLISH))
-    lost = world.lose(1)
-    process = world.process()
     world.broker.scripted = [say(EndOutcome.REFUSED_FOR_NOW, 2)]
-    while not world.broker.ends:
-        world.rounds(process, 1)
+    process, lost = lost_until_end(world)
     world.broker.commit(world.broker.halves[0])
     world.clock.advance(30)
     process.repair_one(world.subscriptions[0], lost)
@@ -194,9 +198,7 @@ def test_republish_waits_for_a_readable_copy(witness: str) -> None:
 def test_hand_over_goes_to_every_group_that_takes_the_tag_and_has_no_effect() -> None:
     world = World(groups=("billing", "shipping", "refunds"), tags={"refunds": frozenset({"refund"})},
                   repair_order=(Rung.HAND_OVER,))  # fmt: skip
-    lost = world.lose(1)
-    process = world.process()
-    world.rounds(process, 4)
+    process, lost = handed_over(world)
     scopes = {row.scope for row in world.ledger.repairs.read(ENVIRONMENT, TOPIC, [lost])[lost]}
     assert scopes == {"*", "billing", "shipping"}
     assert ended(world, lost).state is RepairState.SENT
@@ -210,9 +212,7 @@ def test_hand_over_goes_to_every_group_that_takes_the_tag_and_has_no_effect() ->
 
 def test_hand_over_that_one_group_fails_is_failed() -> None:
     world = World(groups=("billing", "shipping"), repair_order=(Rung.HAND_OVER,))
-    lost = world.lose(1)
-    process = world.process()
-    world.rounds(process, 4)
+    process, lost = handed_over(world)
     row = world.repair(lost, "shipping")
     assert row is not None
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "shipping", lost] = replace(row, state=RepairState.FAILED)
@@ -234,9 +234,7 @@ def test_hand_over_that_is_done_counts_where_no_inbox_tells() -> None:
 
 def test_hand_over_without_rows_is_followed_like_any_other_send() -> None:
     world = World(repair_order=(Rung.HAND_OVER,))
-    lost = world.lose(1)
-    process = world.process()
-    world.rounds(process, 4)
+    process, lost = handed_over(world)
     del world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "billing", lost]
     world.rounds(process, 12)
     assert world.repair(lost, "billing") is not None
