@@ -34,15 +34,20 @@ class LastFirst:
 
 
 def world_of(workers: Workers, rules: RepairRules | None = None) -> World:
-    """KEYS losses that are due."""
+    """KEYS losses that were due."""
     world = World(workers=workers, repair=rules)
+    lose_and_repair(world)
+    return world
+
+
+def lose_and_repair(world: World) -> None:
+    """KEYS losses, a round that sees them and one for which they are due."""
     for number in range(KEYS):
         world.lose(number)
     process = world.process()
     process.run(world.subscriptions[0])
     world.clock.advance(60)
     process.run(world.subscriptions[0])
-    return world
 
 
 def states(world: World) -> list[RepairState]:
@@ -74,12 +79,7 @@ def test_an_attempt_of_each_is_written_down_before_the_first_of_them_is_sent() -
         return end(half, **named)  # type: ignore[arg-type]  # as it was called
 
     world.broker.end_transaction = watched  # type: ignore[method-assign]  # a probe
-    for number in range(KEYS):
-        world.lose(number)
-    process = world.process()
-    process.run(world.subscriptions[0])
-    world.clock.advance(60)
-    process.run(world.subscriptions[0])
+    lose_and_repair(world)
     assert seen == [8] * 8 + [8] * 8 + [4] * 4
 
 
@@ -94,12 +94,7 @@ def test_the_rate_limit_lets_as_many_through_as_one_after_the_other() -> None:
 def test_a_broker_that_refuses_one_key_holds_up_no_other() -> None:
     world = World(workers=LastFirst())
     world.broker.scripted = [SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, code=2, detail="busy")]
-    for number in range(KEYS):
-        world.lose(number)
-    process = world.process()
-    process.run(world.subscriptions[0])
-    world.clock.advance(60)
-    process.run(world.subscriptions[0])
+    lose_and_repair(world)
     assert (states(world).count(RepairState.SENT), states(world).count(RepairState.OPEN)) == (KEYS - 1, 1)
 
 
