@@ -8,7 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tests.chaos.in_vain import Blow, InVain, repairs_in_vain
 from tests.chaos.job import GROUPS
+from tests.chaos.legs import LEGS, SLOWEST, story_of, ways_of
 
 #: Group-wise accidents: each must count 0.
 _ACCIDENTS: Mapping[str, str] = {
@@ -34,14 +36,12 @@ _FIGURES: Mapping[str, str] = {
     "planned": "SELECT count(*) FROM attempts",
     "found": "SELECT count(DISTINCT unique_key) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL",
     "repaired": "SELECT count(DISTINCT unique_key) FROM reconciler_repair WHERE attempts > 0",
-    # Second copies of what was repaired: a repair in vain, or a zombie that woke up.
-    "unnecessary_repairs": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM copies WHERE key IN"
-    " (SELECT unique_key FROM reconciler_repair WHERE attempts > 0) GROUP BY key) AS c",
 }
 #: Milliseconds from the commit of lost messages: to the proof (NULL: the broker asked back first), and to the last
 #: group's effect.
 _LATENCIES = """
-SELECT min(r.created_at_ms) - o.created_at_ms AS detected, max(e.at_ms) - o.created_at_ms AS repaired
+SELECT o.unique_key AS key, min(r.created_at_ms) - o.created_at_ms AS detected,
+ max(e.at_ms) - o.created_at_ms AS repaired
 FROM reconciler_outbox o JOIN effects e ON e.key = o.unique_key
 LEFT JOIN reconciler_repair r ON r.unique_key = o.unique_key AND r.attempts > 0
 WHERE {lost} GROUP BY o.unique_key, o.created_at_ms
@@ -63,6 +63,11 @@ class Judgement:
     #: "detected" and "repaired": everything that was repaired. "quiet_...": committed in a quiet window, and the
     #: producer was dead from its end on. "quiet_living_...": the same, and the producers lived.
     latency_seconds: Mapping[str, Mapping[str, float]]
+    #: Leg -> percentiles of the time that quiet losses of the dead group spent in it.
+    legs_seconds: Mapping[str, Mapping[str, float]]
+    #: Their slowest, told.
+    slowest: tuple[str, ...]
+    in_vain: InVain
 
 
 def _prepare(connection: sa.Connection) -> None:
@@ -88,32 +93,46 @@ class QuietWindow:
     until_ms: int
 
 
-def judge(engine: sa.Engine, quiet: Sequence[QuietWindow]) -> Judgement:
-    """Everything, at the end of a run."""
+def judge(engine: sa.Engine, quiet: Sequence[QuietWindow], blows: Sequence[Blow] = ()) -> Judgement:
+    """Everything, at the end of a run. `blows` are for stories only."""
     with engine.begin() as connection:
         _prepare(connection)
         accidents = {name: int(connection.execute(sa.text(sql)).scalar_one()) for name, sql in _ACCIDENTS.items()}
         figures = {name: int(connection.execute(sa.text(sql)).scalar_one()) for name, sql in _FIGURES.items()}
-        latencies = _latencies(connection, _REPAIRED, [{}], prefix="")
-        for prefix, is_dead in (("quiet_", True), ("quiet_living_", False)):
-            windows = [
-                {"dead_group": w.producer_group, "since": w.since_ms, "until": w.until_ms, "is_dead": is_dead}
-                for w in quiet
-            ]
-            latencies |= _latencies(connection, _LOST_IN_WINDOW, windows, prefix=prefix)
+        latencies = _percentiles_of(_losses(connection, _REPAIRED, [{}]), prefix="")
+        dead = _losses(connection, _LOST_IN_WINDOW, _windows(quiet, is_dead=True))
+        living = _losses(connection, _LOST_IN_WINDOW, _windows(quiet, is_dead=False))
+        latencies |= _percentiles_of(dead, prefix="quiet_") | _percentiles_of(living, prefix="quiet_living_")
+        ways = ways_of(connection, [loss.key for loss in dead])
+        slowest = tuple(story_of(connection, way) for way in ways[:SLOWEST])
+        in_vain = repairs_in_vain(connection, blows)
         for table in ("committed", "groups"):
             connection.execute(sa.text(f"DROP TABLE {table}"))
-    return Judgement(accidents=accidents, figures=figures, latency_seconds=latencies)
+    return Judgement(
+        accidents=accidents,
+        figures=figures,
+        latency_seconds=latencies,
+        legs_seconds={leg: percentiles([way.legs[leg] for way in ways if leg in way.legs]) for leg in LEGS},
+        slowest=slowest,
+        in_vain=in_vain,
+    )
 
 
-def _latencies(
-    connection: sa.Connection, lost: str, windows: Sequence[Mapping[str, Any]], *, prefix: str
-) -> dict[str, dict[str, float]]:
+def _windows(quiet: Sequence[QuietWindow], *, is_dead: bool) -> list[dict[str, Any]]:
+    return [
+        {"dead_group": w.producer_group, "since": w.since_ms, "until": w.until_ms, "is_dead": is_dead} for w in quiet
+    ]
+
+
+def _losses(connection: sa.Connection, lost: str, windows: Sequence[Mapping[str, Any]]) -> list[sa.Row[Any]]:
     query = sa.text(_LATENCIES.format(lost=lost))
-    rows = [row for window in windows for row in connection.execute(query, window)]
+    return [row for window in windows for row in connection.execute(query, window)]
+
+
+def _percentiles_of(losses: Sequence[sa.Row[Any]], *, prefix: str) -> dict[str, dict[str, float]]:
     return {
-        f"{prefix}detected": percentiles([row.detected / 1000 for row in rows if row.detected is not None]),
-        f"{prefix}repaired": percentiles([row.repaired / 1000 for row in rows]),
+        f"{prefix}detected": percentiles([row.detected / 1000 for row in losses if row.detected is not None]),
+        f"{prefix}repaired": percentiles([row.repaired / 1000 for row in losses]),
     }
 
 
@@ -128,27 +147,16 @@ def percentiles(values: list[float]) -> dict[str, float]:
     }
 
 
-def still_healing(engine: sa.Engine) -> bool:
-    """Whether a loss is in repair or an outage is open: what was lost before must not slow down what is lost next."""
-    sql = (
-        "SELECT EXISTS (SELECT 1 FROM reconciler_repair WHERE state IN ('OPEN', 'SENDING'))"
-        " OR EXISTS (SELECT 1 FROM reconciler_outage WHERE closed_at_ms IS NULL)"
-    )
-    with engine.connect() as connection:
-        return bool(connection.execute(sa.text(sql)).scalar_one())
-
-
 def missing_effects(engine: sa.Engine, window: QuietWindow) -> int:
-    """Effects that the window's committed messages of the dead group still lack."""
+    """Effects that the window's committed messages still lack."""
     sql = (
         "SELECT count(*) FROM reconciler_outbox o CROSS JOIN (SELECT unnest(CAST(:groups AS TEXT[])) AS name) g"
-        " WHERE o.producer_group = :dead_group AND o.created_at_ms BETWEEN :since AND :until"
+        " WHERE o.created_at_ms BETWEEN :since AND :until"
         " AND o.state <> 'ROLLED_BACK' AND NOT EXISTS (SELECT 1 FROM reconciler_inbox i"
         " WHERE i.unique_key = o.unique_key AND i.consumer_group = g.name)"
     )
     values = {
         "groups": list(GROUPS),
-        "dead_group": window.producer_group,
         "since": window.since_ms,
         "until": window.until_ms,
     }

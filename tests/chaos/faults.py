@@ -142,7 +142,7 @@ def change_the_route(world: World, dice: random.Random) -> None:
     world.cluster.join_route(broker)
 
 
-#: Kind -> how often, in parts.
+#: Kind -> how often in one deck.
 FAULTS: dict[Fault, int] = {
     kill_an_actor: 30,
     lose_ends: 25,
@@ -167,9 +167,29 @@ SLOW_TO_HEAL = (kill_a_broker, change_the_route, grow_the_topic)
 SLOW_SECONDS = 30.0
 
 
-def next_fault(dice: random.Random) -> Fault:
-    """By the parts."""
-    return dice.choices(list(FAULTS), weights=list(FAULTS.values()))[0]
+class Deck:
+    """Which fault comes next: first each kind once, then as often as FAULTS says; shuffled each time."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+        self._cards = self._shuffled(list(FAULTS))
+
+    def deal(self, fits: Callable[[Fault], bool]) -> Fault | None:
+        """The first one that fits now; those before it wait. None: no kind fits."""
+        if not any(fits(kind) for kind in FAULTS):
+            return None
+        if not any(fits(card) for card in self._cards):
+            self._cards += self._shuffled([kind for kind, times in FAULTS.items() for _ in range(times)])
+        return self._cards.pop(next(number for number, card in enumerate(self._cards) if fits(card)))
+
+    def put_back(self, fault: Fault) -> None:
+        """It did not come about: once more after the others, unless it is the last one."""
+        if self._cards:
+            self._cards.append(fault)
+
+    def _shuffled(self, cards: list[Fault]) -> list[Fault]:
+        self._dice.shuffle(cards)
+        return cards
 
 
 def _for_a_while(world: World, name: str, value: float, seconds: float) -> None:

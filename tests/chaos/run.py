@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections import Counter
@@ -12,11 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.demo.broker_view import visible_copies
-from reconciler.rocketmq.client_instance import ClientInstance
-from tests.chaos.checker import Judgement, QuietWindow, judge, missing_effects, still_healing, unfinished
-from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, next_fault
+from tests.chaos.checker import Judgement, QuietWindow, judge, missing_effects, unfinished
+from tests.chaos.copies import write_copies
+from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, Deck, Fault
+from tests.chaos.in_vain import Blow
 from tests.chaos.job import L1_BOUND_SECONDS, LEASE_SECONDS, PRODUCER_GROUPS
+from tests.chaos.recovery import still_recovering
 from tests.chaos.truth import NOW_MS
 from tests.chaos.world import World
 
@@ -24,14 +24,15 @@ from tests.chaos.world import World
 CALM = (0.2, 1.0)
 #: One minute of chaos is followed by a quiet phase in which latencies are measured.
 CHAOS_SECONDS = 60.0
-#: Leases of the dead run out, and what the chaos lost is repaired, before a window of losses begins; chaos goes on when
-#: these losses have their effects, or when patience ends. Shortest and longest.
-SETTLING_SECONDS = (2 * LEASE_SECONDS, 30.0)
+#: A quiet phase begins when nothing has been left to recover for so long; leases of the dead have run out by then.
+RECOVERED_SECONDS = LEASE_SECONDS
+#: If that does not come about within this there is no quiet phase, which is told; chaos goes on.
+RECOVERY_SECONDS_MAX = 60.0
+#: ENDs get lost for so long; chaos goes on when all of these losses have their effects, or when patience ends.
 WINDOW_SECONDS = 0.8
 AFTERWARDS_SECONDS = (L1_BOUND_SECONDS, 5 * L1_BOUND_SECONDS)
 #: Everything must have come to rest within this after the last fault.
 HEAL_SECONDS = 240.0
-VIEW_GROUP = "chaos-view"
 
 
 class ChaosRun:
@@ -40,9 +41,14 @@ class ChaosRun:
     def __init__(self, world: World, *, seed: int, tell: Callable[[str], None]) -> None:
         self._world = world
         self._dice = random.Random(f"faults-{seed}")
+        self._deck = Deck(self._dice)
         self._tell = tell
         self.faults: Counter[str] = Counter()
         self.quiet: list[QuietWindow] = []
+        #: Seconds that each quiet phase had to be waited for, and what was never whole where there was none.
+        self.recovered_after: list[float] = []
+        self.not_recovered: list[str] = []
+        self._blows: list[Blow] = []
 
     def run(self, seconds: float) -> dict[str, Any]:
         """The run's figures; `rest` is empty if all came to rest."""
@@ -54,9 +60,19 @@ class ChaosRun:
                 self._quiet_phase()
         load_seconds = time.monotonic() - started
         rest = self._heal()
-        self._write_down()
-        judgement = judge(self._world.database, self.quiet)
-        return {**self._injected(), "load_seconds": round(load_seconds, 1), **_judged(judgement), "rest": rest}
+        world = self._world
+        write_copies(world.database, world.cluster.name_servers, world.job.topic)
+        self._write_lost_ends()
+        judgement = judge(world.database, self.quiet, self._blows)
+        for story in (*judgement.in_vain.stories, *judgement.slowest):
+            self._tell(story)
+        quiet = {
+            "phases": len(self.quiet),
+            "recovered_after_seconds": self.recovered_after,
+            "not_recovered": self.not_recovered,
+        }
+        figures = {"load_seconds": round(load_seconds, 1), "quiet": quiet}
+        return {**self._injected(), **figures, **_judged(judgement), "rest": rest}
 
     def _injected(self) -> dict[str, Any]:
         world = self._world
@@ -76,29 +92,56 @@ class ChaosRun:
 
     def _chaos(self, until: float) -> None:
         while time.monotonic() < until:
-            fault = next_fault(self._dice)
-            if fault in SLOW_TO_HEAL and until - time.monotonic() < SLOW_SECONDS:
-                continue
-            if fault.__name__ in self._world.impossible:
-                continue
-            came_about = fault(self._world, self._dice) is not False
-            self._tell(fault.__name__ if came_about else f"{fault.__name__} did not come about")
-            self.faults[fault.__name__] += came_about
+            is_late = until - time.monotonic() < SLOW_SECONDS
+            fault = self._deck.deal(
+                lambda kind, is_late=is_late: (  # type: ignore[misc]  # mypy cannot infer a default's type
+                    kind.__name__ not in self._world.impossible and not (is_late and kind in SLOW_TO_HEAL)
+                )
+            )
+            if fault is not None:
+                self._make(fault)
             self._world.pause(self._dice.uniform(*CALM))
+
+    def _make(self, fault: Fault) -> None:
+        since_ms = self._database_now_ms()
+        came_about = fault(self._world, self._dice) is not False
+        self._blows.append(Blow(name=fault.__name__, since_ms=since_ms, until_ms=self._database_now_ms()))
+        self._tell(fault.__name__ if came_about else f"{fault.__name__} did not come about")
+        self.faults[fault.__name__] += came_about
+        if not came_about:
+            self._deck.put_back(fault)
 
     def _quiet_phase(self) -> None:
         """ENDs of the group that has one process get lost, and it stays dead until the phase is over."""
-        self._tell("quiet phase")
+        self._tell("recovery")
         world = self._world
         world.deadly = False
         for actor in world.living():  # those with a sentence make place for others without
             if actor.sentence:
                 world.kill(actor)
-        shortest, longest = SETTLING_SECONDS
-        world.pause(shortest)
-        deadline = time.monotonic() + longest - shortest
-        while still_healing(world.database) and time.monotonic() < deadline:
+        if self._recovers():
+            self._window_of_losses()
+        world.deadly = True
+
+    def _recovers(self) -> bool:
+        world = self._world
+        since = whole_since = time.monotonic()
+        wrong = ""
+        while (now := time.monotonic()) - since < RECOVERY_SECONDS_MAX:
             world.pause(0.5)
+            wrong = still_recovering(world.database, world.job)
+            if wrong:
+                whole_since = time.monotonic()
+            elif now - whole_since > RECOVERED_SECONDS:
+                self.recovered_after.append(round(now - since, 1))
+                self._tell(f"quiet phase, {now - since:.1f} s after the last fault")
+                return True
+        self._tell(f"no quiet phase: {wrong}")
+        self.not_recovered.append(wrong)
+        return False
+
+    def _window_of_losses(self) -> None:
+        world = self._world
         since = self._database_now_ms()
         for proxy in world.proxies.values():
             proxy.lose_end = 1.0
@@ -118,8 +161,8 @@ class ChaosRun:
         world.pause(shortest)
         while missing_effects(world.database, window) and time.monotonic() < deadline:
             world.pause(0.2)
+        self._tell("all losses of the quiet phase have their effects")
         world.stays_dead.clear()
-        world.deadly = True
 
     def _database_now_ms(self) -> int:
         with self._world.database.connect() as connection:
@@ -144,17 +187,11 @@ class ChaosRun:
                 return ""
         return left or "not at rest for long enough"
 
-    def _write_down(self) -> None:
-        """Every copy that consumers can see, by a PULL of the whole topic from both brokers, and the proxies' diary."""
-        world = self._world
-        copy = sa.text("INSERT INTO copies VALUES (:key, :broker, :queue, :offset)")
-        names = ("key", "broker", "queue", "offset")
-        with ClientInstance(world.cluster.name_servers) as instance, world.database.begin() as connection:
-            copies = visible_copies(instance, world.job.topic, group=VIEW_GROUP)
-            while page := [dict(zip(names, one, strict=True)) for one in itertools.islice(copies, 1000)]:
-                connection.execute(copy, page)
-            lost = [{"key": key} for proxy in world.proxies.values() for key in proxy.lost_ends]
-            if lost:
+    def _write_lost_ends(self) -> None:
+        """The proxies' diary."""
+        lost = [{"key": key} for proxy in self._world.proxies.values() for key in proxy.lost_ends]
+        if lost:
+            with self._world.database.begin() as connection:
                 connection.execute(sa.text("INSERT INTO lost_ends VALUES (:key)"), lost)
 
 
@@ -165,7 +202,10 @@ def _judged(judgement: Judgement) -> dict[str, Any]:
         **judgement.figures,
         **judgement.accidents,
         "accidents": sum(judgement.accidents.values()),
+        "unnecessary_repairs": judgement.in_vain.unnecessary,
+        "raced_repairs": judgement.in_vain.raced,
         "latency_seconds": judgement.latency_seconds,
+        "quiet_legs_seconds": judgement.legs_seconds,
         "l1_bound_seconds": L1_BOUND_SECONDS,
         "quiet_p99_seconds": quiet_p99,
         "l1_holds": None if quiet_p99 is None else quiet_p99 <= L1_BOUND_SECONDS,

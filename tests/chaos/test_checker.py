@@ -2,60 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import sqlalchemy as sa
 
-from reconciler.sql import schema
 from tests.chaos.checker import QuietWindow, judge, missing_effects, unfinished
-from tests.chaos.job import GROUPS
-from tests.chaos.truth import make_tables
-from tests.services import postgres
-from tests.services.postgres import PostgresServer
-from tests.services.requirements import require
+from tests.chaos.planted import commit, run
 
 pytestmark = [pytest.mark.sql, pytest.mark.xdist_group("chaos")]
 
 WINDOW = QuietWindow(producer_group="solo", since_ms=1_000, until_ms=2_000)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    require(postgres.missing())
-    with PostgresServer() as running:
-        yield running
-
-
-@pytest.fixture
-def engine(server: PostgresServer) -> Iterator[sa.Engine]:
-    url = server.create_database("chaos")
-    for tree in ("outbox", "inbox", "ledger"):
-        schema.upgrade(url, tree)
-    opened = sa.create_engine(url)
-    make_tables(opened)
-    for key in ("A", "B"):
-        commit(opened, key)
-    yield opened
-    opened.dispose()
-
-
-def run(engine: sa.Engine, *statements: str) -> None:
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
-
-
-def commit(engine: sa.Engine, key: str, *, intent: str = "commit", effects: tuple[str, ...] = GROUPS) -> None:
-    """A message of the dead group that was committed at 1 500 and took effect half a second later."""
-    run(
-        engine,
-        f"INSERT INTO attempts VALUES ('{key}', '{intent}', 'digest', 0)",
-        f"INSERT INTO orders VALUES ('{key}')",
-        "INSERT INTO reconciler_outbox (unique_key, topic, producer_group, state, created_at_ms)"
-        f" VALUES ('{key}', 'T', 'solo', 'ANNOUNCED', 1500)",
-        *(f"INSERT INTO effects VALUES ('{group}', '{key}', 'digest', 2000)" for group in effects),
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import sqlalchemy as sa
 
@@ -23,21 +20,22 @@ from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import make_tables
 from tests.services.postgres import USER, PostgresServer
 from tests.services.redis_server import RedisServer
+from tests.services.stacked import Stacked
 
 POSTGRES_OPTIONS = {"max_connections": "300", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
 
 
-class World:
+class World(Stacked):
     """Confined to the thread that runs the chaos."""
 
     def __init__(self, folder: Path, *, seed: int, rate_per_second: float, deadly: bool = True) -> None:
+        super().__init__()
         self.folder = folder
         self.counts: Counter[str] = Counter()
         self.steps_died_at: Counter[str] = Counter()
         self._dice = random.Random(f"world-{seed}")
-        self._stack = ExitStack()
         self._seed, self._rate = seed, rate_per_second
         self._sentences = {role: self._order(role) for role in failpoints.CLASSES}
         #: False: actors get no sentences (a quiet phase, the end).
@@ -54,19 +52,6 @@ class World:
         return itertools.cycle(steps)
 
     # ----------------------------------------------------------------- start and end
-
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def _start(self) -> None:
         self.postgres = self._stack.enter_context(PostgresServer(options=POSTGRES_OPTIONS))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import redis
 from redis.backoff import NoBackoff
@@ -19,6 +18,7 @@ from tests.services.ports import free_port
 from tests.services.processes import ServiceFailed
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import redis_missing as missing
+from tests.services.stacked import Stacked
 
 __all__ = ["RedisClusterServers", "ReplicatedRedis", "ask", "connected", "missing"]
 
@@ -87,14 +87,14 @@ def ask(server: RedisServer, *command: str | int) -> Any:
         return None
 
 
-class RedisClusterServers:
+class RedisClusterServers(Stacked):
     """Primaries that share the slots, each with replicas, on free loopback ports. Confined to one test."""
 
     def __init__(
         self, folder: Path, *, primaries: int = 3, replicas: int = 1, node_timeout_ms: int = 1_000, **options: str
     ) -> None:
+        super().__init__()
         self._primaries, self._replicas = primaries, replicas
-        self._stack = ExitStack()
         self.servers = [
             RedisServer(
                 folder / f"node-{number}",
@@ -118,20 +118,10 @@ class RedisClusterServers:
         """Three of the nodes; the client finds the others."""
         return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers[:3])
 
-    def __enter__(self) -> Self:
-        try:
-            for server in self.servers:
-                self._stack.enter_context(server)
-            self._form()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _start(self) -> None:
+        for server in self.servers:
+            self._stack.enter_context(server)
+        self._form()
 
     def _form(self) -> None:
         primaries, replicas = self.servers[: self._primaries], self.servers[self._primaries :]

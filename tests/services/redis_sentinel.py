@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -17,6 +15,7 @@ from tests.services.processes import Child
 from tests.services.redis_cluster import ANSWER_SECONDS, LOGIN, WHOLE_SECONDS, ask
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import redis_missing, sentinel_missing
+from tests.services.stacked import Stacked
 
 __all__ = ["RedisSentinelServers", "missing"]
 
@@ -34,15 +33,15 @@ def missing() -> str | None:
     return redis_missing() or sentinel_missing()
 
 
-class RedisSentinelServers:
+class RedisSentinelServers(Stacked):
     """One primary, two replicas, three Sentinels, on free loopback ports. Confined to one test."""
 
     def __init__(self, folder: Path, *, replicas: int = 2, down_after_ms: int = 500, **options: str) -> None:
+        super().__init__()
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "users.acl").write_text(USERS)
         self._down_after_ms = down_after_ms
-        self._stack = ExitStack()
         self.servers = [
             RedisServer(
                 folder / f"server-{number}",
@@ -67,24 +66,14 @@ class RedisSentinelServers:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
         return f"redis+sentinel://{LOGIN[0]}:{LOGIN[1]}@{hosts}/{SERVICE}"
 
-    def __enter__(self) -> Self:
-        try:
-            for server in self.servers:
-                self._stack.enter_context(server)
-            for server in self.servers[1:]:
-                assert ask(server, "REPLICAOF", "127.0.0.1", self.servers[0].port)
-            for number in range(3):
-                self._start_sentinel(number)
-            eventually(self.is_whole, within_seconds=WHOLE_SECONDS, message="Sentinels know everybody")
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def _start(self) -> None:
+        for server in self.servers:
+            self._stack.enter_context(server)
+        for server in self.servers[1:]:
+            assert ask(server, "REPLICAOF", "127.0.0.1", self.servers[0].port)
+        for number in range(3):
+            self._start_sentinel(number)
+        eventually(self.is_whole, within_seconds=WHOLE_SECONDS, message="Sentinels know everybody")
 
     def _start_sentinel(self, number: int) -> None:
         port, folder = free_port(), self._folder / f"sentinel-{number}"
