@@ -42,25 +42,32 @@ class LedgerDatabase:
         return self._now(self.engine.dialect.name)
 
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Inserts the rows whose primary key is not there; all rows have the same columns.
+        """Inserts the rows whose primary key is not there.
 
-        MySQL's INSERT IGNORE would hide truncated values too, hence the update of nothing.
+        All rows have the same columns; one that holds an SQL expression (database time) holds the same one in every
+        row: it is asked once, so that the statement's text does not depend on the number of rows and drivers can send
+        many at once. MySQL's INSERT IGNORE would hide truncated values too, hence the update of nothing.
         """
-        primary_key = [column.name for column in table.primary_key.columns]
+        if not rows:
+            return
+        asked = {name: value for name, value in rows[0].items() if isinstance(value, sa.ColumnElement)}
+        made: dict[str, Any] = {}
+        if asked:
+            made = dict(connection.execute(sa.select(*(v.label(n) for n, v in asked.items()))).mappings().one())
+        statement = self._insert_missing(table)
         for chunk in chunks(rows, ROWS_A_STATEMENT):
-            values: list[dict[str, Any]] = [dict(row) for row in chunk]
-            statement: sa.Insert
-            match self.engine.dialect.name:
-                case "postgresql":
-                    statement = (
-                        postgresql.insert(table).values(values).on_conflict_do_nothing(index_elements=primary_key)
-                    )
-                case "sqlite":
-                    statement = sqlite.insert(table).values(values).on_conflict_do_nothing(index_elements=primary_key)
-                case _:
-                    same = {primary_key[0]: table.c[primary_key[0]]}
-                    statement = mysql.insert(table).values(values).on_duplicate_key_update(same)
-            connection.execute(statement)
+            connection.execute(statement, [dict(row) | made for row in chunk])
+
+    def _insert_missing(self, table: sa.Table) -> sa.Insert:
+        primary_key = [column.name for column in table.primary_key.columns]
+        match self.engine.dialect.name:
+            case "postgresql":
+                return postgresql.insert(table).on_conflict_do_nothing(index_elements=primary_key)
+            case "sqlite":
+                return sqlite.insert(table).on_conflict_do_nothing(index_elements=primary_key)
+            case _:
+                same = {primary_key[0]: table.c[primary_key[0]]}
+                return mysql.insert(table).on_duplicate_key_update(same)
 
 
 def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

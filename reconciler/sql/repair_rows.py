@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -24,7 +25,19 @@ from reconciler.sql.tables import repair as repair_table
 #: All but the message: bodies are read for the one row that is handed over.
 REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name != "message")
 
-_FINISHED = [state.value for state in sorted(FINISHED_REPAIRS)]
+_PLACE_COLUMNS = (repair_table.c.environment, repair_table.c.topic, repair_table.c.scope, repair_table.c.unique_key)
+_BESIDES_THE_PLACE = tuple(column for column in REPAIR_COLUMNS if column not in set(_PLACE_COLUMNS))
+
+_Place: TypeAlias = tuple[str, str, str, str]
+
+_TOKEN: sa.BindParameter[str] = sa.bindparam("p_token", type_=sa.String())
+_THIS_ROW = sa.and_(*(column == sa.bindparam(f"p_{column.name}") for column in _PLACE_COLUMNS))
+
+#: Keys a statement: SQLite allows 32 766 parameters.
+KEYS_A_STATEMENT = 500
+
+# No NOT IN: SQLAlchemy expands it at execution, which executemany does not allow.
+_IS_UNFINISHED = sa.and_(*(repair_table.c.state != state.value for state in sorted(FINISHED_REPAIRS)))
 
 
 class RepairRows:
@@ -59,9 +72,18 @@ class RepairRows:
         """One conditional UPDATE a row, all in one transaction."""
         until = self._now() + wait_ms(lease_seconds)
         is_free = self._is_claimable()
-        return self._update_all(
-            [(repair, is_free, {"token": token, "lease_until_ms": until}) for repair, token in claims]
-        )
+        claim = sa.update(repair_table).where(_THIS_ROW, is_free).values(token=_TOKEN, lease_until_ms=until)
+        with writing(self._engine) as connection:
+            free = {
+                _place_of_row(row)
+                for row in self._rows_of(connection, [r for r, _ in claims], is_free.label("is_free"), locks=True)
+                if row.is_free
+            }
+            taken = [(repair, token) for repair, token in claims if _place(repair) in free]
+            if taken:
+                connection.execute(claim, [_parameters(repair, token) for repair, token in taken])
+            found = self._read_again(connection, [repair for repair, _ in taken])
+        return [_if_owned(found.get(_place(repair)), token) for repair, token in claims]
 
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """Extends the lease from now."""
@@ -74,37 +96,29 @@ class RepairRows:
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
         """One UPDATE a row under its token, all in one transaction."""
-        return self._update_all(
-            [(repair, repair_table.c.token == token, self._values(change)) for repair, change, token in changes]
-        )
-
-    def _values(self, change: RepairChange) -> Mapping[str, Any]:
         now = self._now()
-        values: dict[str, Any] = {}
-        if change.counts_as_attempt:
-            # In this order: MySQL reads columns as the assignments before have left them.
-            never_sent = repair_table.c.sent_at_ms.is_(None)
-            values["first_sent_at_ms"] = sa.case((never_sent, now), else_=repair_table.c.first_sent_at_ms)
-            values |= {"sent_at_ms": now, "attempts": repair_table.c.attempts + 1}
-        values |= {
-            "state": change.state.value,
-            "rung": change.rung.value,
-            "next_at_ms": now + wait_ms(change.wait_seconds),
-        }
-        if change.target is not None:
-            values["target"] = json.dumps(dict(change.target), separators=(",", ":"))
-        if change.answer is not None:
-            values["answer"] = bounded_text(change.answer)
-        if change.releases or change.state in FINISHED_REPAIRS:
-            values |= {"token": None, "lease_until_ms": None}
-        if change.state is RepairState.DONE:
-            values |= {"done_at_ms": now, "message": None}
-        return values
+        with writing(self._engine) as connection:
+            locked = self._rows_of(connection, [r for r, _, _ in changes], repair_table.c.token, locks=True)
+            owners = {_place_of_row(row): row.token for row in locked}
+            is_mine = [owners.get(_place(repair)) == token for repair, _, token in changes]
+            by_shape: dict[_Shape, list[dict[str, Any]]] = {}
+            for (repair, change, token), mine in zip(changes, is_mine, strict=True):
+                if mine:
+                    values = _parameters(repair, token) | _values(change)
+                    by_shape.setdefault(_Shape.of(change), []).append(values)
+            for shape, rows in by_shape.items():
+                connection.execute(shape.update(now), rows)
+            mine_only = [repair for (repair, _, _), mine in zip(changes, is_mine, strict=True) if mine]
+            found = self._read_again(connection, mine_only)
+        return [
+            found.get(_place(repair)) if mine else None for (repair, _, _), mine in zip(changes, is_mine, strict=True)
+        ]
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
         """The message of a hand-over; None once it was emptied. Raises MalformedInput for a text that is none."""
         with reading(self._engine) as connection:
-            text = connection.execute(sa.select(repair_table.c.message).where(_identity(repair))).scalar_one_or_none()
+            message = sa.select(repair_table.c.message).where(_THIS_ROW)
+            text = connection.execute(message, _parameters(repair, None)).scalar_one_or_none()
         if text is None:
             return None
         return StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)
@@ -117,28 +131,112 @@ class RepairRows:
     def _is_claimable(self) -> sa.ColumnElement[bool]:
         now = self._now()
         is_free = repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
-        return repair_table.c.state.not_in(_FINISHED) & (repair_table.c.next_at_ms <= now) & is_free
+        return _IS_UNFINISHED & (repair_table.c.next_at_ms <= now) & is_free
 
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
-        return self._update_all([(repair, condition, values)])[0]
-
-    def _update_all(
-        self, updates: Sequence[tuple[Repair, sa.ColumnElement[bool], Mapping[str, Any]]]
-    ) -> list[Repair | None]:
-        changed: list[Repair | None] = [None] * len(updates)
-        # Two owners lock rows in the same order: else they could wait for each other.
-        order = sorted(range(len(updates)), key=lambda number: _place(updates[number][0]))
         with writing(self._engine) as connection:
-            for number in order:
-                repair, condition, values = updates[number]
-                identity = _identity(repair)
-                done = connection.execute(
-                    sa.update(repair_table).where(identity, condition).ordered_values(*values.items())
+            update = sa.update(repair_table).where(_THIS_ROW, condition).values(values)
+            if connection.execute(update, _parameters(repair, None)).rowcount != 1:
+                return None
+            return self._read_again(connection, [repair])[_place(repair)]
+
+    def _read_again(self, connection: sa.Connection, repairs: Sequence[Repair]) -> dict[_Place, Repair]:
+        """Rows as this transaction has left them."""
+        rows = self._rows_of(connection, repairs, *_BESIDES_THE_PLACE)
+        return {_place_of_row(row): repair_of(row) for row in rows}
+
+    def _rows_of(
+        self, connection: sa.Connection, repairs: Sequence[Repair], *columns: sa.ColumnElement[Any], locks: bool = False
+    ) -> list[sa.Row[Any]]:
+        """The columns of each row beside its place. `locks` keeps everybody else from changing them (SQLite does so
+        for every writer): always in one order, else two owners could wait for each other."""
+        keys: dict[tuple[str, str, str], set[str]] = {}
+        for repair in repairs:
+            keys.setdefault((repair.environment, repair.topic, repair.scope), set()).add(repair.unique_key)
+        found: list[sa.Row[Any]] = []
+        for (environment, topic, scope), unique_keys in sorted(keys.items()):
+            ordered = sorted(unique_keys)
+            for start in range(0, len(ordered), KEYS_A_STATEMENT):
+                query = (
+                    sa.select(*_PLACE_COLUMNS, *columns)
+                    .where(
+                        repair_table.c.environment == environment,
+                        repair_table.c.topic == topic,
+                        repair_table.c.scope == scope,
+                        repair_table.c.unique_key.in_(ordered[start : start + KEYS_A_STATEMENT]),
+                    )
+                    .order_by(repair_table.c.unique_key)
                 )
-                if done.rowcount == 1:
-                    row = connection.execute(sa.select(*REPAIR_COLUMNS).where(identity)).one()
-                    changed[number] = repair_of(row)
-        return changed
+                found += connection.execute(query.with_for_update() if locks else query)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """Which columns a change writes: changes of one shape are one statement."""
+
+    counts_as_attempt: bool
+    has_target: bool
+    has_answer: bool
+    gives_up: bool
+    is_done: bool
+
+    @classmethod
+    def of(cls, change: RepairChange) -> _Shape:
+        """The shape of a change."""
+        return cls(
+            counts_as_attempt=change.counts_as_attempt,
+            has_target=change.target is not None,
+            has_answer=change.answer is not None,
+            gives_up=change.releases or change.state in FINISHED_REPAIRS,
+            is_done=change.state is RepairState.DONE,
+        )
+
+    def update(self, now: sa.ColumnElement[int]) -> sa.Update:
+        """The statement; its parameters are those of _parameters and _values."""
+        columns = repair_table.c
+        values: dict[str, Any] = {}
+        if self.counts_as_attempt:
+            # In this order: MySQL reads columns as the assignments before have left them.
+            values["first_sent_at_ms"] = sa.case((columns.sent_at_ms.is_(None), now), else_=columns.first_sent_at_ms)
+            values |= {"sent_at_ms": now, "attempts": columns.attempts + 1}
+        values |= {
+            "state": sa.bindparam("p_state"),
+            "rung": sa.bindparam("p_rung"),
+            "next_at_ms": now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
+        }
+        if self.has_target:
+            values["target"] = sa.bindparam("p_target")
+        if self.has_answer:
+            values["answer"] = sa.bindparam("p_answer")
+        if self.gives_up:
+            values |= {"token": None, "lease_until_ms": None}
+        if self.is_done:
+            values |= {"done_at_ms": now, "message": None}
+        return sa.update(repair_table).where(_THIS_ROW, columns.token == _TOKEN).ordered_values(*values.items())
+
+
+def _values(change: RepairChange) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "p_state": change.state.value,
+        "p_rung": change.rung.value,
+        "p_wait_ms": wait_ms(change.wait_seconds),
+    }
+    if change.target is not None:
+        values["p_target"] = json.dumps(dict(change.target), separators=(",", ":"))
+    if change.answer is not None:
+        values["p_answer"] = bounded_text(change.answer)
+    return values
+
+
+def _parameters(repair: Repair, token: str | None) -> dict[str, Any]:
+    environment, topic, scope, unique_key = _place(repair)
+    place = {"p_environment": environment, "p_topic": topic, "p_scope": scope, "p_unique_key": unique_key}
+    return place if token is None else place | {"p_token": token}
+
+
+def _if_owned(row: Repair | None, token: str) -> Repair | None:
+    return row if row is not None and row.token == token else None
 
 
 def repair_of(row: sa.Row[Any]) -> Repair:
@@ -163,14 +261,9 @@ def repair_of(row: sa.Row[Any]) -> Repair:
     )
 
 
-def _place(repair: Repair) -> tuple[str, str, str, str]:
+def _place(repair: Repair) -> _Place:
     return repair.environment, repair.topic, repair.scope, repair.unique_key
 
 
-def _identity(repair: Repair) -> sa.ColumnElement[bool]:
-    return (
-        (repair_table.c.environment == repair.environment)
-        & (repair_table.c.topic == repair.topic)
-        & (repair_table.c.scope == repair.scope)
-        & (repair_table.c.unique_key == repair.unique_key)
-    )
+def _place_of_row(row: sa.Row[Any]) -> _Place:
+    return row.environment, row.topic, row.scope, row.unique_key
