@@ -27,10 +27,10 @@ class Counts:
         self._lock = threading.Lock()
         self._numbers: dict[Count, int] = {}
 
-    def add(self, name: Count) -> None:
-        """One more."""
+    def add(self, name: Count, number: int = 1) -> None:
+        """So many more."""
         with self._lock:
-            self._numbers[name] = self._numbers.get(name, 0) + 1
+            self._numbers[name] = self._numbers.get(name, 0) + number
 
     def as_dict(self) -> dict[str, int]:
         """All counters that ever moved."""

@@ -5,8 +5,9 @@ A visible row that is not ROLLED_BACK means committed, and nothing else does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,10 +29,13 @@ from reconciler.sql.engines import (
     writing,
 )
 from reconciler.sql.identity import read_identity
+from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_identity
 
 #: How long a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
+#: Rows that one statement marks.
+MARKED_KEYS_MAX = 1_000
 
 _ENTRY_COLUMNS = (
     "unique_key",
@@ -47,6 +51,7 @@ _ENTRY_COLUMNS = (
     "body",
     "content_digest",
 )
+_entry_values = attrgetter(*_ENTRY_COLUMNS)
 _FACT = (
     outbox.c.unique_key,
     outbox.c.topic,
@@ -65,6 +70,8 @@ class SqlOutbox:
     def __init__(self, url: str, *, pool_size: int = 5) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
+        self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
+        self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
         self._identity: str | None = None
 
     def prepare(self) -> None:
@@ -80,11 +87,10 @@ class SqlOutbox:
         if self._identity is None:
             self.prepare()
         local = LocalConnection(connection)
-        if local.dialect != ("mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name):
+        if local.dialect != self._dialect:
             raise UnsafeConnection(f"the connection is to {local.dialect}, the outbox is in {self.engine.dialect.name}")
-        values = tuple(getattr(entry, name) for name in _ENTRY_COLUMNS)
         try:
-            written = local.execute(_record_sql(local.dialect, local.marker), (*values, self._identity))
+            written = local.execute(_record_sql(local.dialect, local.marker), (*_entry_values(entry), self._identity))
         except Exception as error:
             self._refuse(error, entry.unique_key)
             raise
@@ -97,9 +103,14 @@ class SqlOutbox:
 
     def find(self, unique_key: str) -> OutboxFact | None:
         """The committed row, or None. Raises DatabaseAway."""
-        with reading(self.engine) as connection:
-            row = connection.execute(sa.select(*_FACT).where(outbox.c.unique_key == unique_key)).one_or_none()
-        return None if row is None else _fact(row)
+        row = self._single.select_one(_find_sql(self._dialect), (unique_key,))
+        if row is None:
+            return None
+        key, topic, tag, state, created_at_ms, announced_at_ms = row
+        return OutboxFact(
+            unique_key=key, topic=topic, tag=tag, state=OutboxState(state),
+            created_at_ms=created_at_ms, announced_at_ms=announced_at_ms,
+        )  # fmt: skip
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
         """True: inserted and committed. False: the key exists (MySQL 1062 and its like). Raises DatabaseAway."""
@@ -120,13 +131,11 @@ class SqlOutbox:
 
     def mark_announced(self, unique_keys: Sequence[str]) -> int:
         """NEW becomes ANNOUNCED; both get the time. Raises DatabaseAway."""
-        return self._mark(
-            unique_keys, (OutboxState.NEW, OutboxState.ANNOUNCED), OutboxState.ANNOUNCED, "announced_at_ms"
-        )
+        return self._mark(unique_keys, _announced_sql)
 
     def mark_settled(self, unique_keys: Sequence[str]) -> int:
         """ANNOUNCED becomes SETTLED. Raises DatabaseAway."""
-        return self._mark(unique_keys, (OutboxState.ANNOUNCED,), OutboxState.SETTLED, "settled_at_ms")
+        return self._mark(unique_keys, _settled_sql)
 
     def unannounced(self, producer_group: str, *, older_than_seconds: float, limit: int) -> OutboxPage:
         """NEW rows, oldest first. Raises DatabaseAway."""
@@ -171,8 +180,9 @@ class SqlOutbox:
             return connection.execute(remove).rowcount
 
     def close(self) -> None:
-        """Closes the pool's idle connections."""
+        """Closes the pools' idle connections."""
         self.engine.dispose()
+        self._single.close()
 
     @property
     def _shown(self) -> str:
@@ -197,18 +207,15 @@ class SqlOutbox:
         if is_away(original):
             raise DatabaseAway(f"{self._shown}: {text}") from error
 
-    def _mark(
-        self, unique_keys: Sequence[str], before: Sequence[OutboxState], after: OutboxState, time_column: str
-    ) -> int:
-        if not unique_keys:
-            return 0
-        statement = (
-            sa.update(outbox)
-            .where(outbox.c.unique_key.in_(unique_keys), outbox.c.state.in_([state.value for state in before]))
-            .values({"state": after.value, time_column: now_ms(self.engine.dialect.name)})
-        )
-        with writing(self.engine) as connection:
-            return connection.execute(statement).rowcount
+    def _mark(self, unique_keys: Sequence[str], sql: Callable[[str, int], str]) -> int:
+        touched = 0
+        for first in range(0, len(unique_keys), MARKED_KEYS_MAX):
+            keys = sorted(unique_keys[first : first + MARKED_KEYS_MAX])  # two writers meet in one order
+            if self._dialect == "postgresql":
+                touched += self._single.update(sql(self._dialect, 1), (keys,))
+            else:
+                touched += self._single.update(sql(self._dialect, len(keys)), keys)
+        return touched
 
     def _query(
         self,
@@ -240,6 +247,33 @@ def _record_sql(dialect: str, marker: str) -> str:
     return (
         f"INSERT INTO {outbox.name} ({columns}) SELECT {markers}, '{OutboxState.NEW}', "  # noqa: S608  # names of ours
         f"{now_ms_sql(dialect)} FROM {outbox_identity.name} WHERE id = 1 AND identity = {marker}"
+    )
+
+
+@cache
+def _find_sql(dialect: str) -> str:
+    columns = ", ".join(column.name for column in _FACT)
+    return f"SELECT {columns} FROM {outbox.name} WHERE unique_key = {MARKERS[dialect]}"  # noqa: S608  # names of ours
+
+
+def _announced_sql(dialect: str, keys: int) -> str:
+    before = (OutboxState.NEW, OutboxState.ANNOUNCED)
+    return _mark_sql(dialect, keys, before, OutboxState.ANNOUNCED, "announced_at_ms")
+
+
+def _settled_sql(dialect: str, keys: int) -> str:
+    return _mark_sql(dialect, keys, (OutboxState.ANNOUNCED,), OutboxState.SETTLED, "settled_at_ms")
+
+
+@cache
+def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time_column: str) -> str:
+    # PostgreSQL takes all keys as one array, so that one prepared statement serves every number of them.
+    markers = ", ".join([MARKERS[dialect]] * keys)
+    wanted = f"= ANY({markers})" if dialect == "postgresql" else f"IN ({markers})"
+    states = ", ".join(f"'{state}'" for state in before)
+    return (
+        f"UPDATE {outbox.name} SET state = '{after}', {time_column} = {now_ms_sql(dialect)} "  # noqa: S608  # names of ours
+        f"WHERE unique_key {wanted} AND state IN ({states})"
     )
 
 

@@ -6,6 +6,7 @@ import logging
 from types import TracebackType
 from typing import Self
 
+from producers.announcement_queue import AnnouncementQueue
 from producers.announcer import Announcer
 from producers.check_answer import (
     CHECK_MAXIMUM_DEFAULT,
@@ -44,12 +45,14 @@ class TransactionalProducer:
         keep_bodies: bool = False,
         local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
         check_maximum: int = CHECK_MAXIMUM_DEFAULT,
+        announce_every_seconds: float | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Raises ConfigurationError for settings that contradict each other.
 
         `local_transaction_timeout_seconds` must exceed the longest local transaction; `check_maximum` is the brokers'
-        transactionCheckMax.
+        transactionCheckMax. With `announce_every_seconds` and an outbox a thread announces and marks what became due
+        within that time together; without it every block does so for itself.
         """
         _require_consistent(outbox, without_outbox=without_outbox, completion=completion, keep_bodies=keep_bodies)
         if local_transaction_timeout_seconds <= 0:
@@ -61,11 +64,22 @@ class TransactionalProducer:
         self.counts = Counts()
         self._outbox = outbox
         self._halves = halves
+        self._queue = None
+        if outbox is not None and announce_every_seconds is not None:
+            self._queue = AnnouncementQueue(
+                announcer,
+                outbox,
+                producer_group=group,
+                counts=self.counts,
+                clock=clock,
+                interval_seconds=announce_every_seconds,
+            )
         self._parts = TransactionParts(
             producer_group=group,
             halves=halves,
             announcer=announcer,
             outbox=outbox,
+            queue=self._queue,
             completion=completion,
             keep_bodies=keep_bodies,
             clock=clock,
@@ -109,8 +123,10 @@ class TransactionalProducer:
         return self
 
     def shutdown(self) -> None:
-        """Leaves the producer group and closes the outbox's connections; blocks must have ended."""
+        """Announces what waits, leaves the producer group, closes the outbox's connections; blocks must have ended."""
         self._is_running = False
+        if self._queue is not None:
+            self._queue.close()
         self._halves.shutdown()
         if self._outbox is not None:
             self._outbox.close()

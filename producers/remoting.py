@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 
+from producers.announcement_queue import INTERVAL_SECONDS_DEFAULT
 from producers.announcer import AnnouncementRoute, Announcer
 from producers.check_answer import CHECK_MAXIMUM_DEFAULT, LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT
 from producers.errors import HalfNotSafe
@@ -165,11 +166,14 @@ def open_producer(
     local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
     check_maximum: int = CHECK_MAXIMUM_DEFAULT,
     pool_size: int = 5,
+    announce_every_seconds: float | None = INTERVAL_SECONDS_DEFAULT,
 ) -> TransactionalProducer:
     """A producer over the remoting client; start it, or use it as a context manager.
 
     `name_servers` ("a:9876;b:9876") makes a client instance of its own, `instance` shares one. `environment` and
-    `announcements` must equal the service's settings. Raises ConfigurationError, InvalidValue, MissingDependency.
+    `announcements` must equal the service's settings. Announcements follow their blocks within
+    `announce_every_seconds`, many keys in a message; None: each is sent in its block, as always without an outbox.
+    Raises ConfigurationError, InvalidValue, MissingDependency.
     """
     if (name_servers is None) == (instance is None):
         raise UsageError("give either name_servers or instance")
@@ -187,6 +191,7 @@ def open_producer(
             keep_bodies=keep_bodies,
             local_transaction_timeout_seconds=local_transaction_timeout_seconds,
             check_maximum=check_maximum,
+            announce_every_seconds=announce_every_seconds,
             clock=shared.clock,
         )
     except BaseException:

@@ -15,6 +15,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Literal, Self
 
+from producers.announcement_queue import AnnouncementQueue, announce_and_mark
 from producers.announcer import Announcer
 from producers.check_answer import Decision, decide
 from producers.counts import Counts
@@ -48,6 +49,8 @@ class TransactionParts:
     announcer: Announcer
     #: None: the weaker mode.
     outbox: Outbox | None
+    #: Takes announcements off the blocks; None: every block announces its own key.
+    queue: AnnouncementQueue | None
     completion: Completion
     keep_bodies: bool
     clock: Clock
@@ -75,7 +78,8 @@ class Transaction:
         self.outcome: Outcome | None = None
         self.reason = ""
         self.end_answer: SendAnswer | None = None
-        #: A broker confirmed the announcement and the row says so; else the sweeper announces it.
+        #: A broker confirmed the announcement and the row says so; else the sweeper announces it. With a queue this
+        #: becomes true a moment after the block, on another thread.
         self.is_announced = False
         self._parts = parts
         self._half: SentHalf | None = None
@@ -192,24 +196,29 @@ class Transaction:
         return decision
 
     def announce(self) -> None:
-        """Announces a committed key and marks its row; the sweeper repeats what fails here."""
+        """Announces a committed key and marks its row, or leaves both to the queue; the sweeper repeats what fails."""
         decision = self._decision
         if decision is None or decision.outcome is not Outcome.COMMIT:
             return
         parts = self._parts
         at_ms = parts.clock.now_ms() if decision.fact is None else decision.fact.created_at_ms
         key = AnnouncedKey(unique_key=self.unique_key, tag=self.message.tags, committed_at_ms=at_ms)
+        if parts.queue is not None and parts.queue.put(self.message.topic, key, self._note_announced):
+            return
         try:
-            announced = parts.announcer.announce(self.message.topic, parts.producer_group, [key])
+            announced = announce_and_mark(
+                parts.announcer, parts.outbox, topic=self.message.topic, producer_group=parts.producer_group, keys=[key]
+            )
             if announced.error is not None:
                 raise announced.error  # noqa: TRY301  # one place says what follows
-            if parts.outbox is not None:
-                parts.outbox.mark_announced(announced.unique_keys)
             self.is_announced = True
         except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
             parts.counts.add("announcements_failed")
             repeated = "the sweeper repeats it" if parts.outbox is not None else "nobody repeats it without an outbox"
             logger.warning("%s: announcement failed (%s); %s", self.unique_key, error, repeated)
+
+    def _note_announced(self) -> None:
+        self.is_announced = True
 
     def require_commit(self) -> None:
         """Raises NotRecorded or NotCommitted, for a block that ended without an exception."""

@@ -35,13 +35,15 @@ def open_engine(
     pool_size: int = 5,
     read_only: bool = False,
     must_exist: bool = False,
+    autocommit: bool = False,
 ) -> sa.Engine:
     """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
     Raises InvalidValue for a malformed URL and MissingDependency for a driver that is not installed. Connects on
     first use only. Isolation is READ COMMITTED where the database has it. `read_only` engines cannot write, and
     neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
-    not replaced by an empty one.
+    not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
+    a pooled connection is not tested before its use.
     """
     try:
         parsed = make_url(url)
@@ -55,7 +57,7 @@ def open_engine(
         if parsed.get_backend_name() == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
-        return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
+        return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit)
     except NoSuchModuleError as error:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb") from error
     except ModuleNotFoundError as error:
@@ -86,12 +88,16 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
     return engine
 
 
-def _open_server(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
+def _open_server(
+    url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
+) -> sa.Engine:
     arguments: dict[str, Any]
     if url.get_backend_name() == "postgresql":
         options = [f"-c lock_timeout={max(1, int(lock_timeout_seconds * 1000))}"]
         if read_only:
             options.append("-c default_transaction_read_only=on")
+        if autocommit:  # SQLAlchemy says it with every BEGIN, of which there is none
+            options.append("-c default_transaction_isolation=read\\ committed")
         arguments = {
             "options": " ".join(options),
             "connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -111,12 +117,17 @@ def _open_server(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
         }
     engine = sa.create_engine(
         url,
-        isolation_level="READ COMMITTED",
+        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         connect_args=arguments,
         pool_size=pool_size,
-        pool_pre_ping=True,
+        # An overflow connection lives for one statement: waiting for another one's end is shorter than connecting.
+        max_overflow=0 if autocommit else 10,
+        pool_pre_ping=not autocommit,
+        pool_reset_on_return=None if autocommit else "rollback",
         pool_timeout=10,
     )
+    if autocommit and engine.dialect.name in {"mysql", "mariadb"}:
+        event.listen(engine, "connect", _mysql_connect_read_committed)
     if read_only and engine.dialect.name in {"mysql", "mariadb"}:
         event.listen(engine, "connect", _mysql_connect_read_only)
     return engine
@@ -139,6 +150,11 @@ def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
 def _mysql_connect_read_only(connection: Any, _record: object) -> None:
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
+
+
+def _mysql_connect_read_committed(connection: Any, _record: object) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
 
 def _sqlite_begin(connection: sa.Connection) -> None:

@@ -1,0 +1,105 @@
+"""Statements that are a transaction of their own, one round trip each: for what is asked for every message.
+
+SQLAlchemy's way costs several times as much: BEGIN, COMMIT and the test of a pooled connection are round trips, and a
+statement is put together for every call. Here the text is written once, and a connection that was lost while it lay in
+the pool is found by the statement that fails on it, which is then run once more on a new one. So a statement may be
+executed twice: only SELECTs and idempotent UPDATEs belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, is_away, lacks_schema, open_engine
+
+T = TypeVar("T")
+
+#: Marker of a parameter in a statement's text, for the drivers of open_engine().
+MARKERS = {"sqlite": "?", "postgresql": "%s", "mysql": "%s", "mariadb": "%s"}
+
+
+class SingleStatements:
+    """Runs them on connections of its own, `pool_size` at most. Thread-safe; made after a fork, closed by the caller.
+
+    Statements see what was committed before they began.
+    """
+
+    def __init__(
+        self, url: str, *, lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS_DEFAULT, pool_size: int = 5
+    ) -> None:
+        """Raises as open_engine() does; connects on first use only."""
+        self._engine = open_engine(url, lock_timeout_seconds=lock_timeout_seconds, pool_size=pool_size, autocommit=True)
+
+    def select_one(self, sql: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
+        """The only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's errors."""
+        return self._run(sql, parameters, _first_row)
+
+    def update(self, sql: str, parameters: Sequence[object]) -> int:
+        """How many rows the statement matched. Raises as select_one()."""
+        return self._run(sql, parameters, _row_count)
+
+    def close(self) -> None:
+        """Closes the idle connections; later statements connect again."""
+        self._engine.dispose()
+
+    def _run(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T:
+        answer = self._try(sql, parameters, result)
+        if isinstance(answer, _Lost):
+            self._engine.dispose()  # whatever cut one connection has cut the others that lie there
+            answer = self._try(sql, parameters, result)
+        if isinstance(answer, _Lost):
+            raise DatabaseAway(f"{self._shown}: {answer.error!s:.300}") from answer.error
+        return answer
+
+    def _try(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T | _Lost:
+        try:
+            connection = self._engine.raw_connection()
+        except PoolTimeout as error:
+            raise DatabaseAway(f"no free connection to {self._shown}") from error
+        except Exception as error:
+            raise self._translated(error) from error
+        try:
+            cursor = connection.cursor()
+            try:
+                cursor.execute(sql, parameters)
+                return result(cursor)
+            finally:
+                cursor.close()
+        except Exception as error:
+            is_lost = self._engine.dialect.is_disconnect(error, connection.dbapi_connection, None)  # type: ignore[arg-type]  # it asks for the kind itself
+            connection.invalidate(error)
+            if is_lost:
+                return _Lost(error)
+            raise self._translated(error) from error
+        finally:
+            connection.close()
+
+    def _translated(self, error: Exception) -> Exception:
+        text = str(error)[:300]
+        if lacks_schema(text):
+            return ConfigurationError(f"{self._shown} lacks a table or column ({text}): run reconciler db upgrade")
+        return DatabaseAway(f"{self._shown}: {text}") if is_away(error) else error
+
+    @property
+    def _shown(self) -> str:
+        return self._engine.url.render_as_string(hide_password=True)
+
+
+class _Lost:
+    """The connection broke, and with it the statement."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _first_row(cursor: Any) -> tuple[Any, ...] | None:
+    row = cursor.fetchone()
+    return None if row is None else tuple(row)
+
+
+def _row_count(cursor: Any) -> int:
+    return int(cursor.rowcount)
