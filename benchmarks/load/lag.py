@@ -15,7 +15,7 @@ import sqlite3
 import sys
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,28 @@ def count(ledger: Path, sql: str) -> int:
     """One number."""
     with closing(sqlite3.connect(ledger, timeout=60)) as db:
         return int(db.execute(sql).fetchone()[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """What was seen until the group started again."""
+
+    seconds: float
+    #: Of those, until the last id was announced.
+    fed_seconds: float
+    #: Redis' memory when every id was pending.
+    redis_bytes: int
+    #: QUERY_MESSAGE so far: for keys, and for index probes.
+    queries: int
+    probes: int
+    candidates: int
+    #: By process.
+    cores: dict[str, float]
+
+    @property
+    def by_the_hour(self) -> float:
+        """QUERY_MESSAGE for keys."""
+        return self.queries * 3_600 / self.seconds
 
 
 class Lag:
@@ -63,13 +85,45 @@ class Lag:
 
     def run(self) -> tuple[dict[str, Any], list[Goal]]:
         """Warm-up, stop, catch-up; figures and goals."""
-        options, world, job = self._options, self._world, self._job
+        options, world = self._options, self._world
         timing = Timing(
             interval_seconds=options.interval,
             skew_margin_seconds=options.skew,
             grace_period_seconds=options.grace,
         )
-        world.configure(job, timing)
+        world.configure(self._job, timing)
+        self._warm_up()
+        bytes_before = world.redis_memory_bytes()
+        probe = world.worker(
+            "probe", "benchmarks.load.probe", str(world.redis.port), str(options.probe_ms), str(self._probe_file)
+        )
+        meter = Meter(world.pids)
+        meter.start()
+        stopped = self._stopped(meter)
+        consumed_seconds, empty_seconds = self._caught_up(meter, probe)
+        queries, probes = self._count_queries()
+        figures = {
+            "broker": options.broker,
+            "ids": options.ids,
+            "timing": asdict(timing),
+            **self._figures_of(stopped, bytes_before),
+            "redis_used_memory_mib_most": round(self._memory_most / 1024**2, 1),
+            "resident_mib_by_process_most": meter.resident_mib,
+            "query_message_in_all": {"keys": queries, "probes": probes},
+            "candidates_in_all": count(self._ledger, "SELECT count(*) FROM reconciler_candidate"),
+            "consumed_seconds": round(consumed_seconds, 1),
+            "consumed_per_second": round((options.ids - WARM_UP_IDS) / consumed_seconds),
+            "missed_by_the_recorder": int(world.log("consumer").read_text().split()[-1]),
+            "pending_empty_seconds_after_the_last_consumed": round(empty_seconds, 1),
+            "redis_ping": service_log.document(self._probe_file),
+            "redis_slow_commands": world.slowest_commands(),
+            "rounds": asdict(service_log.rounds(world.log("run"))),
+        }
+        return figures, self._goals(queries, stopped.by_the_hour)
+
+    def _warm_up(self) -> None:
+        """The service runs, and the group has consumed from every queue before it stops."""
+        world, job = self._world, self._job
         service = world.worker(
             "run", "benchmarks.load.counted_service", str(self._queries), "run", "--config", str(world.config)
         )
@@ -79,28 +133,35 @@ class Lag:
         self._await_consumed(WARM_UP_IDS, within_seconds=60)
         until(lambda: world.pending(job) == 0, within_seconds=60, what="pending is empty after the warm-up")
         self._end(consumer)
-        bytes_before = world.redis_memory_bytes()
-        probe = world.worker(
-            "probe", "benchmarks.load.probe", str(world.redis.port), str(options.probe_ms), str(self._probe_file)
-        )
-        meter = Meter(world.pids)
-        meter.start()
 
+    def _stopped(self, meter: Meter) -> Stopped:
+        """Ids come and nobody consumes; returns when the stop is over."""
+        options = self._options
         stopped_at = time.time()
         self._produce(WARM_UP_IDS, options.ids, meter)
         fed_seconds = time.time() - stopped_at
         until(self._all_pending, within_seconds=600, what="every announced id is pending", every_seconds=1.0)
-        bytes_lagging = world.redis_memory_bytes()
+        bytes_lagging = self._world.redis_memory_bytes()
         until(
             lambda: time.time() - stopped_at >= options.seconds and self._is_trickling(meter),
             within_seconds=options.seconds + 600,
             what="the trickle looks at keys",
         )
-        stop_seconds = time.time() - stopped_at
-        queries_stopped = self._count_queries()
-        candidates_stopped = count(self._ledger, "SELECT count(*) FROM reconciler_candidate")
-        lag_cores = meter.cores(stop_seconds)
+        seconds = time.time() - stopped_at
+        queries, probes = self._count_queries()
+        return Stopped(
+            seconds=seconds,
+            fed_seconds=fed_seconds,
+            redis_bytes=bytes_lagging,
+            queries=queries,
+            probes=probes,
+            candidates=count(self._ledger, "SELECT count(*) FROM reconciler_candidate"),
+            cores=meter.cores(seconds),
+        )
 
+    def _caught_up(self, meter: Meter, probe: Child) -> tuple[float, float]:
+        """The group consumes everything; seconds until it had, and from then until pending was empty."""
+        options, world, job = self._options, self._world, self._job
         started_at = time.time()
         self._consumed.unlink(missing_ok=True)
         consumer = self._consumer()
@@ -112,36 +173,22 @@ class Lag:
         until(self._all_closed, within_seconds=options.grace * 4 + 360, what="open candidates are settled")
         for child in (consumer, probe):
             self._end(child)
-        queries, probes = self._count_queries()
-        by_the_hour = queries_stopped[0] * 3_600 / stop_seconds
-        rounds = service_log.rounds(world.log("run"))
-        figures = {
-            "broker": options.broker,
-            "ids": options.ids,
-            "timing": asdict(timing),
-            "fed_seconds": round(fed_seconds, 1),
-            "announced_per_second": round((options.ids - WARM_UP_IDS) / fed_seconds),
-            "stop_seconds": round(stop_seconds, 1),
+        return consumed_seconds, empty_seconds
+
+    def _figures_of(self, stopped: Stopped, bytes_before: int) -> dict[str, Any]:
+        ids = self._options.ids - WARM_UP_IDS
+        return {
+            "fed_seconds": round(stopped.fed_seconds, 1),
+            "announced_per_second": round(ids / stopped.fed_seconds),
+            "stop_seconds": round(stopped.seconds, 1),
             "pending_most": self._pending_most,
-            "redis_bytes_an_id_lagging": round((bytes_lagging - bytes_before) / (options.ids - WARM_UP_IDS), 1),
-            "redis_used_memory_mib_lagging": round(bytes_lagging / 1024**2, 1),
-            "redis_used_memory_mib_most": round(self._memory_most / 1024**2, 1),
-            "resident_mib_by_process_most": meter.resident_mib,
-            "cores_by_process_while_stopped": lag_cores,
-            "query_message_while_stopped": {"keys": queries_stopped[0], "probes": queries_stopped[1]},
-            "query_message_by_the_hour_of_the_stop": round(by_the_hour),
-            "query_message_in_all": {"keys": queries, "probes": probes},
-            "candidates_while_stopped": candidates_stopped,
-            "candidates_in_all": count(self._ledger, "SELECT count(*) FROM reconciler_candidate"),
-            "consumed_seconds": round(consumed_seconds, 1),
-            "consumed_per_second": round((options.ids - WARM_UP_IDS) / consumed_seconds),
-            "missed_by_the_recorder": int(world.log("consumer").read_text().split()[-1]),
-            "pending_empty_seconds_after_the_last_consumed": round(empty_seconds, 1),
-            "redis_ping": service_log.document(self._probe_file),
-            "redis_slow_commands": world.slowest_commands(),
-            "rounds": asdict(rounds),
+            "redis_bytes_an_id_lagging": round((stopped.redis_bytes - bytes_before) / ids, 1),
+            "redis_used_memory_mib_lagging": round(stopped.redis_bytes / 1024**2, 1),
+            "cores_by_process_while_stopped": stopped.cores,
+            "query_message_while_stopped": {"keys": stopped.queries, "probes": stopped.probes},
+            "query_message_by_the_hour_of_the_stop": round(stopped.by_the_hour),
+            "candidates_while_stopped": stopped.candidates,
         }
-        return figures, self._goals(queries, by_the_hour)
 
     def _goals(self, queries: int, by_the_hour: float) -> list[Goal]:
         losses = "SELECT count(*) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
