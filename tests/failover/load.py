@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import open_engine
 from tests.acceptance.deployment import SHARDS, Deployment
+from tests.failover.loops import Loops
 
 #: Every so manieth message is never consumed: its END_TRANSACTION and check-backs are dropped.
 LOSE_EVERY = 200
@@ -101,9 +103,8 @@ class Load:
         self.is_accident = False
         self._per_second = per_second
         self._numbers = itertools.count(1)
-        self._stop = threading.Event()
+        self._sending: Loops | None = None
         self._stack = ExitStack()
-        self._threads: list[threading.Thread] = []
 
     @property
     def subscription(self) -> Subscription:
@@ -118,24 +119,18 @@ class Load:
     def __enter__(self) -> Self:
         self._consume()
         producer = self.deployed.producer()
-        self._threads = [
-            threading.Thread(target=self._produce, args=(producer,), name=f"load-{n}") for n in range(PRODUCERS)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._sending = self._stack.enter_context(Loops(*[partial(self._produce, producer)] * PRODUCERS, name="load"))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop_sending()
         self._stack.close()
 
     def stop_sending(self) -> None:
         """No more messages; the consumer goes on."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        if self._sending is not None:
+            self._sending.stop()
 
     def _consume(self) -> None:
         deployed, log = self.deployed, self.log
@@ -160,8 +155,8 @@ class Load:
         consumer = TransactionalConsumer(handle, name_servers=deployed.name_servers, offset_commit_interval_seconds=0.5)
         self._stack.enter_context(consumer)
 
-    def _produce(self, producer: TransactionalProducer) -> None:
-        while not self._stop.wait(PRODUCERS / self._per_second):
+    def _produce(self, producer: TransactionalProducer, stop: threading.Event) -> None:
+        while not stop.wait(PRODUCERS / self._per_second):
             every = LOSE_EVERY_IN_AN_ACCIDENT if self.is_accident else LOSE_EVERY
             lose = next(self._numbers) % every == 0
             try:

@@ -14,17 +14,18 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import redis
 
-from reconciler.rocketmq.client_instance import ClientInstance
 from tests.acceptance.deployment import Deployment
 from tests.failover.load import Load
-from tests.failover.recovery import Recovery
+from tests.failover.loops import Loops
+from tests.failover.recovery import Recovery, running_load
 from tests.failover.run import SETTINGS, at_rest
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -94,29 +95,21 @@ class Probe:
     #: (monotonic seconds, bytes)
     sizes: list[tuple[float, int]] = field(default_factory=list)
 
-    def __enter__(self) -> Self:
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._write), threading.Thread(target=self._watch)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Writes and watches while the block lasts."""
+        with Loops(self._write, self._watch, name="probe"):
+            yield self
 
     @property
     def file(self) -> Path | None:
         """The file that grows."""
         return max(self.server.folder.glob("data/appendonlydir/*.incr.aof"), default=None)
 
-    def _write(self) -> None:
+    def _write(self, stop: threading.Event) -> None:
         with connected(self.server) as client:
             number = 0
-            while not self._stop.wait(0.002):
+            while not stop.wait(0.002):
                 try:
                     client.set(PROBE, number)
                 except (redis.RedisError, OSError):
@@ -124,8 +117,8 @@ class Probe:
                 self.acknowledged.append((time.monotonic(), number))
                 number += 1
 
-    def _watch(self) -> None:
-        while not self._stop.wait(0.02):
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.wait(0.02):
             if (file := self.file) is not None:
                 self.sizes.append((time.monotonic(), file.stat().st_size))
 
@@ -156,10 +149,8 @@ def measure(folder: Path, way: Persistence) -> dict[str, Any]:
     ):
         service = deployed.run("run")
         servers = OneRedis(server)
-        with Load(deployed, per_second=60.0) as load, ClientInstance(deployed.name_servers) as instance:
-            eventually(lambda: len(load.log.newest_recorded) == len(load.shards), within_seconds=60)
-            eventually(Recovery(load, servers, instance).look, within_seconds=60, message="everything runs")
-            with Probe(server) as probe:
+        with running_load(deployed, servers, per_second=60.0) as (load, instance):
+            with Probe(server).running() as probe:
                 time.sleep(LOAD_SECONDS)
                 load.is_accident = True
                 announced = _announced(server, load)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from reconciler.contract.keyspace import ShardKeys, offsets_field
@@ -11,7 +12,9 @@ from reconciler.contract.unique_key import member_of
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.offsets import Offsets
 from reconciler.rocketmq.routes import MessageQueue
+from tests.acceptance.deployment import Deployment
 from tests.failover.load import Load
+from tests.polling import eventually
 from tests.services.redis_cluster import ReplicatedRedis, ask
 
 #: Fail-overs after which something does not go on within this count as stalled.
@@ -84,3 +87,14 @@ class Recovery:
         offsets, masters = Offsets(instance.client), instance.routes.masters(topic)
         queues: list[MessageQueue] = list(instance.routes.read_queues(topic))
         return {(q.broker_name, q.queue_id): offsets.maximum(masters[q.broker_name], q) for q in queues}
+
+
+@contextmanager
+def running_load(
+    deployed: Deployment, servers: ReplicatedRedis, *, per_second: float
+) -> Iterator[tuple[Load, ClientInstance]]:
+    """A load under which rounds, announcements and the recorder of every shard go on."""
+    with Load(deployed, per_second=per_second) as load, ClientInstance(deployed.name_servers) as instance:
+        eventually(lambda: len(load.log.newest_recorded) == len(load.shards), within_seconds=60)
+        eventually(Recovery(load, servers, instance).look, within_seconds=60, message="everything runs")
+        yield load, instance

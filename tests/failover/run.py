@@ -15,7 +15,7 @@ from tests.chaos.checker import percentiles
 from tests.failover.accidents import ACCIDENTS, cluster_or_sentinel
 from tests.failover.checker import Found, find
 from tests.failover.load import Load
-from tests.failover.recovery import PATIENCE_SECONDS, Recovery
+from tests.failover.recovery import PATIENCE_SECONDS, Recovery, running_load
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.redis_cluster import WHOLE_SECONDS, ReplicatedRedis
@@ -126,9 +126,7 @@ def failover(
     ):
         for _ in range(SERVICES):
             deployed.run("run")
-        with Load(deployed, per_second=per_second) as load, ClientInstance(deployed.name_servers) as instance:
-            eventually(lambda: len(load.log.newest_recorded) == len(load.shards), within_seconds=60)
-            eventually(Recovery(load, servers, instance).look, within_seconds=60, message="everything runs")
+        with running_load(deployed, servers, per_second=per_second) as (load, instance):
             tell(f"{kind}: everything runs")
             run = FailoverRun(servers, load, instance, seed=seed, tell=tell)
             run.run(failovers, kinds)
