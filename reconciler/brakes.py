@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.events import BreakerClosed, BreakerOpened, EventSink
@@ -40,6 +41,30 @@ class TokenBucket:
     def charge(self, tokens: float) -> None:
         """Takes tokens; the bucket may go into debt, which later refills pay first."""
         self._tokens -= tokens
+
+
+class RateLimit:
+    """A bucket for each topic, in the time of a clock. Confined to one thread."""
+
+    def __init__(self, rate_per_second: float, *, burst: float, clock: Clock) -> None:
+        self._rate = rate_per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def brake(self, topic: str) -> str | None:
+        """Why nothing may be sent now; None if something may."""
+        has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
+        return None if has_token else "rate limit"
+
+    def charge(self, topic: str) -> None:
+        """Something is sent."""
+        self._bucket(topic).charge(1)
+
+    def _bucket(self, topic: str) -> TokenBucket:
+        if topic not in self._buckets:
+            self._buckets[topic] = TokenBucket(self._rate, burst=self._burst)
+        return self._buckets[topic]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

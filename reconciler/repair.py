@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.brakes import TokenBucket
+from reconciler.brakes import RateLimit
 from reconciler.clock import Clock
 from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -38,6 +38,7 @@ from reconciler.repair_case import (
     RepairReport,
     expected_row,
     first_rung,
+    not_sent,
     outcome_of,
     require_legal,
     stay,
@@ -49,6 +50,8 @@ from reconciler.repair_questions import RepairQuestions
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
 BATCH = 64
+#: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
+TURNS = 4
 #: Stands in a case until decide() has answered.
 _UNDECIDED = Decision(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
@@ -91,7 +94,6 @@ class _Work:
     token: str
     #: What follows; nothing is done before it is decided.
     decision: Decision = _UNDECIDED
-    is_to_be_sent: bool = False
     #: Told instead of the state's own word.
     word: str | None = None
     outcome: RepairOutcome | None = None
@@ -130,7 +132,7 @@ class Repairer:
         self._owner = owner
         self._events = events
         self._claims = 0
-        self._buckets: dict[str, TokenBucket] = {}
+        self._rate_limit = RateLimit(rules.rate_per_second, burst=rules.burst, clock=clock)
 
     # ---- entry points
 
@@ -180,7 +182,7 @@ class Repairer:
 
     def _work_batch(self, one_pass: _Pass, rows: Sequence[Repair]) -> list[RepairOutcome]:
         outcomes: list[RepairOutcome] = []
-        brake = one_pass.held_by or self._rate_limit(one_pass.topic)
+        brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
             # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
             idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
@@ -190,6 +192,8 @@ class Repairer:
         for row in rows:
             self._claims += 1
             claims.append((row, f"{self._owner}/{self._claims}"))
+        # Nothing is sent later: the claim could be somebody else's by then.
+        until_seconds = self._clock.monotonic_seconds() + self._rules.claim_lease_seconds / 2
         mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
         outcomes += [
             outcome_of(row, "another owner has it, or it is not due", "taken")
@@ -199,8 +203,9 @@ class Repairer:
         tokens = {claimed.unique_key: token for claimed, (_, token) in zip(mine, claims, strict=True) if claimed}
         cases = self._cases(one_pass.topic, [claimed for claimed in mine if claimed is not None])
         works = [_Work(case=case, token=tokens[case.repair.unique_key]) for case in cases]
-        for start in range(0, len(works), self._workers.width):
-            self._work(one_pass, works[start : start + self._workers.width])
+        together = min(BATCH, TURNS * self._workers.width)
+        for start in range(0, len(works), together):
+            self._work(one_pass, works[start : start + together], until_seconds)
         return outcomes + [work.outcome for work in works if work.outcome is not None]
 
     def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[Case]:
@@ -234,17 +239,17 @@ class Repairer:
             return self._clock.now_ms()
         return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
 
-    # ---- as many repairs as brokers are asked about at once
+    # ---- a few repairs for each that brokers are asked about at once
 
-    def _work(self, one_pass: _Pass, works: Sequence[_Work]) -> None:
+    def _work(self, one_pass: _Pass, works: Sequence[_Work], until_seconds: float) -> None:
         """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
         for _ in range(STEPS_MAX):
             going = [work for work in works if work.outcome is None]
             if not going:
                 return
             self._decide(one_pass, going)
-            self._begin(one_pass, [work for work in going if work.decision.act is not Act.WRITE])
-            self._send([work for work in going if work.is_to_be_sent])
+            acting = [work for work in going if work.decision.act is not Act.WRITE]
+            self._send(self._begin(one_pass, acting, until_seconds), until_seconds)
             self._write([work for work in going if work.outcome is None])
         for work in works:
             work.decision = stay(work.case, "goes on later", 1.0)
@@ -267,34 +272,45 @@ class Repairer:
                 work.case = case
             undecided = [work for work, _ in asking]
 
-    def _begin(self, one_pass: _Pass, works: Sequence[_Work]) -> None:
-        """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves."""
-        sending: list[_Work] = []
+    def _begin(self, one_pass: _Pass, works: Sequence[_Work], until_seconds: float) -> list[_Work]:
+        """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves.
+
+        Returns what is to be sent.
+        """
+        begun: list[_Work] = []
         for work in works:
+            if self._is_late(until_seconds):
+                work.decision = stay(work.case, "goes on later", 1.0)
+                continue
             braked = self._braked(one_pass)
             if braked is not None:
                 work.decision = stay(work.case, braked, self._rules.held_wait_seconds)
                 work.word = "held"
             else:
-                work.is_to_be_sent = True
-                if work.decision.act is not Act.CLOSE:
-                    sending.append(work)
+                begun.append(work)
+        sending = [work for work in begun if work.decision.act is not Act.CLOSE]
         for work, changed in zip(sending, self._change(sending, counts=True), strict=True):
             if changed is None:
-                work.is_to_be_sent = False
                 work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
             else:
                 # Every look-up is asked again before another send: this one may have changed the answers.
                 work.case = replace(work.case, repair=changed, copies=None, halves=None, parked=None, standings=None)
+        return [work for work in begun if work.outcome is None]
 
-    def _send(self, works: Sequence[_Work]) -> None:
+    def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
         to_brokers = [work for work in works if work.decision.act is not Act.HAND_OVER]
-        decisions = self._workers.map(lambda work: self._act(work.case, work.decision), to_brokers)
-        for work, decision in zip(to_brokers, decisions, strict=True):
-            work.decision, work.is_to_be_sent = decision, False
+        decisions = self._workers.map(
+            lambda work: not_sent(work.case) if self._is_late(until_seconds) else self._act(work.case, work.decision),
+            to_brokers,
+        )
         for work in works:
-            if work.is_to_be_sent:
-                work.decision, work.is_to_be_sent = self._act(work.case, work.decision), False
+            if work.decision.act is Act.HAND_OVER:
+                work.decision = self._act(work.case, work.decision)
+        for work, decision in zip(to_brokers, decisions, strict=True):
+            work.decision = decision
+
+    def _is_late(self, until_seconds: float) -> bool:
+        return self._clock.monotonic_seconds() > until_seconds
 
     def _write(self, works: Sequence[_Work]) -> None:
         for work, changed in zip(works, self._change(works, counts=False), strict=True):
@@ -306,20 +322,11 @@ class Repairer:
                 work.case = replace(work.case, repair=changed)
 
     def _braked(self, one_pass: _Pass) -> str | None:
-        brake = one_pass.held_by or self._rate_limit(one_pass.topic)
+        brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
             return f"held: {brake}"
-        self._bucket(one_pass.topic).charge(1)
+        self._rate_limit.charge(one_pass.topic.topic)
         return None
-
-    def _rate_limit(self, topic: TopicPlan) -> str | None:
-        has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
-        return None if has_token else "rate limit"
-
-    def _bucket(self, topic: TopicPlan) -> TokenBucket:
-        if topic.topic not in self._buckets:
-            self._buckets[topic.topic] = TokenBucket(self._rules.rate_per_second, burst=self._rules.burst)
-        return self._buckets[topic.topic]
 
     def _change(self, works: Sequence[_Work], *, counts: bool) -> Sequence[Repair | None]:
         """Writes what was decided, all in one transaction; None where the claim ran out."""

@@ -200,6 +200,12 @@ def stay(case: Case, reason: str, wait_seconds: float) -> Decision:
     )
 
 
+def not_sent(case: Case) -> Decision:
+    """What is to be written when the time for a send that was announced to the ledger has run out."""
+    before = RepairState.OPEN if case.repair.state is RepairState.SENDING else case.repair.state
+    return replace(stay(case, "not sent: the claim could have run out", 1.0), state=before)
+
+
 def target_of(decision: Decision) -> Mapping[str, object]:
     """What a send aims at, written before it."""
     message = decision.subject

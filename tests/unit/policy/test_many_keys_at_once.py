@@ -80,7 +80,27 @@ def test_an_attempt_of_each_is_written_down_before_the_first_of_them_is_sent() -
 
     world.broker.end_transaction = watched  # type: ignore[method-assign]  # a probe
     lose_and_repair(world)
-    assert seen == [8] * 8 + [8] * 8 + [4] * 4
+    assert seen == [KEYS] * KEYS
+
+
+def test_a_broker_so_slow_that_the_claims_could_run_out_gets_no_end_any_more() -> None:
+    """Else two owners send: the next one finds no copy, because the first has not sent yet."""
+    world = World(workers=LastFirst())
+    end = world.broker.end_transaction
+
+    def slow(half: object, **named: object) -> SendAnswer:
+        world.clock.advance(3)
+        return end(half, **named)  # type: ignore[arg-type]  # as it was called
+
+    world.broker.end_transaction = slow  # type: ignore[method-assign]  # a slow one
+    lose_and_repair(world)
+    # Claims last for 20 seconds: those that begin in the first half of it.
+    assert len(world.broker.ends) == 4
+    assert (states(world).count(RepairState.SENT), states(world).count(RepairState.OPEN)) == (4, KEYS - 4)
+    world.broker.end_transaction = end  # type: ignore[method-assign]  # as it was
+    world.rounds(world.process(), 12)
+    assert states(world) == [RepairState.DONE] * KEYS
+    assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS
 
 
 def test_the_rate_limit_lets_as_many_through_as_one_after_the_other() -> None:
