@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from consumers.sql_session import SqlSession
@@ -89,9 +90,9 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
         "content_digest": entry.content_digest,
         "source": entry.source,
     }
-    sql = f"INSERT INTO reconciler_inbox ({_COLUMNS}) VALUES ({_VALUES}, {now_ms_sql(session.dialect)})"  # noqa: S608 - constants only
+    sql = _insert_sql(session.dialect)
     if session.dialect != "mysql":
-        return session.execute(f"{sql} ON CONFLICT DO NOTHING", parameters) == 1
+        return session.execute(sql, parameters) == 1
     # Never INSERT IGNORE: it would turn other errors into warnings and lose the effect's only guard.
     try:
         return session.execute(sql, parameters) == 1
@@ -99,6 +100,12 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
         if session.is_duplicate_key(error):
             return False
         raise
+
+
+@cache
+def _insert_sql(dialect: str) -> str:
+    sql = f"INSERT INTO reconciler_inbox ({_COLUMNS}) VALUES ({_VALUES}, {now_ms_sql(dialect)})"  # noqa: S608 - constants only
+    return sql if dialect == "mysql" else f"{sql} ON CONFLICT DO NOTHING"
 
 
 def _is_applied(session: SqlSession, entry: InboxEntry) -> bool:
