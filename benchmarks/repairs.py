@@ -6,8 +6,9 @@ Every key is a half whose END never came, with an outbox row. Measured is one ro
 halves), ledger rows, claims, attempts and END, until every repair is SENT; the ledger is SQLite with fsync, brakes are
 wide open. `bare` is what a script would do without a ledger: the same four requests a key over one connection, one
 call at a time (look-up of the copy, look-up of the half, the half again by its offset, END). All ways take turns on the
-same broker. Prints one JSON line with the median of keys a second and each one's ratio to `bare` and to concurrency 1,
-medians of the ratios of each turn. Without BROKER the embedded broker runs as a process of its own.
+same broker. Prints one JSON line with the median of keys a second, of this process's processor milliseconds a key, and
+each one's ratio to `bare` and to concurrency 1, medians of the ratios of each turn. Without BROKER the embedded broker
+runs as a process of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from reconciler.verify import Verifier, VerifyRules
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.rocketmq import RocketMQCluster
-from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, FakeInbox, FakeOutbox, World
+from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World
 
 PRODUCERS = "order-service"
 #: Nobody asks back while it is measured.
@@ -156,31 +158,44 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
     )
 
 
-def through_rounds(bench: Bench, keys: int) -> float:
-    """Seconds until every key is SENT."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """Seconds for some keys: of the wall's clock, and of this process's processors."""
+
+    wall: float
+    processor: float
+
+
+@contextlib.contextmanager
+def timed(took: list[Took]) -> Iterator[None]:
+    """Adds what the block takes."""
+    processor, wall = time.process_time(), time.perf_counter()
+    yield
+    took.append(Took(wall=time.perf_counter() - wall, processor=time.process_time() - processor))
+
+
+def through_rounds(bench: Bench, keys: int, took: list[Took]) -> None:
+    """Until every key is SENT."""
     lost = bench.lose(keys)
     bench.announce(lost)
-    start = time.perf_counter()
-    bench.rounds.run(bench.plan.subscriptions[0].subscription)
-    took = time.perf_counter() - start
+    with timed(took):
+        bench.rounds.run(bench.plan.subscriptions[0].subscription)
     if bench.sent(lost) != keys:
         raise SystemExit(f"{bench.sent(lost)} of {keys} were sent in one round")
-    return took
 
 
-def bare(bench: Bench, keys: int) -> float:
-    """Seconds for the same requests, one call at a time, nothing written down."""
+def bare(bench: Bench, keys: int, took: list[Took]) -> None:
+    """The same requests, one call at a time, nothing written down."""
     lost, repairs = bench.lose(keys), RemotingBrokerRepairs(bench.instance)
-    start = time.perf_counter()
-    horizon: Horizon = bench.evidence.horizon(TOPIC)
-    for key in lost:
-        row = bench.outbox.rows[key]
-        copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
-        halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
-        answer = repairs.end_transaction(halves.records[-1], expected=row, commit=True)
-        if not copies.is_absent or answer.outcome is not EndOutcome.DONE:
-            raise SystemExit(f"{key}: {copies.reason}, END {answer}")
-    return time.perf_counter() - start
+    with timed(took):
+        horizon: Horizon = bench.evidence.horizon(TOPIC)
+        for key in lost:
+            row = bench.outbox.rows[key]
+            copies = bench.evidence.committed_copies(TOPIC, key, horizon=horizon, not_before_ms=0)
+            halves = bench.evidence.half_copies(TOPIC, key, horizon=horizon, not_before_ms=0, outbox=row)
+            answer = repairs.end_transaction(halves.records[-1], expected=row, commit=True)
+            if not copies.is_absent or answer.outcome is not EndOutcome.DONE:
+                raise SystemExit(f"{key}: {copies.reason}, END {answer}")
 
 
 @contextlib.contextmanager
@@ -210,16 +225,18 @@ def create_topics(instance: ClientInstance) -> None:
 
 def measure(name: str, *, keys: int, concurrency: list[int], repeat: int) -> dict[str, object]:
     """Keys a second of each way, and ratios."""
-    speeds: dict[str, list[float]] = {}
+    took: dict[str, list[Took]] = {way: [] for way in ("bare", *map(str, concurrency))}
     with tempfile.TemporaryDirectory() as folder, a_broker(name) as servers, ClientInstance(servers) as instance:
         create_topics(instance)
         benches = {width: make_bench(instance, Path(folder), width) for width in concurrency}
         first = benches[concurrency[0]]
-        bare(first, 50)  # connects, and warms the broker
+        for bench in benches.values():  # connects, and warms the broker
+            bare(bench, 50, [])
+            through_rounds(bench, 50, [])
         for _ in range(repeat):
-            speeds.setdefault("bare", []).append(keys / bare(first, keys))
+            bare(first, keys, took["bare"])
             for width, bench in benches.items():
-                speeds.setdefault(str(width), []).append(keys / through_rounds(bench, keys))
+                through_rounds(bench, keys, took[str(width)])
         for bench in benches.values():
             bench.ledger.database.engine.dispose()
             if isinstance(bench.workers, ThreadWorkers):
@@ -227,15 +244,18 @@ def measure(name: str, *, keys: int, concurrency: list[int], repeat: int) -> dic
 
     def ratios(base: str) -> dict[str, float]:
         return {
-            way: round(statistics.median(a / b for a, b in zip(found, speeds[base], strict=True)), 2)
-            for way, found in speeds.items()
+            way: round(statistics.median(b.wall / a.wall for a, b in zip(found, took[base], strict=True)), 2)
+            for way, found in took.items()
             if way != base
         }
 
     return {
         "broker": name,
         "keys": keys,
-        "keys_per_second": {way: round(statistics.median(found), 1) for way, found in speeds.items()},
+        "keys_per_second": {way: round(keys / statistics.median(t.wall for t in of), 1) for way, of in took.items()},
+        "processor_ms_per_key": {
+            way: round(statistics.median(t.processor for t in of) * 1000 / keys, 2) for way, of in took.items()
+        },
         "to_bare": ratios("bare"),
         "to_one_at_a_time": ratios(str(concurrency[0])),
         "turns": repeat,
