@@ -11,13 +11,26 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.mutants import ROOT, Mutant, mutants, planted, run_until_failure
+from tests.simulation.mutants import Mutant, mutants
+from tests.simulation.planting import Search, find_all
 
 ON, OFF = 400, 40
+#: In so many histories every planted bug is caught, needed faults or not.
+HISTORIES_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    #: Histories until it failed; None: it survived.
+    caught_at: int | None
+    #: How it failed.
+    how: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,29 +59,58 @@ def pairs(found: Sequence[Mutant]) -> list[tuple[str, Mutant]]:
     return [(fault, mutant) for fault in FAULTS for mutant in found if fault in mutant.needs]
 
 
-def show(fault: str, mutant: Mutant, *, seed: int, on: int = ON, off: int = OFF) -> Shown:
-    """Two runs of one pair."""
-    same = frozenset(mutant.without)
-    others = mutant.always - {fault}
-    with planted(mutant) as root:
-        caught = run_until_failure(root, mutant, seed=seed, histories=on, always=mutant.always, never=same)
-        missed = run_until_failure(root, mutant, seed=seed, histories=off, always=others, never=same | {fault})
-    sound = ""
-    if caught.caught_at is not None:
-        at = seed + caught.caught_at - 1
-        sound = run_until_failure(ROOT, mutant, seed=at, histories=1, always=mutant.always, never=same).how
-    return Shown(
-        fault=fault, mutant=mutant, caught_at=caught.caught_at, how=caught.how, caught_without=missed.caught_at,
-        how_without=missed.how, how_sound=sound,
-    )  # fmt: skip
+def try_all(found: Sequence[Mutant], *, seed: int, histories: int, jobs: int) -> Iterator[Outcome]:
+    """Histories against each bug until one fails; in their order."""
+    searches = [
+        Search(patch=m.patch, seed=seed, histories=histories, always=m.always, never=frozenset(m.without))
+        for m in found
+    ]
+    for mutant, (caught_at, how) in zip(found, find_all(searches, jobs=jobs), strict=True):
+        yield Outcome(mutant=mutant, caught_at=caught_at, how=how)
 
 
 def show_all(
-    chosen: Sequence[tuple[str, Mutant]], *, seed: int, jobs: int, on: int = ON, off: int = OFF
-) -> Iterator[Shown]:
-    """All pairs, a few at a time, in their order."""
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda pair: show(*pair, seed=seed, on=on, off=off), chosen)
+    chosen: Sequence[tuple[str, Mutant]],
+    *,
+    seed: int,
+    jobs: int,
+    on: int = ON,
+    off: int = OFF,
+    met: Sequence[Outcome] | None = None,
+) -> list[Shown]:
+    """All pairs in their order. `met`: what try_all has found with this seed, if it has run already."""
+    bugs = list({mutant.name: mutant for _, mutant in chosen}.values())
+    if met is None:
+        met = list(try_all(bugs, seed=seed, histories=on, jobs=jobs))
+    caught = {outcome.mutant.name: outcome for outcome in met if (outcome.caught_at or on + 1) <= on}
+    without = [
+        Search(
+            patch=mutant.patch, seed=seed, histories=off,
+            always=mutant.always - {fault}, never=frozenset(mutant.without) | {fault},
+        )
+        for fault, mutant in chosen
+    ]  # fmt: skip
+    sound = [
+        Search(
+            patch="", seed=seed + (outcome.caught_at or 1) - 1, histories=1,
+            always=outcome.mutant.always, never=frozenset(outcome.mutant.without),
+        )
+        for outcome in caught.values()
+    ]  # fmt: skip
+    found = list(find_all([*without, *sound], jobs=jobs))
+    how_sound = {name: how for name, (_, how) in zip(caught, found[len(without) :], strict=True)}
+    return [
+        Shown(
+            fault=fault,
+            mutant=mutant,
+            caught_at=caught[mutant.name].caught_at if mutant.name in caught else None,
+            how=caught[mutant.name].how if mutant.name in caught else "",
+            caught_without=caught_without,
+            how_without=how_without,
+            how_sound=how_sound.get(mutant.name, ""),
+        )
+        for (fault, mutant), (caught_without, how_without) in zip(chosen, found[: len(without)], strict=True)
+    ]
 
 
 def main(arguments: list[str]) -> int:

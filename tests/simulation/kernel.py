@@ -251,6 +251,8 @@ class Link:
     def __init__(self, kernel: Kernel, name: str, *, delay_seconds: float) -> None:
         self.name = name
         self.is_troubled = False
+        #: Some rate below is not zero.
+        self.is_faulty = False
         self.request_lost = 0.0
         self.reply_lost = 0.0
         self.slow = 0.0
@@ -266,7 +268,6 @@ class Link:
         process: Process,
         act: Callable[[], Any],
         away: Callable[[str], Exception],
-        *,
         unanswered: Callable[[str], Exception] | None = None,
         what: str = "",
     ) -> Any:
@@ -287,7 +288,7 @@ class Link:
             kernel.sleep_until(until)
             if process.is_dead:
                 raise Crash
-        if self.is_troubled:
+        if self.is_troubled and (self.is_faulty or kernel.now < self.down_until):
             self._trouble_before(process, away, unanswered or away, what)
         answer = act()
         if process.is_dead:
@@ -319,7 +320,13 @@ class Link:
             kernel.saw(f"{self.name} slow", what)
             process.sleep(self.timeout_seconds * 5 * random_() ** 2)
 
+    def trouble(self, network: float, away: float) -> None:
+        """From now on, by the strength of two troubles."""
+        self.request_lost, self.reply_lost, self.slow = 0.03 * network, 0.03 * network, 0.02 * network
+        self.refused = 0.01 * away
+        self.is_troubled, self.is_faulty = True, bool(network or away)
+
     def heal(self) -> None:
         """No trouble from now on."""
-        self.is_troubled = False
+        self.is_troubled = self.is_faulty = False
         self.request_lost = self.reply_lost = self.slow = self.refused = self.down_until = 0.0

@@ -12,25 +12,15 @@ fit any more is an error.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).parent / "mutants"
-HISTORIES_MAX = 2_000
-
-
-class RunBroke(AssertionError):
-    """The interpreter of a planted bug stopped by itself."""
 
 
 class PatchDoesNotFit(AssertionError):
@@ -52,17 +42,6 @@ class Mutant:
     def always(self) -> frozenset[str]:
         """Faults that are on in each of its histories."""
         return frozenset(self.needs + self.troubles)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of a mutant."""
-
-    mutant: Mutant
-    #: Histories until it failed; None: it survived.
-    caught_at: int | None
-    #: How it failed.
-    how: str
 
 
 def mutants(names: Sequence[str] = ()) -> list[Mutant]:
@@ -87,8 +66,8 @@ def _read(name: str, text: str) -> Mutant:
     return Mutant(name=name, what=what, needs=needs, troubles=troubles, without=without, patch=text)
 
 
-def apply(patch: str, root: Path, *, is_trial: bool = False) -> None:
-    """Plants the bug below a folder, or looks only whether it fits. Raises PatchDoesNotFit."""
+def patched(patch: str, root: Path) -> dict[Path, str]:
+    """Texts of the patched files, by path below a folder. Raises PatchDoesNotFit."""
     path: Path | None = None
     hunks: list[tuple[Path, list[str], list[str]]] = []
     for line in patch.splitlines():
@@ -102,13 +81,14 @@ def apply(patch: str, root: Path, *, is_trial: bool = False) -> None:
                 before.append(line[1:])
             if line[:1] in (" ", "+", ""):
                 after.append(line[1:])
+    texts: dict[Path, str] = {}
     for place, before, after in hunks:
-        text = place.read_text()
+        text = texts[place] if place in texts else place.read_text()
         old, new = "\n".join(before) + "\n", "\n".join(after) + "\n"
         if text.count(old) != 1:
             raise PatchDoesNotFit(f"{place.relative_to(root)}: these lines are there {text.count(old)} times:\n{old}")
-        if not is_trial:
-            place.write_text(text.replace(old, new))
+        texts[place] = text.replace(old, new)
+    return texts
 
 
 def copy_product(target: Path) -> None:
@@ -125,32 +105,6 @@ def planted(mutant: Mutant) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = Path(folder)
         copy_product(root)
-        apply(mutant.patch, root)
+        for path, text in patched(mutant.patch, root).items():
+            path.write_text(text)
         yield root
-
-
-def run_until_failure(
-    root: Path, mutant: Mutant, *, seed: int, histories: int, always: frozenset[str], never: frozenset[str]
-) -> Outcome:
-    """Runs histories in a folder until one fails."""
-    words = [str(seed), str(histories), ",".join(sorted(always)), ",".join(sorted(never))]
-    command = [sys.executable, "-m", "tests.simulation.until_failure", *words]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RunBroke(f"{mutant.name}: {done.stderr[-600:]}")
-    answer = json.loads(done.stdout.splitlines()[-1])
-    return Outcome(mutant=mutant, caught_at=answer["caught_at"], how=answer["how"])
-
-
-def try_mutant(mutant: Mutant, *, seed: int, histories: int) -> Outcome:
-    """Runs histories against the mutant until one fails."""
-    with planted(mutant) as root:
-        never = frozenset(mutant.without)
-        return run_until_failure(root, mutant, seed=seed, histories=histories, always=mutant.always, never=never)
-
-
-def try_all(found: Sequence[Mutant], *, seed: int, histories: int, jobs: int) -> Iterator[Outcome]:
-    """All of them, a few at a time, in their order."""
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda mutant: try_mutant(mutant, seed=seed, histories=histories), found)

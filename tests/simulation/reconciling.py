@@ -48,7 +48,7 @@ class LedgerPort:
         function = getattr(part, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            return self._link.call(self._process, lambda: function(*arguments, **named), DatabaseAway, what=name)
+            return self._link.call(self._process, partial(function, *arguments, **named), DatabaseAway, None, name)
 
         self.__dict__[name] = call
         return call

@@ -33,14 +33,6 @@ class RedisServer:
         self.before_zrem: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
 
 
-def _away(text: str) -> Exception:
-    return exceptions.ConnectionError(text)
-
-
-def _timed_out(text: str) -> Exception:
-    return exceptions.TimeoutError(text)
-
-
 class SimulatedRedis:
     """A client of one process. `retries`: redis-py's default of version 6 and newer, which the product switches off."""
 
@@ -55,14 +47,14 @@ class SimulatedRedis:
     def round_trip(self, act: Callable[[], Any], what: str) -> Any:
         """One request and its reply."""
         try:
-            return self._call(self.process, act, _away, unanswered=_timed_out, what=what)
+            return self._call(self.process, act, exceptions.ConnectionError, exceptions.TimeoutError, what)
         except (exceptions.OutOfMemoryError, exceptions.ExecAbortError):
             self.process.kernel.saw("Redis refused a write: out of memory", what)
             raise
 
-    def execute_command(self, *command: Any) -> Any:
+    def execute_command(self, name: str, *arguments: Any) -> Any:
         """One command."""
-        return self.round_trip(partial(self._data.run, *command), str(command[0]))
+        return self.round_trip(partial(self._data.commands[name], *arguments), name)
 
     def get(self, key: str) -> Any:
         return self.execute_command("GET", key)
@@ -184,7 +176,7 @@ class SimulatedPipeline:
         is_round = is_multi and any(command[0] == "EVAL" for command in commands)
         server = self._client.server
 
-        run_ = self._data.run
+        known = self._data.commands
 
         def run() -> list[Any]:
             if watched is not None:
@@ -196,11 +188,11 @@ class SimulatedPipeline:
             if is_round:
                 root = str(commands[0][1]).removesuffix(":offsets")
                 before = server.before_round(root)
-            for command in commands:
-                if command[0] == "SADD":
-                    server.before_record(str(command[1]).removesuffix(":commit"), command[2:])
+            for name, *arguments in commands:
+                if name == "SADD":
+                    server.before_record(str(arguments[0]).removesuffix(":commit"), tuple(arguments[1:]))
                 try:
-                    answers.append(run_(*command))
+                    answers.append(known[name](*arguments))
                 except exceptions.ResponseError as error:
                     answers.append(error)  # in the middle of a MULTI: it does not stop the rest
             if is_round:

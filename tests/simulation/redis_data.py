@@ -95,15 +95,16 @@ class RedisData:
     def _any(self, key: Any) -> Any:
         if key.__class__ is not str:
             key = _text(key)
-        if key in self.expires and self.expires[key] <= self.now_ms():
-            del self.expires[key]
+        expires = self.expires
+        if expires and key in expires and expires[key] <= self.now_ms():
+            del expires[key]
             self.values.pop(key, None)
             self._touch(key)
         return self.values.get(key)
 
     def _get(self, key: Any, kind: type) -> Any:
         value = self._any(key)
-        if value is not None and not isinstance(value, kind):
+        if value is not None and value.__class__ is not kind:
             raise _wrong_type()
         return value
 
@@ -113,14 +114,23 @@ class RedisData:
         self.writes += 1
 
     def _put(self, key: str, value: Value) -> None:
+        self._need_room()
+        self._store(key, value)
+
+    def _need_room(self) -> None:
         if self.is_full:
             raise exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
-        if isinstance(value, bytes) or value:
+
+    def _store(self, key: str, value: Value) -> None:
+        if value or value.__class__ is bytes:
             self.values[key] = value
         else:
             self.values.pop(key, None)
-        self.expires.pop(key, None)
-        self._touch(key)
+        if self.expires:
+            self.expires.pop(key, None)
+        self._changes += 1
+        self.versions[key] = self._changes
+        self.writes += 1
 
     def _do_get(self, key: str) -> bytes | None:
         value: bytes | None = self._get(key, bytes)
@@ -129,7 +139,7 @@ class RedisData:
     def _do_set(self, key: Any, value: Any, *options: Any) -> bool | None:
         key = _text(key)
         words = [_text(option).upper() for option in options]
-        if "NX" in words and self._get(key, object) is not None:
+        if "NX" in words and self._any(key) is not None:
             return None
         self._put(key, _bytes(value))
         if "PX" in words:
@@ -137,7 +147,7 @@ class RedisData:
         return True
 
     def _do_pexpire(self, key: str, milliseconds: Any) -> int:
-        if self._get(key, object) is None:
+        if self._any(key) is None:
             return 0
         self.expires[key] = self.now_ms() + int(milliseconds)
         self._touch(key)
@@ -158,30 +168,36 @@ class RedisData:
         return b"none" if value is None else _KINDS[type(value)]
 
     def _do_exists(self, key: str) -> int:
-        return int(self._get(key, object) is not None)
+        return int(self._any(key) is not None)
 
     def _do_hget(self, key: Any, field: Any) -> bytes | None:
-        return (self._get(key, Fields) or {}).get(_bytes(field))
+        return (self._get(key, dict) or {}).get(_bytes(field))
 
     def _do_hset(self, key: Any, field: Any, value: Any) -> int:
         key = _text(key)
-        fields = self._get(key, Fields)
-        known = dict(fields) if fields else {}
-        is_new = _bytes(field) not in known
-        known[_bytes(field)] = _bytes(value)
-        self._put(key, known)
+        known = self._get(key, dict)
+        self._need_room()
+        if known is None:
+            known = {}
+        field = _bytes(field)
+        is_new = field not in known
+        known[field] = _bytes(value)
+        self._store(key, known)
         return int(is_new)
 
     def _do_hgetall(self, key: str) -> dict[bytes, bytes]:
-        return dict(self._get(key, Fields) or {})
+        return dict(self._get(key, dict) or {})
 
     def _do_sadd(self, key: Any, *members: Any) -> int:
         key = _text(key)
         known = self._get(key, set)
-        before = len(known) if known else 0
-        joined = (known or set()).union(map(_bytes, members))
-        self._put(key, joined)
-        return len(joined) - before
+        self._need_room()
+        if known is None:
+            known = set()
+        before = len(known)
+        known.update(map(_bytes, members))
+        self._store(key, known)
+        return len(known) - before
 
     def _do_sismember(self, key: str, member: bytes) -> int:
         return int(member in (self._get(key, set) or ()))
@@ -204,7 +220,7 @@ class RedisData:
         return len(found)
 
     def _scores(self, key: Any) -> dict[bytes, float]:
-        value = self._get(key, object)
+        value = self._any(key)
         if value is None:
             return {}
         if isinstance(value, Scores):
@@ -246,12 +262,16 @@ class RedisData:
 
     def _do_zrem(self, key: Any, *members: Any) -> int:
         key = _text(key)
-        known = self._get(key, Scores) or Scores()
-        left = Scores(known)
-        removed = sum(left.pop(_bytes(member), None) is not None for member in members)
-        if removed:
-            self._put(key, left)
-        return removed
+        known = self._get(key, Scores)
+        if known is None:
+            return 0
+        there = {member for member in map(_bytes, members) if member in known}
+        if there:
+            self._need_room()
+            for member in there:
+                del known[member]
+            self._store(key, known)
+        return len(there)
 
     def _ordered(self, key: str) -> list[tuple[float, bytes]]:
         return sorted((score, member) for member, score in (self._get(key, Scores) or {}).items())
@@ -260,12 +280,16 @@ class RedisData:
         key = _text(key)
         is_new_only = _text(words[0]) == "NX"
         pairs = words[1:] if is_new_only else words
-        known = Scores(self._get(key, Scores) or {})
+        known = self._get(key, Scores)
+        self._need_room()
+        if known is None:
+            known = Scores()
         before = len(known)
         for score, member in zip(pairs[::2], pairs[1::2], strict=True):
-            if not (is_new_only and _bytes(member) in known):
-                known[_bytes(member)] = float(_text(score))
-        self._put(key, known)
+            member = _bytes(member)
+            if not (is_new_only and member in known):
+                known[member] = float(_text(score))
+        self._store(key, known)
         return len(known) - before
 
     def _do_zinterstore(self, target: Any, count: Any, *rest: Any) -> int:
@@ -288,11 +312,16 @@ class RedisData:
 
     def _do_hdel(self, key: Any, *fields: Any) -> int:
         key = _text(key)
-        known = dict(self._get(key, Fields) or {})
-        removed = sum(known.pop(_bytes(field), None) is not None for field in fields)
-        if removed:
-            self._put(key, known)
-        return removed
+        known = self._get(key, dict)
+        if known is None:
+            return 0
+        there = {field for field in map(_bytes, fields) if field in known}
+        if there:
+            self._need_room()
+            for field in there:
+                del known[field]
+            self._store(key, known)
+        return len(there)
 
     def _do_eval(self, source: str, count: Any, *words: Any) -> Any:
         """EVAL: an error stops the script."""
@@ -310,7 +339,7 @@ class RedisData:
 
     def _do_rename(self, key: Any, target: Any) -> bool:
         target = _text(target)
-        value = self._get(key, object)
+        value = self._any(key)
         if value is None:
             raise exceptions.ResponseError("no such key")
         self._put(target, value)
@@ -350,15 +379,6 @@ class RedisData:
 
 class Scores(dict[bytes, float]):
     """A sorted set; a plain dict is a hash."""
-
-
-class _PlainDict(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return type(instance) is dict
-
-
-class Fields(dict[bytes, bytes], metaclass=_PlainDict):
-    """For isinstance: a hash and not a sorted set."""
 
 
 _KINDS: dict[type, bytes] = {bytes: b"string", set: b"set", dict: b"hash", Scores: b"zset"}

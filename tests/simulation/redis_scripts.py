@@ -50,16 +50,15 @@ def _release_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
     return 0
 
 
-#: A text that was changed since, by a release or by a mutant, is run by Lua.
-
-
+#: False: every script is run by Lua. See economies.py.
+are_known_by_heart = False
 _FUNCTIONS = {"admit": _admit, "take lease": _take_lease, "release lease": _release_lease}
 _BY_HEART = {SHA_OF_SCRIPT[name]: function for name, function in _FUNCTIONS.items()}
 
 
 def by_heart(sha: str) -> Callable[[Runs, list[str], list[Any]], Any] | None:
     """A script that need not be interpreted."""
-    return _BY_HEART.get(sha)
+    return _BY_HEART.get(sha) if are_known_by_heart else None
 
 
 #: Source -> compiled function; one interpreter a process, which Lua 5.1 scripts cannot leave anything in.

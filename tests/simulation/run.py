@@ -19,11 +19,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from tests.simulation.ablation import pairs, show_all
+from tests.simulation.ablation import HISTORIES_MAX, Outcome, pairs, show_all, try_all
 from tests.simulation.checkers import Judgement
 from tests.simulation.classic import run_classic
+from tests.simulation.economies import in_turn
 from tests.simulation.faults import fired, too_rare
-from tests.simulation.mutants import HISTORIES_MAX, mutants, try_all
+from tests.simulation.mutants import mutants
 from tests.simulation.shrinking import Variant, shrink, troubles_of
 from tests.simulation.swarm import draw
 from tests.simulation.world import run_history
@@ -60,13 +61,15 @@ def judge_seeds(
 ) -> list[Judgement]:
     """Histories of some seeds, in one process; with other troubles or messages than they draw, if such are given."""
     with _undisturbed():
-        return [run_history(Variant(seed=seed, troubles=troubles, messages=messages).swarm()) for seed in seeds]
+        return [
+            run_history(Variant(seed=seed, troubles=troubles, messages=messages).swarm()) for seed in in_turn(seeds)
+        ]
 
 
 def judge_classic(seeds: range) -> list[Judgement]:
     """The same for the original algorithm."""
     with _undisturbed():
-        return [run_classic(draw(seed)) for seed in seeds]
+        return [run_classic(draw(seed)) for seed in in_turn(seeds)]
 
 
 def judged(
@@ -135,33 +138,28 @@ def _run_histories(options: argparse.Namespace, write: Callable[[str], None]) ->
 
 
 def _run_mutants(options: argparse.Namespace, write: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
-    """Every planted bug until its first catch, and every fault until a bug has needed it."""
-    planted = mutants() if options.mutants else []
-    caught: set[str] = set()
-    shown = []
-    for pair in show_all(pairs(planted), seed=options.seed, jobs=options.jobs):
-        shown.append(pair)
-        name = pair.mutant.name
-        if pair.caught_at is not None:
-            caught.add(name)
-        write(f"mutant {name}, under {pair.fault}: {pair.caught_at or 'SURVIVED'}  {pair.how[:120]}")
+    """Every planted bug until its first catch, and every fault with the bugs that need it."""
+    known = mutants() if options.mutants else []
+    met: list[Outcome] = []
+    for outcome in try_all(known, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
+        met.append(outcome)
+        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
+    shown = show_all(pairs(known), seed=options.seed, jobs=options.jobs, met=met)
+    for pair in shown:
         if not pair.holds:
             write(
-                f"DOES NOT HOLD: without the fault {pair.caught_without}, without the bug {pair.how_sound or 'passes'}"
+                f"DOES NOT HOLD: {pair.mutant.name} under {pair.fault}: caught {pair.caught_at}, without the fault "
+                f"{pair.caught_without}, without the bug {pair.how_sound or 'passes'}"
             )
-    # A bug that was met while a fault was shown need not be met again.
-    left = [mutant for mutant in planted if mutant.name not in caught]
-    for outcome in try_all(left, seed=options.seed, histories=HISTORIES_MAX, jobs=options.jobs):
-        if outcome.caught_at is not None:
-            caught.add(outcome.mutant.name)
-        write(f"mutant {outcome.mutant.name}: {outcome.caught_at or 'SURVIVED'}  {outcome.how[:120]}")
+    caught = sum(outcome.caught_at is not None for outcome in met)
     answer = {
-        "mutants_caught": len(caught),
-        "mutants": len(planted),
+        "mutants_caught": caught,
+        "mutants": len(known),
         "faults_shown": len({pair.fault for pair in shown if pair.holds}),
+        "pairs": len(shown),
         "pairs_wrong": sum(not pair.holds for pair in shown),
     }
-    return answer, len(caught) < len(planted) or any(not pair.holds for pair in shown)
+    return answer, caught < len(known) or any(not pair.holds for pair in shown)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -58,5 +58,5 @@ def test_a_fault_that_hardly_ever_fires_is_told() -> None:
 def test_planted_bugs_are_caught_under_their_fault_and_not_without_it() -> None:
     chosen = pairs(mutants(QUICK))
     assert len(chosen) == len(QUICK)
-    shown = list(show_all(chosen, seed=1, jobs=2, on=60, off=15))
+    shown = show_all(chosen, seed=1, jobs=2, on=60, off=15)
     assert [(s.fault, s.caught_at, s.how_without) for s in shown if not s.holds] == []

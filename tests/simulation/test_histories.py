@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import apply, mutants, try_all
+from tests.simulation.ablation import try_all
+from tests.simulation.mutants import mutants, patched
 from tests.simulation.run import add_up, judge_classic, judged
 from tests.simulation.swarm import TROUBLES, draw
 from tests.simulation.world import run_history
@@ -71,7 +72,7 @@ def test_every_planted_bug_still_fits_the_product() -> None:
     assert len(found) >= 40
     for mutant in found:
         assert mutant.always | set(mutant.without) <= set(TROUBLES)
-        apply(mutant.patch, ROOT, is_trial=True)
+        assert patched(mutant.patch, ROOT)
 
 
 @pytest.mark.slow

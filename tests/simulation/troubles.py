@@ -80,10 +80,7 @@ class Troubles:
             (world._ledger_link, "ledger away", "ledger away"),
         )
         for link, network, away in links:
-            strength = of(network)
-            link.request_lost, link.reply_lost, link.slow = 0.03 * strength, 0.03 * strength, 0.02 * strength
-            link.refused = 0.01 * of(away)
-            link.is_troubled = True
+            link.trouble(of(network), of(away))
         world.redis.exec_reply_lost = 0.3 * of("redis exec replies")
         world.end_lost = (0.05, 0.2, 0.6)[world.swarm.seed % 3] * of("end lost")
         world.end_late = 0.1 * of("end lost")

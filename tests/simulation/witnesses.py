@@ -54,7 +54,7 @@ def ask(
     process: Process, broker: Broker, act: Callable[[], Any], what: str, *, unanswered: type[Exception] = RequestTimeout
 ) -> Any:
     """One request to a broker."""
-    return broker.link.call(process, act, BrokerUnavailable, unanswered=unanswered, what=what)
+    return broker.link.call(process, act, BrokerUnavailable, unanswered, what)
 
 
 class RoutesSeen:

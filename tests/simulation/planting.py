@@ -1,0 +1,89 @@
+"""A planted bug lives in a child of this process, which has imported everything already.
+
+The child forgets the modules of product and simulator and imports them once more, those of the patch from patched
+texts and all others from the byte code that is there: a fraction of a second, where an interpreter of its own with a
+copy of the product took several.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from tests.simulation.mutants import ROOT, patched
+from tests.simulation.thawing import PACKAGES
+
+SIMULATOR = "tests.simulation."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Histories to be run one after the other until one fails."""
+
+    #: The bug; empty: the product as it is.
+    patch: str
+    seed: int
+    histories: int
+    #: Faults that are on, or off, in each history.
+    always: frozenset[str]
+    never: frozenset[str]
+
+
+#: Number of the first history that failed, None if none did; and how it failed.
+Found = tuple[int | None, str]
+
+
+def find_all(searches: Sequence[Search], *, jobs: int) -> Iterator[Found]:
+    """What each search finds, in their order; some are under way at a time, each in a child of its own."""
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        yield from pool.imap(_find, searches)
+
+
+def _find(search: Search) -> Found:
+    if search.patch:
+        _plant(patched(search.patch, ROOT))
+    module = importlib.import_module(f"{SIMULATOR}until_failure")
+    found: Found = module.first_failure(search.seed, search.histories, search.always, search.never)
+    return found
+
+
+def _plant(texts: Mapping[Path, str]) -> None:
+    sys.meta_path.insert(0, _Finder({str(path.resolve()): text for path, text in texts.items()}))
+    for name in list(sys.modules):
+        if name.partition(".")[0] in PACKAGES or name.startswith(SIMULATOR):
+            del sys.modules[name]
+
+
+class _Finder(MetaPathFinder):
+    """Finds patched modules."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path) if path is not None else None
+        origin = str(Path(spec.origin).resolve()) if spec is not None and spec.origin is not None else ""
+        if spec is None or origin not in self._texts:
+            return None
+        spec.loader = _Loader(fullname, origin, self._texts[origin])
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """A module from a text that is not the one on the disk."""
+
+    def __init__(self, fullname: str, path: str, text: str) -> None:
+        super().__init__(fullname, path)
+        self._text = text
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._text, self.path, "exec", dont_inherit=True)
