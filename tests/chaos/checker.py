@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from tests.chaos.in_vain import Blow, InVain, repairs_in_vain
 from tests.chaos.job import GROUPS
-from tests.chaos.legs import LEGS, SLOWEST, story_of, ways_of
+from tests.chaos.legs import LEGS, SLOWEST, Way, story_of, ways_of
 
 #: Group-wise accidents: each must count 0.
 _ACCIDENTS: Mapping[str, str] = {
@@ -65,8 +65,8 @@ class Judgement:
     latency_seconds: Mapping[str, Mapping[str, float]]
     #: Leg -> percentiles of the time that quiet losses of the dead group spent in it.
     legs_seconds: Mapping[str, Mapping[str, float]]
-    #: Their slowest, told.
-    slowest: tuple[str, ...]
+    #: Their slowest, and what is known of them.
+    slowest: tuple[tuple[Way, str], ...]
     in_vain: InVain
 
 
@@ -104,7 +104,7 @@ def judge(engine: sa.Engine, quiet: Sequence[QuietWindow], blows: Sequence[Blow]
         living = _losses(connection, _LOST_IN_WINDOW, _windows(quiet, is_dead=False))
         latencies |= _percentiles_of(dead, prefix="quiet_") | _percentiles_of(living, prefix="quiet_living_")
         ways = ways_of(connection, [loss.key for loss in dead])
-        slowest = tuple(story_of(connection, way) for way in ways[:SLOWEST])
+        slowest = tuple((way, story_of(connection, way)) for way in ways[:SLOWEST])
         in_vain = repairs_in_vain(connection, blows)
         for table in ("committed", "groups"):
             connection.execute(sa.text(f"DROP TABLE {table}"))

@@ -34,11 +34,11 @@ def main(job_path: str, group: str) -> int:
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=group, shards=job.shards, timeout_seconds=1.0
     ) as recorder:
-
-        @transactional_handler(engine, group=group, topics=job.topic, recorder=recorder)
-        def apply(message: Any, connection: sa.Connection) -> None:
-            values = {"group": group, "key": message.unique_key, "digest": digest_of(message.body)}
-            connection.execute(WRITE_EFFECT, values)
+        # The driver's own connections, as many services use them: they cost half of SQLAlchemy's.
+        @transactional_handler(engine.raw_connection, group=group, topics=job.topic, recorder=recorder)
+        def apply(message: Any, connection: Any) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(WRITE_EFFECT, (group, message.unique_key, digest_of(message.body)))
 
         with TransactionalConsumer(apply, name_servers=job.name_servers, settings=SETTINGS):
             stop.wait()

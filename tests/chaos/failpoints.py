@@ -1,7 +1,8 @@
 """Death at a named step. The product has no switch for it: its adapters' methods are wrapped in these processes only.
 
-A step is `<class>.<method>:before` or `:after`. A process gets one sentence, `<step>:<n>`: kill -9 when it comes to
-that step for the n-th time.
+A step is `<class>.<method>:before` or `:after`. A process gets one sentence, `<step>:<n>:<seconds>`: kill -9 when it
+comes to that step for the n-th time after it has lived for the seconds. Without them whoever comes to a step a hundred
+times a second would never get to work.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import inspect
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,13 +63,14 @@ class Sentence:
     """Counts one step and carries it out. Shared by the process's threads."""
 
     def __init__(self, text: str) -> None:
-        self.step, _, times = text.rpartition(":")
+        self.step, times, seconds = text.rsplit(":", 2)
         self._left = int(times)
+        self._spared_until = time.monotonic() + float(seconds)
         self._lock = threading.Lock()
 
     def passing(self, step: str) -> None:
         """kill -9, if this is it."""
-        if step != self.step:
+        if step != self.step or time.monotonic() < self._spared_until:
             return
         with self._lock:
             self._left -= 1

@@ -18,8 +18,10 @@ Fault = Callable[[World, random.Random], bool | None]
 
 
 def kill_an_actor(world: World, dice: random.Random) -> None:
-    """kill -9 of any process of ours, wherever it is."""
-    world.kill(dice.choice(world.living()))
+    """kill -9 of any process of ours, wherever it is; first of one that no sentence waits for."""
+    living = world.living()
+    if living:
+        world.kill(dice.choice([actor for actor in living if not actor.sentence] or living))
 
 
 def lose_ends(world: World, dice: random.Random) -> None:

@@ -61,7 +61,7 @@ class Actor:
         self.name = name
         self.host = host
         self.arguments = arguments
-        #: `<step>:<n>`, or empty: kill -9 when it comes to the step for the n-th time.
+        #: As failpoints.py says, or empty.
         self.sentence = sentence
         self.frozen = False
         self._code: int | None = None

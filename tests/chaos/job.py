@@ -46,6 +46,11 @@ class ChaosJob:
         return Path(self.folder) / "job.json"
 
     @property
+    def driver_url(self) -> str:
+        """The database as psycopg names it."""
+        return self.database_url.replace("+psycopg", "")
+
+    @property
     def config(self) -> Path:
         """The reconciler's settings."""
         return Path(self.folder) / "reconciler.toml"

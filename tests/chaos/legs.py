@@ -51,6 +51,11 @@ class Way:
     #: Leg -> seconds, in the order of LEGS.
     legs: Mapping[str, float]
 
+    @property
+    def effect_ms(self) -> int:
+        """When the last group had its effect."""
+        return self.committed_ms + round(self.total_seconds * 1000)
+
 
 def way_of(key: str, moments: Mapping[str, int | None]) -> Way:
     """Cuts the way at the moments that are noted and not later than the effect; raises KeyError without a commit."""
@@ -81,11 +86,7 @@ def story_of(connection: sa.Connection, way: Way) -> str:
     lines = [f"{way.key}: {way.total_seconds:g} s = {legs}"]
     lines += verdict_lines(connection, way.key, way.committed_ms)
     lines += repair_lines(connection, way.key, way.committed_ms)
-    span = {
-        "key": way.key,
-        "since": way.committed_ms,
-        "until": way.committed_ms + round(way.total_seconds * 1000),
-    }
+    span = {"key": way.key, "since": way.committed_ms, "until": way.effect_ms}
     pauses = [
         f"{row.consumer_group}/{row.shard} {row.gap / 1000:.2f} s" for row in connection.execute(sa.text(_ROUNDS), span)
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import sqlalchemy as sa
+import psycopg
 
 from producers.announcer import AnnouncementRoute
 from producers.producer import TransactionalProducer
@@ -23,7 +25,6 @@ from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of
 
 #: Many, since a thread whose END gets lost waits for its answer as a service would.
 THREADS = 16
-CONNECTIONS = 6
 #: What a thread writes down of its intentions in one transaction before it begins with them.
 PLANNED = 16
 ROLL_BACKS = 0.02
@@ -44,12 +45,15 @@ class Planned:
 
 
 class Business:
-    """Sends messages at a rate, in one thread. A failure of any kind costs that message only, as in a service."""
+    """Sends messages at a rate, in one thread with a connection of its own, as the driver gives it.
 
-    def __init__(self, job: ChaosJob, producer: TransactionalProducer, database: sa.Engine, seed: str) -> None:
+    A failure of any kind costs that message only, as in a service.
+    """
+
+    def __init__(self, job: ChaosJob, producer: TransactionalProducer, seed: str) -> None:
         self._job = job
         self._producer = producer
-        self._database = database
+        self._connection: psycopg.Connection[Any] | None = None
         self._dice = random.Random(seed)
         self._clock = SystemClock()
         self._keys = UniqueKeyGenerator(self._clock)
@@ -59,7 +63,7 @@ class Business:
         """Until the job says stop; it is behind its rate after a fault and does not catch up by a storm."""
         due = self._clock.monotonic_seconds()
         while not self._job.stop_sending.exists():
-            with suppress(ReconcilerError, sa.exc.SQLAlchemyError, OnPurpose):
+            with suppress(ReconcilerError, psycopg.Error, OnPurpose):
                 self._send()
             now = self._clock.monotonic_seconds()
             due = max(due + 1 / messages_per_second, now - 1.0)
@@ -73,9 +77,9 @@ class Business:
         message = Message(
             topic=self._job.topic, body=planned.body, tags="t", keys=(f"order-{key[-8:]}",), unique_key=key
         )
-        with self._producer.transaction(message) as tx, self._database.begin() as connection:
+        with self._producer.transaction(message) as tx, self._local_transaction() as connection:
             tx.record(connection)
-            connection.execute(WRITE_ORDER, {"key": key})
+            connection.execute(WRITE_ORDER, (key,))
             if planned.intent is Intent.ROLL_BACK:
                 raise OnPurpose
 
@@ -88,18 +92,28 @@ class Business:
             )
             for _ in range(PLANNED)
         ]
-        rows = [{"key": p.key, "intent": p.intent.value, "digest": digest_of(p.body)} for p in planned]
-        with self._database.begin() as connection:
-            connection.execute(WRITE_ATTEMPT, rows)
+        with self._local_transaction() as connection, connection.cursor() as cursor:
+            cursor.executemany(WRITE_ATTEMPT, [(p.key, p.intent.value, digest_of(p.body)) for p in planned])
         return planned
+
+    @contextmanager
+    def _local_transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._job.driver_url)
+        connection = self._connection
+        try:
+            yield connection
+            connection.commit()
+        except BaseException:
+            with suppress(psycopg.Error):
+                connection.rollback()
+            raise
 
 
 def main(job_path: str, producer_number: str) -> int:
     """0 when it was told to stop."""
     failpoints.install("producer")
     job, number = ChaosJob.read(Path(job_path)), int(producer_number)
-    # Transactions are short, so threads share connections; a restart costs no more of them than it must.
-    database = sa.create_engine(job.database_url, pool_size=CONNECTIONS, max_overflow=0)
     route = AnnouncementRoute(environment=job.environment, unique_key_topic=job.unique_key_topic, queues=job.shards)
     producer = open_producer(
         group=PRODUCER_GROUPS[number],
@@ -112,7 +126,7 @@ def main(job_path: str, producer_number: str) -> int:
     )
     share = job.rate_per_second / len(PRODUCER_GROUPS) / THREADS
     with producer:
-        businesses = [Business(job, producer, database, f"{job.seed}-{number}-{n}") for n in range(THREADS)]
+        businesses = [Business(job, producer, f"{job.seed}-{number}-{n}") for n in range(THREADS)]
         threads = [threading.Thread(target=one.run, args=(share,), daemon=True) for one in businesses]
         for thread in threads:
             thread.start()

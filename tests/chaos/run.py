@@ -17,6 +17,7 @@ from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, Deck, Fault
 from tests.chaos.in_vain import Blow
 from tests.chaos.job import L1_BOUND_SECONDS, LEASE_SECONDS, PRODUCER_GROUPS
 from tests.chaos.recovery import still_recovering
+from tests.chaos.service_logs import noted
 from tests.chaos.truth import NOW_MS
 from tests.chaos.world import World
 
@@ -64,8 +65,11 @@ class ChaosRun:
         write_copies(world.database, world.cluster.name_servers, world.job.topic)
         self._write_lost_ends()
         judgement = judge(world.database, self.quiet, self._blows)
-        for story in (*judgement.in_vain.stories, *judgement.slowest):
+        for story in judgement.in_vain.stories:
             self._tell(story)
+        for way, story in judgement.slowest:
+            logged = noted(world.folder, since_ms=way.committed_ms, until_ms=way.effect_ms)
+            self._tell("\n".join(["slow quiet loss", story, *logged]))
         quiet = {
             "phases": len(self.quiet),
             "recovered_after_seconds": self.recovered_after,

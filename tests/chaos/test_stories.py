@@ -84,7 +84,7 @@ def test_the_slowest_loss_is_told_with_what_was_not_known(engine: sa.Engine) -> 
     judgement = judge(engine, [QuietWindow(producer_group="solo", since_ms=1000, until_ms=2000)])
     assert judgement.latency_seconds["quiet_repaired"]["max"] == 3.9
     assert judgement.legs_seconds["judged"]["max"] == 2.0
-    (story,) = judgement.slowest
+    ((_, story),) = judgement.slowest
     assert "broker-2 said nothing" in story
 
 

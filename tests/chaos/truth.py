@@ -59,9 +59,10 @@ END $$
 CREATE TRIGGER chaos_repair_step AFTER INSERT OR UPDATE ON reconciler_repair
   FOR EACH ROW EXECUTE FUNCTION chaos_repair_step()
 """
-WRITE_ATTEMPT = sa.text(f"INSERT INTO attempts VALUES (:key, :intent, :digest, {NOW_MS})")
-WRITE_ORDER = sa.text("INSERT INTO orders VALUES (:key)")
-WRITE_EFFECT = sa.text(f"INSERT INTO effects VALUES (:group, :key, :digest, {NOW_MS})")
+#: For psycopg: (key, intent, digest), (key), (group, key, digest).
+WRITE_ATTEMPT = f"INSERT INTO attempts VALUES (%s, %s, %s, {NOW_MS})"
+WRITE_ORDER = "INSERT INTO orders VALUES (%s)"
+WRITE_EFFECT = f"INSERT INTO effects VALUES (%s, %s, %s, {NOW_MS})"
 
 
 def make_tables(engine: sa.Engine) -> None:

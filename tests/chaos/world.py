@@ -25,6 +25,8 @@ from tests.services.stacked import Stacked
 POSTGRES_OPTIONS = {"max_connections": "300", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
+#: Whoever is sentenced lives for so long, seconds: the shortest is in the middle of its start.
+LIFE_SECONDS = (0.0, 40.0)
 
 
 class World(Stacked):
@@ -109,7 +111,10 @@ class World(Stacked):
     # ----------------------------------------------------------------- actors
 
     def _spawn(self, role: str, name: str, host: Host, arguments: list[str]) -> None:
-        sentence = f"{next(self._sentences[role])}:{self._dice.randint(1, TIMES_MAX)}" if self.deadly else ""
+        sentence = ""
+        if self.deadly:
+            times, seconds = self._dice.randint(1, TIMES_MAX), self._dice.uniform(*LIFE_SECONDS)
+            sentence = f"{next(self._sentences[role])}:{times}:{seconds:.1f}"
         actor = host.spawn(role, name, arguments, log=self.folder / f"{name}.log", sentence=sentence)
         self.actors = [a for a in self.actors if a.name != name] + [actor]
 
@@ -122,7 +127,7 @@ class World(Stacked):
             if code == -signal.SIGKILL:
                 self.counts[f"killed {actor.role}"] += 1
                 if actor.sentence:
-                    self.steps_died_at[actor.sentence.rpartition(":")[0]] += 1
+                    self.steps_died_at[actor.sentence.rsplit(":", 2)[0]] += 1
             else:
                 self.counts[f"ended by itself: {actor.role} {code}"] += 1
             self._spawn(actor.role, actor.name, actor.host, actor.arguments)

@@ -1,0 +1,34 @@
+"""Sentences: carried out at the step and the time that they name, so that runs die in the places they say."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.chaos.hosts import ROOT
+
+PASSING = """
+from tests.chaos.failpoints import Sentence
+sentence = Sentence("{sentence}")
+for number in range(5):
+    print(number, end="", flush=True)
+    sentence.passing("SqlOutbox.find:after")
+    sentence.passing("SqlOutbox.find:before")
+"""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code", "came_to"),
+    [
+        ("SqlOutbox.find:before:3:0.0", -signal.SIGKILL, "012"),
+        ("SqlOutbox.find:before:1:3600.0", 0, "01234"),
+        ("SqlOutbox.record:before:1:0.0", 0, "01234"),
+    ],
+)
+def test_nobody_dies_before_the_time_or_at_another_step(sentence: str, code: int, came_to: str) -> None:
+    text = PASSING.format(sentence=sentence)
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, came_to), done.stderr
