@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 from reconciler.audit.errors import AuditError
 
-_LINE_MAX = 300
+_LINE_MAX = 400
+#: What py4j and Spark say around an error.
+_SAYING_NOTHING = ("SQLSTATE", "at ", "...", "An error occurred while calling", "Driver stacktrace")
 
 
 @contextmanager
@@ -23,10 +25,10 @@ def spark_errors() -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """Spark's first line and its root cause, without the stack: the last "Caused by", or the last line of a Python
-    worker's traceback."""
-    lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("SQLSTATE", "at ", "..."))] or [type(error).__name__]
+    """Spark's first line that says something and its root cause, without the stack: the last "Caused by", or the last
+    line of a Python worker's traceback."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).split("JVM stacktrace")[0].splitlines()]
+    lines = [line for line in lines if line and not line.startswith(_SAYING_NOTHING)] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
     cause = causes[-1] if causes else lines[-1]
     return " ... ".join(dict.fromkeys((lines[0][:_LINE_MAX], cause[:_LINE_MAX])))

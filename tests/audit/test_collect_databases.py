@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
+from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
 from reconciler.sql import tables
@@ -84,6 +85,23 @@ def test_every_file_is_named_and_nothing_else_is_there(sqlite: Databases, tmp_pa
     assert there == {*document["files"], "evidence.json"}
     assert document["ledger"] is True
     assert {path.split("/")[0] for path in there} >= {"outbox", "inbox", "effects", "candidate", "repair"}
+
+
+def test_what_a_dead_attempt_of_a_task_left_is_no_evidence(sqlite: Databases, tmp_path: Path) -> None:
+    """Half a file, and a whole one of rows that were gone when the task ran again."""
+    folder = tmp_path / "evidence"
+
+    def run_after_a_dead_attempt(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+        for name in ("outbox/prefix=00/.outbox-0-0000.parquet.77.partial", "inbox/prefix=99/inbox-0-0000.parquet"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(b"PAR1")
+        return run_here(function, tasks)
+
+    folder.mkdir()
+    collect(sqlite.request(), folder, run_after_a_dead_attempt, quiet)
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert there == {*json.loads((folder / "evidence.json").read_text())["files"], "evidence.json"}
+    judge_here(folder)
 
 
 def test_an_effect_of_a_message_that_was_committed_long_before_is_no_phantom(sqlite: Databases, tmp_path: Path) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
@@ -19,6 +16,7 @@ from reconciler.audit.collect.sources import Source, Sources
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
 from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
+from tests.audit.delta_exports import rows_of, write_exports
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -38,41 +36,12 @@ def databases(generated: Path, tmp_path: Path) -> Databases:
     return load_databases(generated, lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db")
 
 
-def rows_of(url: str, table: str) -> list[dict[str, Any]]:
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        rows = [dict(row) for row in connection.execute(sa.text(f"SELECT * FROM {table}")).mappings()]
-    engine.dispose()
-    return rows
-
-
-def write(place: Path, rows: Sequence[dict[str, Any]], *, by: Sequence[str] = (), mode: str = "append") -> None:
-    table = pa.Table.from_pylist(list(rows))
-    for number, field in enumerate(table.schema):  # Delta has no columns without a type
-        if pa.types.is_null(field.type):
-            table = table.set_column(number, field.name, pa.nulls(table.num_rows, pa.string()))
-    options: dict[str, Any] = {"mode": mode, "partition_by": list(by) or None}
-    deltalake.write_deltalake(str(place), table, **options)
-
-
 def delta(place: Path, option: str) -> Source:
     return Source(kind="delta", address=str(place), option=option)
 
 
 def exported(databases: Databases, folder: Path) -> Sources:
-    """The databases as Delta tables; the outbox in several commits, some of which took rows back."""
-    outbox = rows_of(databases.outbox_url, "reconciler_outbox")
-    half = len(outbox) // 2
-    phantoms = [{**row, "unique_key": "EE" * 15 + f"{number:02X}"} for number, row in enumerate(outbox[:20])]
-    write(folder / "outbox", outbox[:half], by=["topic", "state"])
-    write(folder / "outbox", phantoms)
-    write(folder / "outbox", outbox[half:])
-    table = deltalake.DeltaTable(str(folder / "outbox"))
-    table.delete("unique_key LIKE 'EEEE%'")
-    table.optimize.compact()
-    write(folder / "inbox", rows_of(databases.inbox_url, "reconciler_inbox"), by=["consumer_group"])
-    for name in ("reconciler_candidate", "reconciler_repair", "reconciler_round"):
-        write(folder / "ledger" / name, rows_of(databases.ledger_url, name))
+    write_exports(databases, folder)
     sources = databases.sources()
     return replace(
         sources,

@@ -18,7 +18,7 @@ from reconciler.audit.collect.lookups import InboxPlace, OutboxPlace, PrefixLook
 from reconciler.audit.collect.selection import Selection, export_files
 from reconciler.audit.collect.sources import Source, Sources
 from reconciler.audit.collect.tasks import Answer, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
-from reconciler.audit.collect.writer import WrittenFile
+from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.check import HistoryState, check_history
 from reconciler.audit.output.documents import canonical
@@ -97,10 +97,12 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
         if tasks:
             progress(f"reading {what} in {len(tasks)} pieces")
             files.update(files_of(run(answer, tasks)))
+            remove_rests(folder, files)
     lookups = _lookups(request, folder, history)
     if lookups:
         progress("asking for single keys")
         files.update(files_of(run(answer, lookups)))
+        remove_rests(folder, files)
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.

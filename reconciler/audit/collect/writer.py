@@ -1,7 +1,7 @@
 """Evidence rows as Parquet files by prefix: DIR/<table>/prefix=<NN>/<part>.parquet, with bounded memory.
 
 A file is written under another name and renamed when it is whole and on the disk, so a task that runs twice (another
-attempt after a lost executor) leaves each file once.
+attempt after a lost executor) leaves each file once; what a dead attempt leaves besides is removed (`remove_rests`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,18 @@ def checked(table: pa.Table, layout: EvidenceTable, where: str) -> pa.Table:
         if not column.nullable and table.column(column.name).null_count:
             raise AuditError("inputs", f"{where}: column {column.name} has NULLs; {layout.name} needs a value in it")
     return table
+
+
+def remove_rests(folder: Path, written: Container[str]) -> None:
+    """Removes every file that no task has answered for: what attempts left that died with their executor.
+
+    A dead attempt that is still alive somewhere then fails to rename what it was writing. Raises OSError.
+    """
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place) / name
+            if path.relative_to(folder).as_posix() not in written:
+                path.unlink(missing_ok=True)
 
 
 class PrefixWriter:
