@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from reconciler.ports import OneByOne, Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class _Failed:
+    """A call that raised; without an error: it was not made, because the pool is closed."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
 
 
 class ThreadWorkers:
@@ -23,13 +30,29 @@ class ThreadWorkers:
         """Results in the order of the items; the caller's own thread waits."""
         if len(items) < 2:
             return [function(item) for item in items]
-        futures: list[Future[R]] = [self._pool.submit(function, item) for item in items]
-        wait(futures)
-        return [future.result() for future in futures]
+        outcomes: list[R | _Failed] = [_Failed()] * len(items)
+        numbers = iter(range(len(items)))
+
+        def work() -> None:
+            # One task a thread, not one an item: a task costs as much as half a request.
+            for number in numbers:
+                try:
+                    outcomes[number] = function(items[number])
+                except BaseException as error:  # noqa: BLE001 - told by the caller's thread, as it is
+                    outcomes[number] = _Failed(error)
+
+        wait([self._pool.submit(work) for _ in range(min(self.width, len(items)))])
+        return [_result(outcome) for outcome in outcomes]
 
     def close(self) -> None:
         """Waits for what runs; a thread that waits for a broker does so for its time-out at most."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _result(outcome: R | _Failed) -> R:
+    if isinstance(outcome, _Failed):
+        raise outcome.error or CancelledError
+    return outcome
 
 
 def workers_of(concurrency: int) -> Workers:
