@@ -6,6 +6,7 @@ from 4.3 on the half topic and the check service; from 5.1 on OP records are wri
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -83,15 +84,20 @@ class Broker:
         is_indexed: bool = True,
     ) -> MessageRecord:
         """A record at the end of log and queue."""
-        queue = self.queues.setdefault((topic, queue_id), []) if is_queued else []
+        log, queue_offset, queue = self.log, 0, None
+        if is_queued:
+            place = (topic, queue_id)
+            queue = self.queues.get(place)
+            if queue is None:
+                queue = self.queues[place] = []
+            queue_offset = self.first_offsets.get(place, 0) + len(queue)
         now_ms = self.clock.now_ms()
-        first = self.first_offsets.get((topic, queue_id), 0)
         record = MessageRecord(
             topic=topic,
             queue_id=queue_id,
             flag=0,
-            queue_offset=first + len(queue) if is_queued else 0,
-            physical_offset=(len(self.log) + 1) * RECORD_BYTES,
+            queue_offset=queue_offset,
+            physical_offset=(len(log) + 1) * RECORD_BYTES,
             system_flag=system_flag,
             born_timestamp_ms=now_ms if born_ms is None else born_ms,
             born_host=HOST,
@@ -104,17 +110,21 @@ class Broker:
             body_crc=0,
             broker_name=self.name,
         )
-        self.log.append(record)
+        log.append(record)
         self.stored_at.append(self.kernel.now)
-        if is_queued:
+        if queue is not None:
             queue.append(record)
         if is_indexed:
             unique_key = properties.get("UNIQ_KEY", "")
-            words = set(properties.get("KEYS", "").split())
+            words = set(properties["KEYS"].split()) if "KEYS" in properties else set()
             if self.facts.indexes_unique_key and unique_key:
                 words.add(unique_key)
             for word in words:
-                self.index.setdefault((topic, word), []).append(record)
+                hits = self.index.get((topic, word))
+                if hits is None:
+                    self.index[topic, word] = [record]
+                else:
+                    hits.append(record)
         return record
 
     def at_offset(self, physical_offset: int) -> MessageRecord | None:
@@ -138,9 +148,8 @@ class Broker:
         now = self.kernel.now
         if now < self.index_stalled_until:
             return
-        until = now - self.settings.index_lag
-        while self.indexed < len(self.log) and self.stored_at[self.indexed] <= until:
-            self.indexed += 1
+        # The times grow.
+        self.indexed = bisect_right(self.stored_at, now - self.settings.index_lag, self.indexed)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Lowest offset and the offset of the next record."""

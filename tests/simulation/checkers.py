@@ -310,7 +310,7 @@ class Checkers:
         return judgement
 
     def _committed(self, key: str) -> bool:
-        return any(key in database.orders for database in self._world.outboxes.values())
+        return self._world.is_committed(key)
 
     def _compare(self, effect: Any, group: str) -> None:
         order = self._world.orders.get(effect.unique_key)

@@ -124,9 +124,11 @@ class ConsumingService:
 
     def _run(self) -> None:
         world, process = self._world, self._process
-        process.sleep(world.kernel.dice.random())
+        kernel, random = world.kernel, world.kernel.dice.random
+        is_overlapping = bool(world.swarm.of("overlapping consumers"))
+        process.sleep(random())
         while True:
-            if world.kernel.now < world.group_stopped_until.get(self._group, 0.0):
+            if world.group_stopped_until and kernel.now < world.group_stopped_until.get(self._group, 0.0):
                 world.kernel.saw("group stopped for long", self._group)
                 process.sleep(world.group_stopped_until[self._group] - world.kernel.now)
             moved = 0
@@ -137,11 +139,11 @@ class ConsumingService:
                     moved += self._pull(broker, topic, queue_id)
                 except (BrokerUnavailable, RequestTimeout):
                     continue
-            if world.swarm.of("overlapping consumers") and world.kernel.dice.random() < 0.5:
+            if is_overlapping and random() < 0.5:
                 # A rebalance at which both hold the queue: both pull at once.
-                process.sleep(1.0 - world.kernel.now % 1.0)
+                process.sleep(1.0 - kernel.now % 1.0)
             else:
-                process.sleep(0.05 if moved >= 16 else 0.7 + 0.6 * world.kernel.dice.random())
+                process.sleep(0.05 if moved >= 16 else 0.7 + 0.6 * random())
 
     def _has_news(self, broker: Broker, topic: str, queue_id: int) -> bool:
         """A pull waits at its broker until there is something: no port call is made for nothing."""

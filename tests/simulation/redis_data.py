@@ -164,8 +164,8 @@ class RedisData:
         return milliseconds // 1000, milliseconds % 1000 * 1000
 
     def _do_type(self, key: str) -> bytes:
-        value = self._any(key)
-        return b"none" if value is None else _KINDS[type(value)]
+        value = self._any(key) if key in self.expires else self.values.get(key)
+        return b"none" if value is None else _KINDS[value.__class__]
 
     def _do_exists(self, key: str) -> int:
         return int(self._any(key) is not None)

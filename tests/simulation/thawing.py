@@ -2,7 +2,7 @@
 
 A frozen dataclass writes each field of a new object through a check that the same class would fail. Here the classes
 lose that check, and get the `__init__` that dataclasses writes for one that is not frozen: fields, defaults, checks of
-`__post_init__`, equality and hashes stay. Histories that run the product as it is freeze them again (economies.py).
+`__post_init__`, equality and hashes stay. `dataclasses.replace` looks its fields up once a class. Histories that run the product as it is freeze them again (economies.py).
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from operator import attrgetter
+from types import ModuleType
 from typing import Any
 
 PACKAGES = ("reconciler", "producers", "consumers")
@@ -20,6 +23,8 @@ class Thawed:
     """Frozen dataclasses of all product modules that have been imported when it is made."""
 
     def __init__(self) -> None:
+        #: Modules that have imported dataclasses.replace by its name.
+        self._replacing = [module for module in _modules() if vars(module).get("replace") is dataclasses.replace]
         self._classes = {cls: _written(cls) for cls in _frozen()}
         self._frozen = {
             cls: {name: cls.__dict__[name] for name in ("__init__", *LOCKS)} for cls in self._classes
@@ -31,25 +36,45 @@ class Thawed:
             setattr(cls, "__init__", init)  # noqa: B010 - mypy would not have it
             for name in LOCKS:
                 delattr(cls, name)
+        for module in self._replacing:
+            setattr(module, "replace", _replace)  # noqa: B010
 
     def freeze(self) -> None:
         """As the product has them."""
         for cls, members in self._frozen.items():
             for name, member in members.items():
                 setattr(cls, name, member)
+        for module in self._replacing:
+            setattr(module, "replace", dataclasses.replace)  # noqa: B010
+
+
+def _modules() -> list[ModuleType]:
+    names = sorted(name for name in sys.modules if name.partition(".")[0] in PACKAGES)
+    return [sys.modules[name] for name in names]
 
 
 def _frozen() -> Iterator[type]:
-    for module_name, module in sorted(sys.modules.items()):
-        if module_name.partition(".")[0] in PACKAGES and module is not None:
-            for found in list(vars(module).values()):
-                if isinstance(found, type) and found.__module__ == module_name and _is_frozen(found):
-                    yield found
+    for module in _modules():
+        for found in list(vars(module).values()):
+            if isinstance(found, type) and found.__module__ == module.__name__ and _is_frozen(found):
+                yield found
 
 
 def _is_frozen(cls: type) -> bool:
     parameters = cls.__dict__.get("__dataclass_params__")
     return parameters is not None and parameters.frozen and all(name in cls.__dict__ for name in ("__init__", *LOCKS))
+
+
+@cache
+def _values_of(cls: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    names = tuple(known.name for known in dataclasses.fields(cls) if known.init)
+    return names, attrgetter(*names) if len(names) > 1 else lambda one: (getattr(one, names[0]),)
+
+
+def _replace(one: Any, /, **changes: Any) -> Any:
+    """dataclasses.replace, which looks at each field of a class again and again."""
+    names, values = _values_of(one.__class__)
+    return one.__class__(**{**dict(zip(names, values(one), strict=True)), **changes})
 
 
 def _written(cls: type) -> Callable[..., None]:

@@ -49,23 +49,24 @@ class Troubles:
 
     def order(self, number: int) -> Order:
         """One message with its intent."""
-        dice, swarm, of = self._dice, self._world.swarm, self._of
-        is_filtered = bool(of("filtered")) and dice.random() < 0.1
+        dice, swarm, of = self._dice, self._world.swarm, self._world.swarm.troubles.get
+        random = dice.random
+        is_filtered = bool(of("filtered")) and random() < 0.1
         return Order(
             number=number,
             at=number / swarm.messages_per_second,
             tag="noise" if is_filtered else "paid",
-            keys=(f"order-{number}",) if dice.random() < 0.5 else (),
-            properties={"region": "north"} if dice.random() < 0.5 else {},
+            keys=(f"order-{number}",) if random() < 0.5 else (),
+            properties={"region": "north"} if random() < 0.5 else {},
             body=b"order %d" % number,
-            rolls_back=dice.random() < 0.1 * of("rollbacks"),
-            forgets_commit=dice.random() < 0.05 * of("forgotten commits"),
-            commits_late=dice.random() < 0.05 * of("late commits"),
-            business_seconds=swarm.local_transaction_timeout * 0.8 * dice.random()
-            if dice.random() < 0.03 * of("long transactions")
+            rolls_back=random() < 0.1 * of("rollbacks", 0.0),
+            forgets_commit=random() < 0.05 * of("forgotten commits", 0.0),
+            commits_late=random() < 0.05 * of("late commits", 0.0),
+            business_seconds=swarm.local_transaction_timeout * 0.8 * random()
+            if random() < 0.03 * of("long transactions", 0.0)
             else 0.0,
-            is_poison=dice.random() < 0.03 * of("poison"),
-            failures=dice.randint(1, 2) if dice.random() < 0.1 * of("flaky handlers") else 0,
+            is_poison=random() < 0.03 * of("poison", 0.0),
+            failures=dice.randint(1, 2) if random() < 0.1 * of("flaky handlers", 0.0) else 0,
         )
 
     # ---- rates

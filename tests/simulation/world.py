@@ -40,6 +40,7 @@ ORDERS = {
     "republish": (Rung.END, Rung.REPUBLISH),
     "hand-over": (Rung.HAND_OVER,),
 }
+PAID = frozenset({"paid"})
 #: A history that is not quiet so long after the last trouble has failed.
 LIVENESS_SECONDS = 1_800.0
 
@@ -224,13 +225,16 @@ class World:
     def tags_of(self, group: str) -> frozenset[str] | None:
         """Tags that a group subscribes to; None: all."""
         if self.swarm.of("filtered") and group == "group-0":
-            return frozenset({"paid"})
+            return PAID
         return None
 
     def takes(self, group: str, tag: str | None) -> bool:
         """True if the group wants messages of the tag."""
-        tags = self.tags_of(group)
-        return tags is None or tag in tags
+        return tag == "paid" or self.tags_of(group) is None
+
+    def is_committed(self, key: str) -> bool:
+        """The business of the message has committed."""
+        return any(key in database.orders for database in self.outboxes.values())
 
     def is_excused(self, group: str, key: str) -> bool:
         """Nobody could deliver it: the handler never takes it, or every copy was deleted and no body was kept."""
@@ -333,8 +337,8 @@ class World:
             for key, order in self.orders.items():
                 if (
                     key not in inbox.rows
+                    and self.is_committed(key)
                     and self.takes(group, order.tag)
-                    and any(key in database.orders for database in self.outboxes.values())
                     and not self._is_told(group, key)
                 ):
                     return f"{key} has no effect in {group}"
