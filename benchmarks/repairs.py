@@ -1,6 +1,7 @@
 """Repairs through END on one broker: from announced and lost to sent, as the product does it, and one call at a time.
 
     [BROKER=5.3.3] python -m benchmarks.repairs [--keys 400] [--concurrency 1 16 64] [--repeat 3]
+                                              [--round-trip-ms 0]
 
 Every key is a half whose END never came, with an outbox row. Measured is one round: verification (committed copies,
 halves), ledger rows, claims, attempts and END, until every repair is SENT; the ledger is SQLite with fsync, brakes are
@@ -8,7 +9,8 @@ wide open. `bare` is what a script would do without a ledger: the same four requ
 call at a time (look-up of the copy, look-up of the half, the half again by its offset, END). All ways take turns on the
 same broker. Prints one JSON line with the median of keys a second, of this process's processor milliseconds a key, and
 each one's ratio to `bare` and to concurrency 1, medians of the ratios of each turn. Without BROKER the embedded broker
-runs as a process of its own.
+runs as a process of its own. `--round-trip-ms` is slept before each request, as a network would take it: on loopback
+there is next to nothing to wait for, and whoever asks several at a time gains by little else.
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ from reconciler.repair import Repairer, RepairRules
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
 from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import PROBE_TOPIC
+from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.routes import TopicNotFound
 from reconciler.shard_rounds import ShardRounds
@@ -223,10 +227,27 @@ def create_topics(instance: ClientInstance) -> None:
         eventually(lambda topic=topic: is_routed(topic), within_seconds=15)  # type: ignore[misc]
 
 
-def measure(name: str, *, keys: int, concurrency: list[int], repeat: int) -> dict[str, object]:
+def far_away(round_trip_ms: float) -> RemotingClient:
+    """A client whose requests take so much longer, each on its own thread."""
+
+    def passage(_address: str, command: Command) -> Command:
+        time.sleep(round_trip_ms / 1000)
+        return command
+
+    return RemotingClient(outgoing=passage if round_trip_ms else None)
+
+
+def measure(
+    name: str, *, keys: int, concurrency: list[int], repeat: int, round_trip_ms: float = 0.0
+) -> dict[str, object]:
     """Keys a second of each way, and ratios."""
     took: dict[str, list[Took]] = {way: [] for way in ("bare", *map(str, concurrency))}
-    with tempfile.TemporaryDirectory() as folder, a_broker(name) as servers, ClientInstance(servers) as instance:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        a_broker(name) as servers,
+        contextlib.closing(far_away(round_trip_ms)) as client,
+        ClientInstance(servers, client=client) as instance,
+    ):
         create_topics(instance)
         benches = {width: make_bench(instance, Path(folder), width) for width in concurrency}
         first = benches[concurrency[0]]
@@ -252,6 +273,7 @@ def measure(name: str, *, keys: int, concurrency: list[int], repeat: int) -> dic
     return {
         "broker": name,
         "keys": keys,
+        "round_trip_ms": round_trip_ms,
         "keys_per_second": {way: round(keys / statistics.median(t.wall for t in of), 1) for way, of in took.items()},
         "processor_ms_per_key": {
             way: round(statistics.median(t.processor for t in of) * 1000 / keys, 2) for way, of in took.items()
@@ -267,9 +289,16 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=400)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--round-trip-ms", type=float, default=0.0)
     options = parser.parse_args()
-    broker = os.environ.get("BROKER", "embedded")
-    print(json.dumps(measure(broker, keys=options.keys, concurrency=options.concurrency, repeat=options.repeat)))
+    found = measure(
+        os.environ.get("BROKER", "embedded"),
+        keys=options.keys,
+        concurrency=options.concurrency,
+        repeat=options.repeat,
+        round_trip_ms=options.round_trip_ms,
+    )
+    print(json.dumps(found))
     return 0
 
 
