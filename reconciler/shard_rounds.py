@@ -70,15 +70,14 @@ class ShardRounds:
         if state.epoch is None and last is not None:
             return ShardRound(shard=shard, is_ours=True, lost_memory=True, now_ms=state.now_ms)
         epoch = state.epoch if state.epoch is not None else self._memory.begin_epoch(shard)
-        if last is not None and last.epoch == epoch and last.generation > state.generation:
+        if last is not None and _is_undone(last, state):
             self._void(shard, last)
         done = self._memory.take_round(shard, epoch=epoch, not_before_ms=last.at_ms + 1 if last is not None else 0)
         if done is not None:
             self._rounds.store(done)
             self._events.emit(ShardRoundRan(done=done))
+            self._rounds.raise_floor(shard.subscription, done.floor)
         pending, oldest_ms = self._memory.pending_size(shard)
-        if done is not None:
-            self._raise_floor(shard, done, oldest_ms)
         return ShardRound(
             shard=shard,
             is_ours=True,
@@ -91,20 +90,19 @@ class ShardRounds:
     def _void(self, shard: Shard, last: RoundDone) -> None:
         """Redis fell back behind stored rounds, unless another owner was quicker than our two reads."""
         again = self._memory.state(shard)
-        if again.epoch != last.epoch or again.generation >= last.generation:
-            return
-        voided = self._rounds.void_after(shard, epoch=last.epoch, generation=again.generation)
-        self._events.emit(RoundsVoided(shard=shard, rounds=voided))
-
-    def _raise_floor(self, shard: Shard, done: RoundDone, oldest_pending_ms: int | None) -> None:
-        # If Redis fell back between the round and the reading of pending, that reading lacks keys which the round
-        # had put there: a floor made from it could lie above them.
-        again = self._memory.state(shard)
-        if again.epoch == done.epoch and again.generation >= done.generation:
-            self._rounds.raise_floor(
-                shard,
-                epoch=done.epoch,
-                oldest_pending_ms=oldest_pending_ms,
-                up_to_generation=done.generation,
-                up_to_ms=done.at_ms,
+        if _is_undone(last, again):
+            voided = self._rounds.void_after(
+                shard, epoch=last.epoch, generation=again.generation, at_ms=again.round_at_ms
             )
+            self._events.emit(RoundsVoided(shard=shard, rounds=voided))
+
+
+def _is_undone(last: RoundDone, state: ShardState) -> bool:
+    """True if the stored round is no ancestor of what stands in the memory, whose rounds have rising times.
+
+    By time, too: Redis may come back with what an earlier fall-back had undone, and its numbers prove nothing then.
+    """
+    if last.epoch != state.epoch:
+        return False
+    is_later = state.round_at_ms is not None and last.at_ms > state.round_at_ms
+    return is_later or last.generation > state.generation

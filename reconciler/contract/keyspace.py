@@ -15,6 +15,7 @@ of a shard live in one slot and one MULTI may touch them.
 | K:taken | HASH | generation -> "<ms of Redis TIME> <announced> <consumed> <matched>" of the last 64 rounds; likewise | round | history |
 | K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
+| K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; last -> number and time of the last round | round | round |
 | K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic | announcement consumer | both |
 | K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |
 | K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
@@ -42,6 +43,8 @@ COMMIT_GENERATIONS_DEFAULT = 2
 HISTORY_GENERATIONS_MAX = 4
 #: Rounds whose times are kept for the history.
 TIMES_KEPT = 64
+#: Rounds since the oldest pending key whose announcement offsets are kept, for the floor: of more, every other one.
+COVERED_ROUNDS_MAX = 64
 
 #: Queues of the unique-key topic on every master, and so shards of every subscription on it.
 SHARDS_DEFAULT = 16
@@ -96,6 +99,11 @@ class ShardKeys:
     def taken(self) -> str:
         """When the last rounds ran."""
         return f"{self.root}:taken"
+
+    @property
+    def covered(self) -> str:
+        """Announcement offsets that the last rounds covered."""
+        return f"{self.root}:covered"
 
     @property
     def pending(self) -> str:

@@ -54,13 +54,15 @@ class MemoryRounds:
                 now_ms = self._rows.clock.now_ms()
                 self._rows.rounds[key] = StoredRound(done=done, is_void=False, stored_at_ms=now_ms)
 
-    def void_after(self, shard: Shard, *, epoch: str, generation: int) -> int:
+    def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
         """Marks undone rounds."""
         with self._rows.lock:
             undone = [
                 key
                 for key, row in self._rows.rounds.items()
-                if key[:2] == (shard, epoch) and key[2] > generation and not row.is_void
+                if key[:2] == (shard, epoch)
+                and not row.is_void
+                and (key[2] > generation or (at_ms is not None and row.done.at_ms > at_ms))
             ]
             for key in undone:
                 self._rows.rounds[key] = replace(self._rows.rounds[key], is_void=True)
@@ -72,30 +74,11 @@ class MemoryRounds:
             rounds = [row.done for key, row in self._rows.rounds.items() if key[0] == shard and not row.is_void]
         return max(rounds, key=lambda done: (done.at_ms, done.generation), default=None)
 
-    def raise_floor(
-        self,
-        shard: Shard,
-        *,
-        epoch: str,
-        oldest_pending_ms: int | None,
-        up_to_generation: int | None = None,
-        up_to_ms: int | None = None,
-    ) -> None:
-        """Raises the floor to the offsets of the newest round before the oldest pending key."""
+    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
+        """Raises the floors that lie lower."""
         with self._rows.lock:
-            rounds = {
-                key[2]: row.done
-                for key, row in self._rows.rounds.items()
-                if key[:2] == (shard, epoch)
-                and not row.is_void
-                and (oldest_pending_ms is None or row.done.at_ms < oldest_pending_ms)
-                and (up_to_generation is None or key[2] <= up_to_generation)
-                and (up_to_ms is None or row.done.at_ms <= up_to_ms)
-            }
-            if not rounds:
-                return
-            for field, offset in rounds[max(rounds)].offsets.items():
-                self._raise(shard.subscription, field, offset)
+            for queue, offset in floor.items():
+                self._raise(subscription, queue, offset)
 
     def _raise(self, subscription: Subscription, field: str, offset: int) -> None:
         old = self._rows.floors.get((subscription, field))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconciler.clock import Clock
@@ -21,6 +21,7 @@ from reconciler.contract.keyspace import (
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of, shard_of
 from reconciler.errors import InvariantViolation
+from reconciler.ledger.covered_rounds import with_round
 from reconciler.ledger.readable_rounds import TakenRound, readable_rounds
 from reconciler.ports import (
     Admission,
@@ -46,6 +47,9 @@ class _Memory:
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
     epoch: str | None = None
+    #: What the last rounds covered (covered_rounds.py), and time of the last one.
+    covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    round_at_ms: int | None = None
     #: The sets of the last rounds, by generation, and what is written about more of them: for the history.
     kept: dict[int, CapturedRound] = field(default_factory=dict)
     taken: dict[int, TakenRound] = field(default_factory=dict)
@@ -156,11 +160,16 @@ class MemoryShards:
     # ---- ShardMemory
 
     def state(self, shard: Shard) -> ShardState:
-        """Epoch and generation."""
+        """Epoch, generation, last round."""
         with self._lock:
             memory = self._memory(shard)
             self._require_own_epoch(shard, memory.epoch)
-            return ShardState(epoch=memory.epoch, generation=memory.generation, now_ms=self._clock.now_ms())
+            return ShardState(
+                epoch=memory.epoch,
+                generation=memory.generation,
+                now_ms=self._clock.now_ms(),
+                round_at_ms=memory.round_at_ms,
+            )
 
     def begin_epoch(self, shard: Shard) -> str:
         """A new marker unless there is one."""
@@ -178,7 +187,13 @@ class MemoryShards:
             self._require_own_epoch(shard, memory.epoch)
             if memory.epoch != epoch:
                 return None
-            at_ms = max(self._clock.now_ms(), not_before_ms, self._last_ms.get(shard, 0) + 1)
+            at_ms = max(
+                self._clock.now_ms(),
+                not_before_ms,
+                self._last_ms.get(shard, 0) + 1,
+                (memory.round_at_ms or 0) + 1,
+                max(memory.pending.values(), default=0),
+            )
             consumed = set().union(*memory.commit)
             announced, before = len(memory.half), len(memory.pending)
             new = memory.half - consumed
@@ -193,13 +208,18 @@ class MemoryShards:
             self._keep(shard, memory, at_ms, late)
             memory.commit = [set(), *memory.commit[: self._commit_generations]]
             memory.half = set()
-            self._last_ms[shard] = at_ms
+            self._last_ms[shard] = memory.round_at_ms = at_ms
+            oldest_ms = min(memory.pending.values(), default=None)
+            memory.covered, floor = with_round(
+                memory.covered, at_ms=at_ms, offsets=dict(memory.offsets), oldest_pending_ms=oldest_ms
+            )
             return RoundDone(
                 shard=shard,
                 epoch=epoch,
                 generation=memory.generation,
                 at_ms=at_ms,
                 offsets=dict(memory.offsets),
+                floor=floor,
                 counts=RoundCounts(
                     announced=announced,
                     matched=announced - len(new),

@@ -11,6 +11,13 @@ there: new keys are announced minus *all* of them, and what was pending before h
 holds for the round before, and an empty shard) and now holds none of the youngest. Between rounds only the youngest
 grows, and only rounds add to pending. A Redis that falls back does so with all keys of the shard at once, to a moment
 between two rounds. Should an operator lower and raise commit_generations again, a stale set costs a look-up, no more.
+
+The floor (where announcements are read again after Redis lost everything) comes out of the same step. K:covered keeps,
+beside pending, which announcement offsets each of the last rounds had covered. All that was announced below the offsets
+of a round and is not settled is pending with no later time than that round's: so the newest round before the oldest
+pending key tells the floor. Both lie in one memory. However often Redis falls back, and to whatever earlier memory, it
+takes the two along together, and nobody has to find out which rounds of the ledger it has undone. A floor that was true
+once stays true: what was matched or settled below it is so for good.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX, TIMES_KEPT, ShardKeys
+from reconciler.contract.keyspace import COVERED_ROUNDS_MAX, HISTORY_GENERATIONS_MAX, TIMES_KEPT, ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.shard_values import pairs_of, text_of
@@ -28,16 +35,17 @@ from reconciler.redis_access import translate
 #: Members a command: a longer one would need more of Lua's stack than there is (8 000 slots).
 MEMBERS_A_COMMAND = 1_000
 
-#: KEYS: epoch, generation, pending, new, taken, offsets; half, half:1..x; matched, matched:1..x; commit, commit:1..h.
-#: ARGV: epoch and generation that must stand, lowest time in ms, h, x, generations kept for the history, times kept,
-#: chunk. Returns a word and then: "ran" announced, new, pending before, added, matched late, pending after, generation,
-#: its time in ms; "moved" (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type,
-#: the expected one.
+#: KEYS: epoch, generation, pending, new, taken, offsets, covered; half, half:1..x; matched, matched:1..x; commit,
+#: commit:1..h. ARGV: epoch and generation that must stand, lowest time in ms, h, x, generations kept for the history,
+#: times kept, chunk, rounds kept for the floor. Returns a word and then: "ran" announced, new, pending before, added,
+#: matched late, pending after, generation, its time in ms, the floor (queue, offset, queue ..., a line each); "moved"
+#: (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type, the expected one.
 ROUND_SCRIPT = """
 local epoch, generation, pending, new, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local offsets, covered = KEYS[6], KEYS[7]
 local h, x, kept = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local times, chunk = tonumber(ARGV[7]), tonumber(ARGV[8])
-local half, matched, commit = 7, 8 + x, 9 + 2 * x
+local times, chunk, covered_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local half, matched, commit = 8, 9 + x, 10 + 2 * x
 
 if redis.call('GET', epoch) ~= ARGV[1] or (redis.call('GET', generation) or '0') ~= ARGV[2] then
   return {'moved'}
@@ -50,7 +58,7 @@ local function wrong(first, last, kind)
     if found ~= 'none' and found ~= kind then return {'wrong', KEYS[k], found, kind} end
   end
 end
-local damaged = wrong(3, 3, 'zset') or wrong(4, 4, 'set') or wrong(5, 6, 'hash')
+local damaged = wrong(3, 3, 'zset') or wrong(4, 4, 'set') or wrong(5, 7, 'hash')
   or wrong(half, half + x, 'set') or wrong(matched, matched + x, 'zset')
   or wrong(commit, commit + h, 'set')
 if damaged then return damaged end
@@ -58,6 +66,10 @@ if damaged then return damaged end
 -- Whoever is stopped between asking for the time and EXEC would give its keys an age they do not have.
 local now = redis.call('TIME')
 local at = math.max(tonumber(ARGV[3]), tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000))
+-- No key may be older than the round that finds it, nor a round than one of before, whatever the clock says.
+local youngest = redis.call('ZRANGE', pending, -1, -1, 'WITHSCORES')[2]
+local last = string.match(redis.call('HGET', covered, 'last') or '', ' (%d+)$')
+at = math.max(at, tonumber(youngest or 0), tonumber(last or -1) + 1)
 at = string.format('%.0f', at)
 
 local before = redis.call('ZCARD', pending)
@@ -110,8 +122,34 @@ if kept > 0 then
 else
   redis.call('UNLINK', taken)
 end
+
+-- The floor: what the newest round before the oldest pending key had covered, this one if nothing is pending.
+redis.call('HSET', covered, at, table.concat(redis.call('HGETALL', offsets), '\\n'))
+redis.call('HSET', covered, 'last', (ARGV[2] + 1) .. ' ' .. at)
+local oldest = tonumber(redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2])
+local rounds, base = {}, 0
+local fields = redis.call('HGETALL', covered)
+for i = 1, #fields, 2 do rounds[#rounds + 1] = tonumber(fields[i]) end
+table.sort(rounds)
+for i = 1, #rounds do
+  if not oldest or rounds[i] < oldest then base = i end
+end
+local function forget(i) redis.call('HDEL', covered, string.format('%.0f', rounds[i])) end
+for i = 1, base - 1 do forget(i) end
+local first = math.max(base, 1)
+if #rounds - first + 1 > covered_max then
+  -- One goes that leaves the smallest hole in proportion to its age, neither the floor's nor the last.
+  local chosen, smallest
+  for i = first + 1, #rounds - 1 do
+    local hole = (rounds[i + 1] - rounds[i - 1]) / (tonumber(at) - rounds[i - 1])
+    if not smallest or hole < smallest then chosen, smallest = i, hole end
+  end
+  forget(chosen)
+end
+local floor = base > 0 and redis.call('HGET', covered, string.format('%.0f', rounds[base])) or ''
+
 local after = redis.call('ZCARD', pending)
-return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1), at}
+return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1), at, floor}
 """
 
 
@@ -127,13 +165,13 @@ def round_commands(
     """What goes between MULTI and EXEC."""
     kept = range(1, HISTORY_GENERATIONS_MAX + 1)
     names = [
-        *(keys.epoch, keys.generation, keys.pending, keys.new, keys.taken, keys.offsets),
+        *(keys.epoch, keys.generation, keys.pending, keys.new, keys.taken, keys.offsets, keys.covered),
         *(keys.half, *(keys.half_generation(number) for number in kept)),
         *(keys.matched, *(keys.matched_generation(number) for number in kept)),
         *(keys.commit, *(keys.commit_generation(number) for number in range(1, commit_generations + 1))),
     ]
     arguments = (epoch, generation, not_before_ms, commit_generations, HISTORY_GENERATIONS_MAX, history_generations)
-    script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, TIMES_KEPT, MEMBERS_A_COMMAND)
+    script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, TIMES_KEPT, MEMBERS_A_COMMAND, COVERED_ROUNDS_MAX)
     return [("HGETALL", keys.offsets), script]
 
 
@@ -154,7 +192,8 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         case "wrong":
             name, found, expected = (text_of(part) for part in rest)
             raise InvariantViolation(f"{shard}: {name} is a {found}, expected a {expected}; rounds stop")
-    announced, fresh, before, added, late, after, now, at_ms = (int(number) for number in rest)
+    *numbers, floor = rest
+    announced, fresh, before, added, late, after, now, at_ms = (int(number) for number in numbers)
     if now != generation + 1 or after != before + added - late:
         raise InvariantViolation(
             f"{shard}: the fence is {now} after generation {generation}, pending went from {before} "
@@ -166,6 +205,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         generation=now,
         at_ms=at_ms,
         offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets)},
+        floor=_floor_of(text_of(floor)),
         counts=RoundCounts(
             announced=announced,
             matched=announced - fresh,
@@ -175,3 +215,8 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
             pending_after=after,
         ),
     )
+
+
+def _floor_of(lines: str) -> dict[str, int]:
+    words = lines.split("\n") if lines else []
+    return {queue: int(offset) for queue, offset in zip(words[::2], words[1::2], strict=True)}

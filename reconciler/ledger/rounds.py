@@ -1,6 +1,7 @@
 """reconciler_round and reconciler_floor: what ran, and where announcements start again (ports.Rounds).
 
-A shard has a row every few seconds, so every query here is a seek in the primary key, whatever the table's size.
+A shard has a row every few seconds, so every query here is a seek in the primary key, whatever the table's size; but
+for void_after, which looks at an epoch's rows after Redis fell back.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class SqlRounds:
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
-        #: Shard -> (epoch, oldest pending): the floor cannot rise before these change. A plain cache.
-        self._raised: dict[Shard, tuple[str, int]] = {}
+        #: Subscription -> queue -> floor that this process has seen. A plain cache: floors never sink.
+        self._raised: dict[Subscription, Mapping[str, int]] = {}
 
     def store(self, done: RoundDone) -> None:
         """One row.
@@ -59,15 +60,15 @@ class SqlRounds:
                 sa.update(round_row).where(_of(done.shard), round_row.c.epoch == done.epoch, later).values(**values)
             )
 
-    def void_after(self, shard: Shard, *, epoch: str, generation: int) -> int:
+    def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
         """Marks undone rounds; writes only where there is one."""
-        undone = (
-            _of(shard) & (round_row.c.epoch == epoch) & (round_row.c.generation > generation) & (round_row.c.void == 0)
-        )
+        no_ancestor = round_row.c.generation > generation
+        if at_ms is not None:
+            no_ancestor |= round_row.c.at_ms > at_ms
+        undone = _of(shard) & (round_row.c.epoch == epoch) & (round_row.c.void == 0) & no_ancestor
         with self._database.reading() as connection:
             if connection.execute(sa.select(round_row.c.generation).where(undone).limit(1)).first() is None:
                 return 0
-        self._raised.pop(shard, None)
         with self._database.writing() as connection:
             return int(connection.execute(sa.update(round_row).where(undone).values(void=1)).rowcount)
 
@@ -77,39 +78,18 @@ class SqlRounds:
             newest = newest_rounds(connection, shard)
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
 
-    def raise_floor(
-        self,
-        shard: Shard,
-        *,
-        epoch: str,
-        oldest_pending_ms: int | None,
-        up_to_generation: int | None = None,
-        up_to_ms: int | None = None,
-    ) -> None:
-        """Raises the floor to the offsets of the newest round before the oldest pending key."""
-        if oldest_pending_ms is not None and self._raised.get(shard) == (epoch, oldest_pending_ms):
+    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
+        """Asks the database only where this process has not raised it as high before."""
+        known = self._raised.get(subscription, {})
+        wanted = {queue: offset for queue, offset in floor.items() if known.get(queue, -1) < offset}
+        if not wanted:
             return
-        query = (
-            sa.select(round_row.c.offsets)
-            .where(_of(shard), round_row.c.epoch == epoch, round_row.c.void == 0)
-            .order_by(round_row.c.generation.desc())
-            .limit(1)
-        )
-        if oldest_pending_ms is not None:
-            query = query.where(round_row.c.at_ms < oldest_pending_ms)
-        if up_to_generation is not None:
-            query = query.where(round_row.c.generation <= up_to_generation)
-        if up_to_ms is not None:
-            query = query.where(round_row.c.at_ms <= up_to_ms)
         with self._database.reading() as connection:
-            text = connection.execute(query).scalar_one_or_none()
-            offsets: dict[str, int] = {} if text is None else json.loads(text)
-            stored = _floors(connection, shard.subscription, offsets)
-        higher = {field: offset for field, offset in offsets.items() if stored.get(field, -1) < offset}
+            stored = _floors(connection, subscription)
+        higher = {queue: offset for queue, offset in wanted.items() if stored.get(queue, -1) < offset}
         if higher:
-            self._write_floors(shard.subscription, higher)
-        if oldest_pending_ms is not None:
-            self._raised[shard] = (epoch, oldest_pending_ms)
+            self._write_floors(subscription, higher)
+        self._raised[subscription] = {**known, **wanted}
 
     def _write_floors(self, subscription: Subscription, offsets: Mapping[str, int]) -> None:
         now = self._database.now()
@@ -188,9 +168,7 @@ def _floors_of(subscription: Subscription) -> sa.ColumnElement[bool]:
     )
 
 
-def _floors(connection: sa.Connection, subscription: Subscription, wanted: Mapping[str, int]) -> Mapping[str, int]:
-    if not wanted:
-        return {}
+def _floors(connection: sa.Connection, subscription: Subscription) -> Mapping[str, int]:
     rows = connection.execute(sa.select(floor).where(_floors_of(subscription)))
     return {f"{row.broker}/{row.queue_id}": row.queue_offset for row in rows}
 

@@ -23,7 +23,7 @@ from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
-from reconciler.ledger.shard_values import epoch_of, generation_of, text_of, time_ms_of
+from reconciler.ledger.shard_values import epoch_of, generation_of, round_time_of, text_of, time_ms_of
 from reconciler.ports import PendingKey, RoundDone, ShardState
 from reconciler.redis_access import patience, translate, translated_errors
 
@@ -51,19 +51,26 @@ class RedisShardMemory:
         self._last_ms: dict[Shard, int] = {}
 
     def state(self, shard: Shard) -> ShardState:
-        """Epoch and generation; InvariantViolation for a key of a wrong type or another environment's epoch."""
+        """What stands there; InvariantViolation for a key of a wrong type or another environment's epoch."""
         keys = ShardKeys(shard)
         expected = self._expected_types(keys)
         client = self._redis.client
         with translated_errors(), client.pipeline(transaction=False) as pipe:
             pipe.get(keys.epoch)
             pipe.get(keys.generation)
+            pipe.execute_command("HGET", keys.covered, "last")
             for key in expected:
                 pipe.type(key)
-            epoch, generation, *types = pipe.execute()
+            epoch, generation, last, *types = pipe.execute()
             now_ms = time_ms_of(client, client, keys)
         _check_types(shard, expected, types)
-        return ShardState(epoch=epoch_of(shard, epoch), generation=generation_of(shard, generation), now_ms=now_ms)
+        number = generation_of(shard, generation)
+        return ShardState(
+            epoch=epoch_of(shard, epoch),
+            generation=number,
+            now_ms=now_ms,
+            round_at_ms=round_time_of(last, generation=number),
+        )
 
     def begin_epoch(self, shard: Shard) -> str:
         """Writes a new marker unless there is one; returns the marker that stands."""
@@ -179,7 +186,7 @@ class RedisShardMemory:
         return (
             dict.fromkeys(sets, "set")
             | dict.fromkeys(sorted_sets, "zset")
-            | dict.fromkeys([keys.offsets, keys.taken], "hash")
+            | dict.fromkeys([keys.offsets, keys.taken, keys.covered], "hash")
         )
 
 

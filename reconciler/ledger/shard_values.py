@@ -42,6 +42,12 @@ def generation_of(shard: Shard, answer: Any) -> int:
         raise InvariantViolation(f"{shard}: generation {answer!r} is no number") from error
 
 
+def round_time_of(answer: Any, *, generation: int) -> int | None:
+    """Time in ms of the round with that number; None: no round says it, or an older release ran the last one."""
+    number, _, at_ms = text_of(answer or "").partition(" ")
+    return int(at_ms) if number == str(generation) and at_ms.isdigit() else None
+
+
 def text_of(answer: Any) -> str:
     """Redis answers bytes."""
     return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class RoundDone:
     #: "<broker>/<queue>" -> next offset of the unique-key topic, read in the same atomic step.
     offsets: Mapping[str, int]
     counts: RoundCounts
+    #: As `offsets`: all that was announced below them was matched or settled when the round ran. Not stored with it.
+    floor: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class ShardState:
     epoch: str | None
     generation: int
     now_ms: int
+    #: at_ms of the round that stands last in this memory; None: none does, or an older release ran it.
+    round_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class ShardMemory(Protocol):
     """The Redis half of step 7. Raises RedisAway; InvariantViolation for a key of a wrong type or a foreign epoch."""
 
     def state(self, shard: Shard) -> ShardState:
-        """Reads epoch and generation and checks the type of every key and the epoch's environment."""
+        """Reads what stands there; checks the type of every key and the epoch's environment."""
         ...
 
     def begin_epoch(self, shard: Shard) -> str:
@@ -105,33 +109,24 @@ class RoundLeases(Protocol):
 
 
 class Rounds(Protocol):
-    """Durable record of rounds, and the floor that follows from them. Raises DatabaseAway."""
+    """Durable record of rounds, and the floor that they told. Raises DatabaseAway."""
 
     def store(self, done: RoundDone) -> None:
         """One row; doing it twice is harmless."""
         ...
 
-    def void_after(self, shard: Shard, *, epoch: str, generation: int) -> int:
-        """Marks rounds of the epoch above the generation as void: Redis fell back behind them. Returns how many."""
+    def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
+        """Marks rounds of the epoch as void that are no ancestors of the round that stands: Redis fell back.
+
+        They have a higher generation, or a later time than `at_ms` (None: nobody knows its time). Returns how many.
+        The rows are for people, outages and the audit; the floor does not rest on them.
+        """
         ...
 
     def last(self, shard: Shard) -> RoundDone | None:
         """The newest round that is not void."""
         ...
 
-    def raise_floor(
-        self,
-        shard: Shard,
-        *,
-        epoch: str,
-        oldest_pending_ms: int | None,
-        up_to_generation: int | None = None,
-        up_to_ms: int | None = None,
-    ) -> None:
-        """floor = max(floor, offsets of the newest non-void round of the epoch older than every pending key).
-
-        `oldest_pending_ms` is read after round `up_to_generation` was stored: later rounds, by another owner, are
-        left out, because their keys were not asked for. `up_to_ms` is that round's at_ms: after a fall-back of Redis
-        another owner may have run a round of the same generation again, later.
-        """
+    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
+        """Raises the floor of each queue ("<broker>/<queue>") that lies lower (RoundDone.floor); it never sinks."""
         ...

@@ -28,6 +28,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "redis wipe": ("Redis lost everything",),
     "redis suffix": ("Redis lost its last writes", "Redis restored from an old snapshot"),
     "redis suffix across a round": ("Redis lost a round that had been answered",),
+    "redis back and forth": ("Redis came back with what it had undone",),
     "redis full": ("Redis refused a write: out of memory",),
     "redis scripts": ("Redis did not know a script any more",),
     "retries on": ("redis-py silently sent a pipeline again",),

@@ -16,6 +16,8 @@ from redis import exceptions
 from tests.simulation.redis_scripts import by_heart, run_lua
 
 Value = Any
+#: Values by key, ends of life in ms by key, writes so far.
+Snapshot = tuple[dict[str, Value], dict[str, int], int]
 
 
 def _bytes(value: Any) -> bytes:
@@ -56,11 +58,11 @@ class RedisData:
 
     # ---- what may happen to it
 
-    def snapshot(self) -> tuple[dict[str, Value], dict[str, int], int]:
+    def snapshot(self) -> Snapshot:
         """What a disk or a replica would have now."""
         return {key: _copied(value) for key, value in self.values.items()}, dict(self.expires), self.writes
 
-    def restore(self, snapshot: tuple[dict[str, Value], dict[str, int], int], *, forgets_scripts: bool) -> int:
+    def restore(self, snapshot: Snapshot, *, forgets_scripts: bool) -> int:
         """Falls back; returns how many acknowledged writes are gone."""
         values, expires, writes = snapshot
         self.values = {key: _copied(value) for key, value in values.items()}

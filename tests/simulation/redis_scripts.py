@@ -89,13 +89,17 @@ def run_lua(data: Runs, source: str, keys: list[str], arguments: list[Any]) -> A
         command = commands.get(_NAMES.get(name, ""))
         if command is None:
             return to_lua(data.run(name.decode(), *words))
+        if name == b"ZRANGE":
+            found = command(*words[:3])
+            has_scores = words[3:] == (b"WITHSCORES",)
+            return table([word for m, score in found for word in ((m, b"%d" % score) if has_scores else (m,))])
         answer = command(*words)
         if answer.__class__ is int:
             return answer
         if name == b"TYPE":
             return table({b"ok": answer})
-        if name == b"ZRANGE":
-            answer = [member for member, _ in answer]
+        if name == b"HGETALL":
+            answer = [word for pair in answer.items() for word in pair]
         return to_lua(answer)
 
     answer = function(
@@ -113,6 +117,6 @@ _NAMES = {
     name.encode(): name
     for name in (
         "GET", "SET", "TYPE", "ZCARD", "SCARD", "SDIFFSTORE", "ZUNIONSTORE", "SSCAN", "ZADD", "ZINTERSTORE",
-        "ZDIFFSTORE", "ZREM", "ZRANGE", "UNLINK", "RENAME", "HSET", "HGET", "HDEL", "INCRBY", "SADD",
+        "ZDIFFSTORE", "ZREM", "ZRANGE", "UNLINK", "RENAME", "HSET", "HGET", "HGETALL", "HDEL", "INCRBY", "SADD",
     )
 }  # fmt: skip

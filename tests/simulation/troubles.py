@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import NEVER, Process
 from tests.simulation.producing import TOPIC, UNIQUE_KEY_TOPIC, Order
+from tests.simulation.redis_data import Snapshot
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -107,6 +108,7 @@ class Troubles:
             ("redis suffix", lambda: self._fall_back(within=20.0, kind="Redis lost its last writes")),
             ("redis suffix", lambda: self._fall_back(within=120.0, kind="Redis restored from an old snapshot")),
             ("redis suffix across a round", self._fall_back_over_a_round),
+            ("redis back and forth", self._fail_over_and_back),
             ("redis full", self._full),
             ("redis away", lambda: self._down(self._world.redis.link, 20.0)),
             ("redis scripts", self._forget_scripts),
@@ -154,28 +156,52 @@ class Troubles:
         snapshot, era = data.snapshot(), data.era
 
         def fall_back() -> None:
-            # Not to a moment that an earlier fall-back has undone: docs/simulation.md says what is left out here.
-            if not self._is_over and data.era == era and data.writes > snapshot[2]:
-                lost = data.restore(snapshot, forgets_scripts=bool(self._of("redis scripts")))
-                self._kernel.saw(kind, f"{lost} writes")
+            if self._is_over or (data.era == era and data.writes <= snapshot[2]):
+                return
+            # To a moment that an earlier fall-back has undone: a kind of fault of its own.
+            if data.era == era or self._of("redis back and forth"):
+                self._restore(snapshot, kind if data.era == era else "Redis came back with what it had undone")
 
         self._kernel.after(within * self._dice.random(), fall_back)
+
+    def _restore(self, snapshot: Snapshot, kind: str) -> None:
+        lost = self._world.redis.data.restore(snapshot, forgets_scripts=bool(self._of("redis scripts")))
+        self._kernel.saw(kind, f"{lost} writes")
+
+    def _fail_over_and_back(self) -> None:
+        """To a replica that is behind; rounds run there; then the old disk is Redis' memory once more."""
+        data = self._world.redis.data
+        replica = data.snapshot()
+
+        def fail_over() -> None:
+            if self._is_over:
+                return
+            old_disk = data.snapshot()
+            self._restore(replica, "Redis failed over to a replica that was behind")
+            self._kernel.after(60 * self._dice.random(), lambda: fail_back(old_disk))
+
+        def fail_back(old_disk: Snapshot) -> None:
+            if not self._is_over:
+                self._restore(old_disk, "Redis came back with what it had undone")
+
+        self._kernel.after(60 * self._dice.random(), fail_over)
 
     def _fall_back_over_a_round(self) -> None:
         """The fail-over comes right after a round has run, to a replica that had not seen it."""
         world, data = self._world, self._world.redis.data
         before = world.redis.before_round
-        taken: list[object] = []
+        taken: list[tuple[Snapshot, int]] = []
 
         def remember(root: str) -> object:
             if not taken and not self._is_over:
-                taken.extend((data.snapshot(), data.era))
+                taken.append((data.snapshot(), data.era))
                 self._kernel.after(0.02 * self._dice.random() ** 2, fall_back)
             return before(root)
 
         def fall_back() -> None:
-            if not self._is_over and data.era == taken[1]:
-                lost = data.restore(taken[0], forgets_scripts=False)  # type: ignore[arg-type]
+            snapshot, era = taken[0]
+            if not self._is_over and data.era == era:
+                lost = data.restore(snapshot, forgets_scripts=False)
                 self._kernel.saw("Redis lost a round that had been answered", f"{lost} writes")
             world.redis.before_round = before
 

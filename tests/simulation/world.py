@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from consumers.effect import Inbox, SqlInbox
 from consumers.handler import Recorder
-from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
@@ -107,9 +107,9 @@ class World:
     def _watch_floors(self) -> None:
         raise_floor = self.ledger.rounds.raise_floor
 
-        def watched(shard: Shard, **named: Any) -> None:
-            raise_floor(shard, **named)
-            self.checkers.floor_raised(shard.subscription)
+        def watched(subscription: Subscription, floor: Mapping[str, int]) -> None:
+            raise_floor(subscription, floor)
+            self.checkers.floor_raised(subscription)
 
         setattr(self.ledger.rounds, "raise_floor", watched)  # noqa: B010 - a method
 

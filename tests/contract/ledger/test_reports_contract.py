@@ -144,8 +144,7 @@ def test_the_last_round_of_each_shard_leaves_void_ones_out(world: World) -> None
 
 def test_floors_are_listed(world: World) -> None:
     ledger, e = world.ledger, world.environment
-    ledger.rounds.store(round_done(shard(e), 1, 1_000, offsets={"b/3": 5, "a/3": 6}))
-    ledger.rounds.raise_floor(shard(e), epoch="test:one", oldest_pending_ms=None)
+    ledger.rounds.raise_floor(subscription(e), {"b/3": 5, "a/3": 6})
     assert [(one.broker, one.queue_id, one.queue_offset) for one in ledger.reports.floors(subscription(e))] == [
         ("a", 3, 6),
         ("b", 3, 5),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from reconciler.contract.tables import HoldKind
 from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
 from tests.contract.ledger.conftest import World
@@ -56,6 +54,20 @@ def test_rounds_that_redis_fell_back_behind_are_void_once(world: World) -> None:
     assert last.generation == 3
 
 
+def test_rounds_of_a_later_time_are_void_where_redis_came_back_with_what_was_undone(world: World) -> None:
+    """4 and 5 were undone, 4 ran again; then Redis came back with the first 5: its number alone proves nothing."""
+    of, rounds = shard(world.environment), world.ledger.rounds
+    for generation in range(1, 6):
+        rounds.store(round_done(of, generation, generation * 1_000))
+    rounds.void_after(of, epoch=EPOCH, generation=3, at_ms=3_000)
+    rounds.store(round_done(of, 4, 9_000))
+    assert rounds.void_after(of, epoch=EPOCH, generation=5, at_ms=None) == 0
+    assert rounds.void_after(of, epoch=EPOCH, generation=5, at_ms=5_000) == 1
+    last = rounds.last(of)
+    assert last is not None
+    assert (last.generation, last.at_ms) == (3, 3_000)
+
+
 def test_a_generation_that_ran_again_replaces_the_undone_one_but_never_the_other_way_round(world: World) -> None:
     of, rounds = shard(world.environment), world.ledger.rounds
     undone, again = round_done(of, 4, 4_000, offsets={"broker-a/3": 99}), round_done(of, 4, 5_000)
@@ -72,78 +84,28 @@ def test_a_generation_that_ran_again_replaces_the_undone_one_but_never_the_other
 # ---- floors
 
 
-def test_without_a_round_there_is_no_floor(world: World) -> None:
-    world.ledger.rounds.raise_floor(shard(world.environment), epoch=EPOCH, oldest_pending_ms=None)
+def test_nothing_told_is_no_floor(world: World) -> None:
+    world.ledger.rounds.raise_floor(subscription(world.environment), {})
     assert floor(world) is None
 
 
-@pytest.mark.parametrize(("oldest_pending_ms", "expected"), [(2_999, 20), (3_000, 20), (3_001, 30), (None, 40)])
-def test_the_floor_is_that_of_the_newest_round_before_the_oldest_pending_key(
-    world: World, oldest_pending_ms: int | None, expected: int
-) -> None:
-    of, rounds = shard(world.environment), world.ledger.rounds
-    for generation in range(1, 5):
-        rounds.store(round_done(of, generation, generation * 1_000))
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=oldest_pending_ms)
-    assert floor(world) == expected
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=1_500)
-    assert floor(world) == expected, "it never sinks"
-
-
-def test_rounds_of_other_epochs_void_rounds_and_later_owners_do_not_raise_the_floor(world: World) -> None:
-    of, rounds = shard(world.environment), world.ledger.rounds
-    for generation in range(1, 6):
-        rounds.store(round_done(of, generation, generation * 1_000))
-    rounds.store(round_done(of, 1, 9_000, epoch="test:new", offsets={"broker-a/3": 1_000}))
-    rounds.void_after(of, epoch=EPOCH, generation=4)
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=2)
+def test_the_floor_never_sinks_whoever_raises_it(world: World) -> None:
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 20})
+    rounds.raise_floor(of, {"broker-a/3": 7})
     assert floor(world) == 20
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=None)
-    assert floor(world) == 40
-
-
-def test_a_round_undone_by_redis_raises_no_floor_after_its_successor_was_not_stored(world: World) -> None:
-    """Redis fell back from 5 to 3; 4 ran again and its owner died before storing; 5 ran again."""
-    of, rounds = shard(world.environment), world.ledger.rounds
-    for generation in range(1, 6):
-        rounds.store(round_done(of, generation, generation * 1_000))
-    rounds.void_after(of, epoch=EPOCH, generation=3)
-    rounds.store(round_done(of, 5, 7_000, offsets={"broker-a/3": 45}))
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=6_000, up_to_generation=5)
-    assert floor(world) == 30
-
-
-def test_a_generation_that_another_owner_ran_again_raises_no_floor_for_the_first_owner(world: World) -> None:
-    """Redis fell back from 3 to 2, and the other owner's 3 came later than the reading of pending."""
-    of, rounds = shard(world.environment), world.ledger.rounds
-    for generation in range(1, 4):
-        rounds.store(round_done(of, generation, generation * 1_000))
-    rounds.void_after(of, epoch=EPOCH, generation=2)
-    rounds.store(round_done(of, 3, 9_000, offsets={"broker-a/3": 99}))
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=3, up_to_ms=3_000)
-    assert floor(world) == 20
+    rounds.raise_floor(of, {"broker-a/3": 21})
+    assert floor(world) == 21
 
 
 def test_floors_are_kept_for_each_queue_and_rise_alone(world: World) -> None:
-    of, rounds = shard(world.environment), world.ledger.rounds
-    rounds.store(round_done(of, 1, 1_000, offsets={"broker-a/3": 5, "broker-b/3": 50}))
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None)
-    rounds.store(round_done(of, 2, 2_000, offsets={"broker-a/3": 9, "broker-b/3": 40}))
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None)
+    of, rounds = subscription(world.environment), world.ledger.rounds
+    rounds.raise_floor(of, {"broker-a/3": 5, "brök/er/3": 50})
+    rounds.raise_floor(of, {"broker-a/3": 9, "brök/er/3": 40})
     assert floor(world) == 9
-    assert floor(world, replace(QUEUE, broker="broker-b")) == 50
+    assert floor(world, replace(QUEUE, broker="brök/er")) == 50
     assert floor(world, replace(QUEUE, queue_id=4)) is None
     assert world.ledger.announcements.floor(subscription(world.environment, group="other"), QUEUE) is None
-
-
-def test_a_pending_key_that_is_settled_at_last_lets_the_floor_rise(world: World) -> None:
-    of, rounds = shard(world.environment), world.ledger.rounds
-    for generation in range(1, 4):
-        rounds.store(round_done(of, generation, generation * 1_000))
-        rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=1_500, up_to_generation=generation)
-    assert floor(world) == 10
-    rounds.raise_floor(of, epoch=EPOCH, oldest_pending_ms=None, up_to_generation=3)
-    assert floor(world) == 30
 
 
 # ---- outages

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import fakeredis
 import pytest
 import redis
 
 from reconciler.clock import ManualClock
-from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.keyspace import COVERED_ROUNDS_MAX, ShardKeys
 from reconciler.errors import InvariantViolation
+from reconciler.ledger.covered_rounds import with_round
 from reconciler.ledger.memory_shards import MemoryShards
 from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ports import PendingKey, RoundCounts, RoundDone
@@ -151,6 +152,74 @@ def test_times_of_rounds_never_run_backwards(shards: Shards) -> None:
     assert first is not None
     assert second is not None
     assert (first.at_ms, second.at_ms) == (ahead, ahead + 1)
+
+
+def test_a_round_is_no_older_than_a_pending_key_whatever_the_clock_says(shards: Shards) -> None:
+    """Nobody stored the round that found the key, its process is gone, and Redis' clock went back."""
+    memory = shards.memory
+    epoch = memory.begin_epoch(OF)
+    ahead = memory.state(OF).now_ms + 3_600_000
+    shards.announce(OF, keys(1), following=1)
+    assert memory.take_round(OF, epoch=epoch, not_before_ms=ahead) is not None
+    if isinstance(shards, InRedis):
+        shards.client.delete(ShardKeys(OF).covered)  # as an older release leaves it
+    shards.announce(OF, keys(2), following=2)
+    done = shards.memory.take_round(OF, epoch=epoch)
+    assert done is not None
+    assert done.at_ms >= ahead
+    assert done.floor == {}
+
+
+def test_the_floor_is_what_the_newest_round_before_the_oldest_pending_key_covered(shards: Shards) -> None:
+    assert run(shards).floor == {}
+    shards.announce(OF, keys(1, 2), following=2)
+    shards.consume(OF, keys(1, 2))
+    assert run(shards).floor == {"broker-a/3": 2}
+    shards.announce(OF, keys(3), following=3)
+    assert run(shards).floor == {"broker-a/3": 2}
+    shards.announce(OF, keys(4), following=4)
+    assert run(shards).floor == {"broker-a/3": 2}
+    shards.announce(OF, [], following=5)
+    shards.memory.forget(OF, keys(3))
+    assert run(shards).floor == {"broker-a/3": 3}
+    shards.consume(OF, keys(4))
+    assert run(shards).floor == {"broker-a/3": 5}
+
+
+def test_a_memory_that_comes_back_brings_its_own_floor(shards: Shards) -> None:
+    """Failed over, a round, failed back: what the replica's rounds covered is none of the old disk's business."""
+    run(shards)
+    replica = shards.snapshot()
+    shards.announce(OF, keys(1), following=1)
+    first = run(shards)
+    old_disk = shards.snapshot()
+    shards.restore(replica)
+    shards.announce(OF, keys(1, 2), following=2)
+    shards.consume(OF, keys(1, 2))
+    assert run(shards).floor == {"broker-a/3": 2}
+    shards.restore(old_disk)
+    state = shards.memory.state(OF)
+    assert (state.generation, state.round_at_ms) == (first.generation, first.at_ms)
+    shards.announce(OF, keys(2), following=2)
+    assert run(shards).floor == {}
+    shards.consume(OF, keys(1))
+    assert run(shards).floor == {"broker-a/3": 1}
+
+
+def test_of_many_rounds_since_the_oldest_pending_key_enough_are_kept_for_the_floor(shards: Shards) -> None:
+    """The script and its rule in Python agree, round for round; what is kept stays bounded."""
+    covered: dict[int, Mapping[str, int]] = {}
+    floor: Mapping[str, int] = {}
+    for number in range(3 * COVERED_ROUNDS_MAX):
+        shards.announce(OF, keys(number), following=number + 1)
+        if number == 2 * COVERED_ROUNDS_MAX:
+            shards.memory.forget(OF, keys(*range(COVERED_ROUNDS_MAX)))
+        done = run(shards)
+        oldest = shards.memory.pending_size(OF)[1]
+        covered, floor = with_round(covered, at_ms=done.at_ms, offsets=done.offsets, oldest_pending_ms=oldest)
+        assert done.floor == floor
+        assert len(covered) <= COVERED_ROUNDS_MAX
+    assert COVERED_ROUNDS_MAX / 2 < floor["broker-a/3"] <= COVERED_ROUNDS_MAX
 
 
 def test_due_keys_come_oldest_first_with_ties_by_key_and_page_without_gaps(shards: Shards) -> None:

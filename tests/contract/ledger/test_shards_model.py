@@ -1,7 +1,8 @@
 """Random histories of one shard against a plain model: nothing is lost, counts add up, the floor is safe.
 
 Announcements come from a log by the stored offset, as the announcement consumer reads them; Redis may lose a suffix
-of its writes or everything; replies of rounds get lost; the daemon restarts; owners settle keys.
+of its writes or everything, or come back with what it had lost; replies of rounds get lost; the daemon restarts; owners
+settle keys.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Histories(RuleBasedStateMachine):
         self.memory: ShardMemory = self.shards.memory
         self.ledger = MemoryLedger(ManualClock())
         self.model = Model()
-        self.saved: tuple[object, Model] | None = None
+        #: What Redis may come back with: saved by it, or undone by an earlier fall-back.
+        self.disks: list[tuple[object, Model]] = []
         self.log: list[str] = []
         #: Durable truth outside Redis: inbox rows, and settled rows of the ledger.
         self.consumed: set[str] = set()
@@ -121,13 +123,15 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def save(self) -> None:
-        self.saved = (self.shards.snapshot(), self.model.copy())
+        self.disks = [*self.disks[-3:], (self.shards.snapshot(), self.model.copy())]
 
-    @rule()
-    @precondition(lambda self: self.saved is not None)
-    def fall_back(self) -> None:
-        assert self.saved is not None
-        snapshot, model = self.saved
+    @rule(data=st.data(), comes_back=st.booleans())
+    @precondition(lambda self: self.disks)
+    def fall_back(self, data: Any, comes_back: bool) -> None:
+        """To any disk; `comes_back`: what is undone now may be Redis' memory once more (failed over, failed back)."""
+        snapshot, model = data.draw(st.sampled_from(self.disks))
+        if comes_back:
+            self.save()
         self.shards.restore(snapshot)
         self.model = model.copy()
 
@@ -135,7 +139,7 @@ class Histories(RuleBasedStateMachine):
     def wipe(self) -> None:
         self.shards.wipe()
         self.model = Model()
-        self.saved = None
+        self.disks = []
 
     # ---- the daemon
 
@@ -149,7 +153,7 @@ class Histories(RuleBasedStateMachine):
         state = self.memory.state(OF)
         assert state.generation == self.model.generation
         rounds = self.ledger.rounds
-        rounds.void_after(OF, epoch=epoch, generation=state.generation)
+        rounds.void_after(OF, epoch=epoch, generation=state.generation, at_ms=state.round_at_ms)
         last = rounds.last(OF)
         done = self.memory.take_round(OF, epoch=epoch, not_before_ms=last.at_ms + 1 if last else 0)
         expected = self.model.round()
@@ -159,8 +163,7 @@ class Histories(RuleBasedStateMachine):
         self.check(done, expected)
         if not dies_before_storing:
             rounds.store(done)
-            oldest = self.memory.pending_size(OF)[1]
-            rounds.raise_floor(OF, epoch=epoch, oldest_pending_ms=oldest, up_to_generation=done.generation)
+            rounds.raise_floor(OF.subscription, done.floor)
 
     def check(self, done: RoundDone, expected: tuple[int, ...]) -> None:
         c = done.counts

@@ -36,7 +36,7 @@ class ReplySwallower:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
 
-    def swallow(self, count: int, *, command: bytes = b"EXEC", hang: bool = False) -> None:
+    def swallow(self, count: int, *, command: bytes = b"\r\nEXEC\r\n", hang: bool = False) -> None:
         with self._lock:
             self._command, self._to_swallow, self._hang = command, count, hang
 

@@ -173,7 +173,7 @@ def test_rounds_floors_and_refusals_by_many_leave_the_highest(ledger: SqlLedger)
     def work(number: int) -> None:
         for generation in range(1, 12):
             ledger.rounds.store(round_done(of, generation, generation * 1_000))
-            ledger.rounds.raise_floor(of, epoch="test:one", oldest_pending_ms=None, up_to_generation=generation)
+            ledger.rounds.raise_floor(of.subscription, {"broker-a/3": generation * 10})
 
     _together(4, work)
     assert [one.queue_offset for one in ledger.reports.floors(of.subscription)] == [110]

@@ -99,3 +99,31 @@ def test_a_round_that_another_owner_ran_again_after_a_fall_back_is_not_taken_for
     assert seen == [(0, None)]
     assert world.pending() == [key(1)]
     assert floor_of(world) == 10
+
+
+@pytest.mark.parametrize("dies_before_storing", [False, True])
+def test_a_redis_that_comes_back_with_what_it_had_undone_tells_no_floor_of_the_rounds_between(
+    dies_before_storing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failed over to a stale replica, a round there, failed back to the old disk: equal generations, other keys."""
+    world, process = world_with_floor_10()
+    replica = world.shards.snapshot()
+    world.rounds(process, 2)
+    old_disk = world.shards.snapshot()
+    world.shards.restore(replica)
+    announce_at(world, 20)  # on the replica only: all of them are consumed there
+    with monkeypatch.context() as patch:
+        if dies_before_storing:
+            patch.setattr(world.ledger.rounds, "raise_floor", lambda *_: None)
+            patch.setattr(world.ledger.rounds, "store", lambda _: None)
+        world.rounds(process, 1)
+    assert floor_of(world) == (10 if dies_before_storing else 20)
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    announce_at(world, 31, key(1))
+    world.rounds(process, 1)  # the round of the replica that knows of the key
+    world.shards.restore(old_disk)
+    announce_at(world, 31, key(1))
+    world.rounds(process, 2)
+    assert world.pending() == [key(1)]
+    assert floor_of(world) == 20
