@@ -72,11 +72,20 @@ class RoundLoad:
     """What a subscription's round showed."""
 
     announced: int
-    #: Candidates that became due in this round.
-    became_due: int
+    #: Candidates that became due in this round and that it had no room to verify.
+    left_over: int
+    #: Keys that were verified, without losses that were proved in an earlier round.
+    verified: int
+    #: Those of them that are losses: what would be repaired.
+    losses: int
     #: Ladders that asked for the half, and those of them that found nothing anywhere.
     ladders: int
     ladders_absent: int
+
+    @property
+    def losses_expected(self) -> int:
+        """Losses, and as many in proportion among the keys that were left over."""
+        return self.losses + (self.losses * self.left_over // self.verified if self.verified else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +96,16 @@ class BreakerRules:
     share: float = 0.05
 
     def ceiling(self, announced: int) -> float:
-        """Candidates that may become due in one round: more open the breaker."""
+        """Losses that one round may prove: more open the breaker."""
         return max(float(self.candidates_min), self.share * announced)
 
-    def too_many(self, became_due: int, *, announced: int) -> str | None:
-        """Why the number of due candidates opens the breaker; None if it does not."""
-        ceiling = self.ceiling(announced)
-        if became_due > ceiling:
-            return f"{became_due} candidates became due in one round, more than {ceiling:g}"
-        return None
+    def too_many(self, load: RoundLoad) -> str | None:
+        """Why the number of losses opens the breaker; None if it does not."""
+        ceiling = self.ceiling(load.announced)
+        if load.losses_expected <= ceiling:
+            return None
+        left_over = f" among {load.verified} verified keys, with {load.left_over} to go" if load.left_over else ""
+        return f"{load.losses} new losses in one round{left_over}: more than {ceiling:g}"
 
     def too_absent(self, ladders: int, ladders_absent: int) -> str | None:
         """Why the share of messages that are nowhere opens the breaker; None if it does not."""
@@ -128,9 +138,7 @@ class CircuitBreaker:
 
     def round_ended(self, subscription: Subscription, load: RoundLoad, *, siblings: Sequence[Subscription]) -> None:
         """Counts calm rounds; closes when every subscription of the topic had three in a row."""
-        storm = self.rules.too_many(load.became_due, announced=load.announced) or self.rules.too_absent(
-            load.ladders, load.ladders_absent
-        )
+        storm = self.rules.too_many(load) or self.rules.too_absent(load.ladders, load.ladders_absent)
         self._calm[subscription] = 0 if storm else self._calm.get(subscription, 0) + 1
         if min(self._calm.get(sibling, 0) for sibling in siblings) < CALM_ROUNDS_TO_CLOSE:
             return

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reconciler.brakes import CircuitBreaker, RoundLoad, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
@@ -47,9 +47,24 @@ class RoundReport:
 class _Looked:
     """What the verification of one round has done so far."""
 
-    judged: list[Judged] = field(default_factory=list)
+    announced: int
+    became_due: int
     #: Keys that were taken out of pending.
-    settled: int = 0
+    settled: int
+    judged: list[Judged] = field(default_factory=list)
+
+    def load(self) -> RoundLoad:
+        """What the brakes want to know of it."""
+        fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
+        first_looks = sum(j.dossier.known is None for j in self.judged)
+        return RoundLoad(
+            announced=self.announced,
+            left_over=max(0, self.became_due - first_looks),
+            verified=len(fresh),
+            losses=sum(j.verification.verdict in LOSSES for j in fresh),
+            ladders=sum(j.reached_half for j in self.judged),
+            ladders_absent=sum(j.found_nowhere for j in self.judged),
+        )
 
 
 class ReconcileRound:
@@ -118,20 +133,18 @@ class ReconcileRound:
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         selection = self._select(plan, ours, gate, announced)
-        self._breaker.open_if(
-            plan.subscription, self._breaker.rules.too_many(selection.became_due, announced=announced)
+        looked = _Looked(
+            announced=announced,
+            became_due=selection.became_due,
+            settled=sum(self._forget(shard, keys) for shard, keys in selection.closed.items()),
         )
-        looked = _Looked(settled=sum(self._forget(shard, keys) for shard, keys in selection.closed.items()))
         soundings = self._verifier.soundings(plan)
         self._verify(topic, plan, selection.due, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
-        load = RoundLoad(
-            announced=announced,
-            became_due=selection.became_due,
-            ladders=sum(j.reached_half for j in looked.judged),
-            ladders_absent=sum(j.found_nowhere for j in looked.judged),
+        load, rules = looked.load(), self._breaker.rules
+        self._breaker.open_if(
+            plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
         )
-        self._breaker.open_if(plan.subscription, self._breaker.rules.too_absent(load.ladders, load.ladders_absent))
 
         repairs = self._repairer.run(topic)
         self._breaker.round_ended(plan.subscription, load, siblings=[p.subscription for p in topic.subscriptions])
@@ -194,8 +207,11 @@ class ReconcileRound:
         for start in range(0, len(dossiers), PAGE_KEYS):
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
             done = self._verifier.verify(topic, plan, page, soundings)
-            looked.settled += self._write_down(topic, plan, done)
             looked.judged += done
+            # Before the repairs of these are opened: another process could begin with them at once.
+            so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
+            self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
+            looked.settled += self._write_down(topic, plan, done)
 
     def _verify_trickle(
         self,

@@ -165,7 +165,7 @@ class RepairSettings(Section):
         default=200.0, description="Repairs a second and topic."
     )
     breaker_candidates_min: Annotated[int, Field(ge=1)] = Field(
-        default=1_000, description="Fewer due candidates in a round never open the breaker."
+        default=1_000, description="Fewer new losses in a round never open the breaker."
     )
     breaker_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.05, description="Share of the round's announcements above which the breaker opens."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules, TokenBucket
+from reconciler.brakes import BreakerRules, RoundLoad, TokenBucket
 from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
@@ -234,11 +234,45 @@ def test_bucket_lets_its_rate_through_and_pays_debts_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("became_due", "announced", "opens"),
+    ("losses", "announced", "opens"),
     [(1_000, 0, False), (1_001, 0, True), (1_001, 40_000, False), (2_000, 40_000, False), (2_001, 40_000, True)],
 )
-def test_breaker_counts_what_became_due(became_due: int, announced: int, opens: bool) -> None:
-    assert (BreakerRules().too_many(became_due, announced=announced) is not None) == opens
+def test_breaker_counts_what_would_be_repaired(losses: int, announced: int, opens: bool) -> None:
+    load = RoundLoad(announced=announced, left_over=0, verified=9_000, losses=losses, ladders=0, ladders_absent=0)
+    assert (BreakerRules().too_many(load) is not None) == opens
+
+
+@pytest.mark.parametrize(("verified", "losses", "opens"), [(2_000, 2_000, True), (2_000, 10, False), (0, 0, False)])
+def test_a_storm_larger_than_what_a_round_may_verify_opens_the_breaker(verified: int, losses: int, opens: bool) -> None:
+    """5 % of what is announced may be more than a round verifies: then no count of losses would reach it."""
+    load = RoundLoad(announced=100_000, left_over=8_000, verified=verified, losses=losses, ladders=0, ladders_absent=0)
+    assert (BreakerRules().too_many(load) is not None) == opens
+
+
+def test_keys_that_were_consumed_and_not_recorded_stop_no_repair() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5))
+    for number in range(30):
+        world.deliver(number)
+    world.consume(records=False)
+    lost = world.lose(99)
+    world.rounds(world.process(), 6)
+    assert world.events.of(BreakerOpened) == []
+    assert (world.verdict(key(1)), world.verdict(lost)) == ("CONSUMED", "CONSUMED")
+    assert len(world.broker.ends) == 1
+
+
+def test_losses_that_wait_behind_the_open_breaker_do_not_keep_it_open() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5), selection=SelectionRules(skew_margin_seconds=0.5))
+    for number in range(6):
+        world.lose(number)
+    process = world.process()
+    world.rounds(process, 3)
+    verified = [event.verified for event in world.events.of(RoundFinished)]
+    world.rounds(process, 6)
+    again = [event.verified for event in world.events.of(RoundFinished)][len(verified) :]
+    assert (verified[-1], max(again[:3])) == (6, 6), "they are verified in the rounds that count as calm"
+    assert len(world.events.of(BreakerClosed)) == 1
+    assert len(world.broker.ends) == 6
 
 
 @pytest.mark.parametrize(("ladders", "absent", "opens"), [
