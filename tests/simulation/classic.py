@@ -239,4 +239,8 @@ class ClassicWorld(World):
 
 def run_classic(swarm: Swarm) -> Judgement:
     """One history of the original."""
-    return ClassicWorld(swarm).run()
+    world = ClassicWorld(swarm)
+    try:
+        return world.run()
+    finally:
+        world.close()

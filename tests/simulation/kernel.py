@@ -41,6 +41,8 @@ class Kernel:
         #: Told when a repair of the reconciler reaches a broker: process, key, kind.
         self.on_repair: Callable[[Process, str, str], None] = lambda _process, _key, _kind: None
         self.on_end: Callable[[Process, Any, Any], None] = lambda _process, _broker, _half: None
+        #: Of all processes, the dead ones', too, until they have ended.
+        self.threads: dict[greenlet, None] = {}
         self._heap: list[tuple[float, int, Any]] = []
         self._numbers = 0
         self._limit = 0.0
@@ -97,6 +99,15 @@ class Kernel:
                 act()
         self.now = max(self.now, until)
 
+    def close(self) -> None:
+        """Ends every thread, so that the history can be forgotten: Python's collector leaves alone whatever a
+        suspended greenlet can reach."""
+        self._heap.clear()
+        while self.threads:
+            thread, _ = self.threads.popitem()
+            if thread:
+                thread.throw(Crash)
+
     def any_of(self, count: int) -> int:
         """A number below `count`."""
         return int(self.dice.random() * count)
@@ -143,10 +154,13 @@ class Process:
             except Crash:
                 if not self.is_dead:
                     raise SimulationBug(f"{self.name} crashed although it is alive") from None
+            finally:
+                self.kernel.threads.pop(getcurrent(), None)
 
         thread = greenlet(run, parent=self.kernel._hub)
         self._threads = [known for known in self._threads if not known.dead]
         self._threads.append(thread)
+        self.kernel.threads[thread] = None
         self.kernel.at(self.kernel.now + after, thread)
 
     def enter(self) -> None:

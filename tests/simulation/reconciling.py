@@ -28,8 +28,9 @@ from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
 from tests.simulation.producing import ENVIRONMENT, TOPIC, UNIQUE_KEY_TOPIC
 from tests.simulation.redis_client import SimulatedRedis
+from tests.simulation.repairs_seen import SimulatedRepairs
 from tests.simulation.tables_seen import InboxSeen, OutboxSeen
-from tests.simulation.witnesses import SimulatedEvidence, SimulatedRepairs, ask
+from tests.simulation.witnesses import SimulatedEvidence, ask
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

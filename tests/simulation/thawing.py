@@ -2,7 +2,8 @@
 
 A frozen dataclass writes each field of a new object through a check that the same class would fail. Here the classes
 lose that check, and get the `__init__` that dataclasses writes for one that is not frozen: fields, defaults, checks of
-`__post_init__`, equality and hashes stay. `dataclasses.replace` looks its fields up once a class. Histories that run the product as it is freeze them again (economies.py).
+`__post_init__`, equality and hashes stay. `dataclasses.replace` looks its fields up once a class. Histories that run
+the product as it is freeze them again (economies.py).
 """
 
 from __future__ import annotations

@@ -7,25 +7,19 @@ receive is simulated: routes, families, look-ups, offsets, probes, END and repub
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
-import reconciler.rocketmq.broker_repairs as broker_repairs
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence import EndOutcome, Lookup, Presence, StoredMessage, WitnessAnswer
+from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.ports import Horizon
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
 from reconciler.rocketmq.codes import PROBE_TOPIC
-from reconciler.rocketmq.connection import ConnectionLost
-from reconciler.rocketmq.ending import EndAnswer, EndDecision, EndRequest
 from reconciler.rocketmq.families import BrokerFacts
 from reconciler.rocketmq.lookup import Accepts, Lookups, Window, _judge, _Said, _Scan
-from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.watermark import Watermarks
-from tests.simulation.broker import GONE, Broker
+from tests.simulation.broker import Broker
 from tests.simulation.kernel import Process
 
 
@@ -201,7 +195,7 @@ class _OffsetsSeen:
         return bounds
 
 
-class _ClientSeen:
+class ClientSeen:
     """Of the remoting client only the clock is used directly, and END."""
 
     def __init__(self, process: Process, cluster: Cluster) -> None:
@@ -214,7 +208,7 @@ class SimulatedWatermarks(Watermarks):
     """The product's watermarks over simulated offsets."""
 
     def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
-        self._client = _ClientSeen(process, cluster)  # type: ignore[assignment]
+        self._client = ClientSeen(process, cluster)  # type: ignore[assignment]
         self._routes = routes  # type: ignore[assignment]
         self._offsets = _OffsetsSeen(process, cluster)  # type: ignore[assignment]
         self._process = process
@@ -285,13 +279,6 @@ class _AdminSeen:
         return int(ask(self._process, broker, lambda: broker.producers.get(group, 0), "GET_PRODUCER_CONNECTION_LIST"))
 
 
-class _InstanceSeen:
-    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
-        self.routes = routes
-        self.families = FamiliesSeen(cluster)
-        self.client = _ClientSeen(process, cluster)
-
-
 class SimulatedEvidence(RemotingBrokerEvidence):
     """The product's witness for everything that brokers know."""
 
@@ -312,92 +299,3 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_producers": {},
         }
         self.__dict__.update(fields)
-
-
-class SimulatedRepairs(RemotingBrokerRepairs):
-    """The product's repairs; `on_send` is told before a request leaves, for the checkers."""
-
-    def __init__(self, process: Process, cluster: Cluster, evidence: SimulatedEvidence) -> None:
-        self.__dict__.update(
-            {
-                "_instance": _InstanceSeen(process, cluster, evidence.routes),
-                "_lookups": evidence.lookups,
-                "_sender": _SenderSeen(process, cluster),
-            }
-        )
-
-
-class _SenderSeen:
-    """Sends ordinary messages to the first broker of the route that has a turn."""
-
-    def __init__(self, process: Process, cluster: Cluster) -> None:
-        self._process = process
-        self._cluster = cluster
-
-    def send(self, message: Message, *, attempts: int) -> Any:
-        cluster, process = self._cluster, self._process
-        assert message.unique_key is not None
-        routed = cluster.routed
-        broker = routed[process.kernel.dice.randrange(len(routed))]
-        queue_id = process.kernel.dice.randrange(cluster.queues)
-        properties = message.wire_properties(message.unique_key)
-        if not broker.facts.indexes_unique_key:
-            properties["KEYS"] = " ".join((message.unique_key, *message.keys))
-
-        def store() -> MessageRecord:
-            on_repair(process, message.unique_key or "", "republish")
-            record = broker.append(message.topic, queue_id, properties, message.body)
-            broker.on_copy(record)
-            return record
-
-        on_repair = process.kernel.on_repair
-        record = ask(process, broker, store, "SEND republish", unanswered=RequestTimeout)
-        return _Sent(record)
-
-
-class _Sent:
-    def __init__(self, record: MessageRecord) -> None:
-        self.broker_name = record.broker_name
-        self.queue_id = record.queue_id
-        self.queue_offset = record.queue_offset
-        self.status = SimpleNamespace(name="SEND_OK", value=0)
-
-
-def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
-    """reconciler.rocketmq.ending.end_transaction, as the repairs call it."""
-    process, broker = client.process, client.cluster.at(request.address)
-    is_commit = request.decision is EndDecision.COMMIT
-
-    def end() -> tuple[int, str]:
-        if is_commit:
-            process.kernel.on_repair(process, request.message_id, "end")
-            process.kernel.on_end(process, broker, broker.at_offset(request.commit_log_offset))
-        answer: tuple[int, str] = broker.end(
-            group=request.producer_group,
-            table_offset=request.tran_state_table_offset,
-            log_offset=request.commit_log_offset,
-            is_commit=is_commit,
-        )
-        return answer
-
-    try:
-        code, remark = ask(process, broker, end, "END")
-    except (RequestTimeout, ConnectionLost) as error:
-        return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(error))
-    except BrokerUnavailable as error:
-        return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(error))
-    return end_answer(code, remark)
-
-
-def end_answer(code: int, remark: str) -> EndAnswer:
-    """Sorted as reconciler.rocketmq.ending.answer_of does."""
-    if code == 0:
-        outcome = EndOutcome.DONE
-    elif code in (2, 11, 14, 215, 604):
-        outcome = EndOutcome.REFUSED_FOR_NOW
-    else:
-        outcome = EndOutcome.HALF_GONE if (code, remark) == GONE else EndOutcome.MISMATCH
-    return EndAnswer(outcome=outcome, code=code, remark=remark)
-
-
-setattr(broker_repairs, "end_transaction", _end)  # noqa: B010 - the module does not export it

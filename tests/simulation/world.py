@@ -10,8 +10,7 @@ from typing import Any
 from consumers.effect import Inbox, SqlInbox
 from consumers.handler import Recorder
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.tables import Rung
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence import EndOutcome
 from reconciler.ledger.memory import MemoryLedger
@@ -31,9 +30,11 @@ from tests.simulation.producing import ENVIRONMENT, TOPIC, Order, ProducingServi
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
 from tests.simulation.redis_client import RedisServer, SimulatedRedis
 from tests.simulation.redis_data import RedisData
+from tests.simulation.repairs_seen import end_answer
+from tests.simulation.rest import unrest
 from tests.simulation.swarm import VERSIONS, Swarm
 from tests.simulation.troubles import Troubles
-from tests.simulation.witnesses import Cluster, ask, end_answer
+from tests.simulation.witnesses import Cluster, ask
 
 ORDERS = {
     "full": (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER),
@@ -324,44 +325,9 @@ class World:
         """A row for a replay worker exists."""
         return any(key[2] != "*" for key in self.ledger.rows.repairs)
 
-    def unrest(self) -> str:
-        """Why the world is not quiet yet; empty when it is."""
-        if (self._to_send or self._producing > 0) and not self.producers_stay_away:
-            return "messages are still sent"
-        if any(database.open_rows for database in self.outboxes.values()):
-            return "a local transaction is open"
-        return self._missing_effect() or self._unfinished()
-
-    def _missing_effect(self) -> str:
-        for group, inbox in self.inboxes.items():
-            for key, order in self.orders.items():
-                if (
-                    key not in inbox.rows
-                    and self.is_committed(key)
-                    and self.takes(group, order.tag)
-                    and not self._is_told(group, key)
-                ):
-                    return f"{key} has no effect in {group}"
-        return ""
-
-    def _unfinished(self) -> str:
-        for name, value in self.redis.data.values.items():
-            if name.endswith((":pending", ":half")) and value:
-                return f"{name} has {len(value)} keys"
-        if self.has_open_outage():
-            return "an outage is open"
-        for (owner, key), row in self.ledger.rows.candidates.items():
-            if row.state is CandidateState.OPEN:
-                return f"candidate {key} of {owner.group} is open: {row.verdict}"
-        for place, repair in self.ledger.rows.repairs.items():
-            if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
-                return f"repair of {place[3]} is {repair.state}: {repair.answer}"
-        return ""
-
-    def _is_told(self, group: str, key: str) -> bool:
-        row = self.candidate(group, key)
-        told = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
-        return told and self.is_excused(group, key)
+    def is_producing(self) -> bool:
+        """Messages are still to be sent, and somebody will."""
+        return bool(self._to_send or self._producing > 0) and not self.producers_stay_away
 
     # ---- the history
 
@@ -376,7 +342,7 @@ class World:
         until, why_not = kernel.now + LIVENESS_SECONDS, "not looked"
         while kernel.now < until:
             kernel.run(kernel.now + 5.0)
-            why_not = self.unrest()
+            why_not = unrest(self)
             if not why_not:
                 break
         saw_at_rest(self)
@@ -384,11 +350,19 @@ class World:
         judgement.settled_seconds = kernel.now - heal_at
         return judgement
 
+    def close(self) -> None:
+        """Nothing runs any more."""
+        for process in self.processes:
+            process.is_dead = True
+        self.kernel.close()
+
 
 def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
     """One history from its parameters."""
+    world: World | None = None
     try:
-        return World(swarm, story=story).run()
+        world = World(swarm, story=story)
+        return world.run()
     except SimulationBug:
         raise
     except Exception as error:  # the product must not raise anything else through its procedures
@@ -399,6 +373,9 @@ def run_history(swarm: Swarm, *, story: list[str] | None = None) -> Judgement:
 
             story.append(traceback.format_exc())
         return judgement
+    finally:
+        if world is not None:
+            world.close()
 
 
 __all__ = ["NEVER", "World", "run_history"]

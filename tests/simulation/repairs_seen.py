@@ -1,0 +1,116 @@
+"""What one process sends to brokers when it repairs: END and republish by the product's own RemotingBrokerRepairs, over
+simulated wires.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import reconciler.rocketmq.broker_repairs as broker_repairs
+from reconciler.errors import BrokerUnavailable, RequestTimeout
+from reconciler.evidence import EndOutcome
+from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
+from reconciler.rocketmq.connection import ConnectionLost
+from reconciler.rocketmq.ending import EndAnswer, EndDecision, EndRequest
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.record import MessageRecord
+from tests.simulation.broker import GONE
+from tests.simulation.kernel import Process
+from tests.simulation.witnesses import ClientSeen, Cluster, FamiliesSeen, RoutesSeen, SimulatedEvidence, ask
+
+
+class _InstanceSeen:
+    def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
+        self.routes = routes
+        self.families = FamiliesSeen(cluster)
+        self.client = ClientSeen(process, cluster)
+
+
+class SimulatedRepairs(RemotingBrokerRepairs):
+    """The product's repairs; `on_send` is told before a request leaves, for the checkers."""
+
+    def __init__(self, process: Process, cluster: Cluster, evidence: SimulatedEvidence) -> None:
+        self.__dict__.update(
+            {
+                "_instance": _InstanceSeen(process, cluster, evidence.routes),
+                "_lookups": evidence.lookups,
+                "_sender": _SenderSeen(process, cluster),
+            }
+        )
+
+
+class _SenderSeen:
+    """Sends ordinary messages to the first broker of the route that has a turn."""
+
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self._process = process
+        self._cluster = cluster
+
+    def send(self, message: Message, *, attempts: int) -> Any:
+        cluster, process = self._cluster, self._process
+        assert message.unique_key is not None
+        routed = cluster.routed
+        broker = routed[process.kernel.dice.randrange(len(routed))]
+        queue_id = process.kernel.dice.randrange(cluster.queues)
+        properties = message.wire_properties(message.unique_key)
+        if not broker.facts.indexes_unique_key:
+            properties["KEYS"] = " ".join((message.unique_key, *message.keys))
+
+        def store() -> MessageRecord:
+            on_repair(process, message.unique_key or "", "republish")
+            record = broker.append(message.topic, queue_id, properties, message.body)
+            broker.on_copy(record)
+            return record
+
+        on_repair = process.kernel.on_repair
+        record = ask(process, broker, store, "SEND republish", unanswered=RequestTimeout)
+        return _Sent(record)
+
+
+class _Sent:
+    def __init__(self, record: MessageRecord) -> None:
+        self.broker_name = record.broker_name
+        self.queue_id = record.queue_id
+        self.queue_offset = record.queue_offset
+        self.status = SimpleNamespace(name="SEND_OK", value=0)
+
+
+def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
+    """reconciler.rocketmq.ending.end_transaction, as the repairs call it."""
+    process, broker = client.process, client.cluster.at(request.address)
+    is_commit = request.decision is EndDecision.COMMIT
+
+    def end() -> tuple[int, str]:
+        if is_commit:
+            process.kernel.on_repair(process, request.message_id, "end")
+            process.kernel.on_end(process, broker, broker.at_offset(request.commit_log_offset))
+        answer: tuple[int, str] = broker.end(
+            group=request.producer_group,
+            table_offset=request.tran_state_table_offset,
+            log_offset=request.commit_log_offset,
+            is_commit=is_commit,
+        )
+        return answer
+
+    try:
+        code, remark = ask(process, broker, end, "END")
+    except (RequestTimeout, ConnectionLost) as error:
+        return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(error))
+    except BrokerUnavailable as error:
+        return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(error))
+    return end_answer(code, remark)
+
+
+def end_answer(code: int, remark: str) -> EndAnswer:
+    """Sorted as reconciler.rocketmq.ending.answer_of does."""
+    if code == 0:
+        outcome = EndOutcome.DONE
+    elif code in (2, 11, 14, 215, 604):
+        outcome = EndOutcome.REFUSED_FOR_NOW
+    else:
+        outcome = EndOutcome.HALF_GONE if (code, remark) == GONE else EndOutcome.MISMATCH
+    return EndAnswer(outcome=outcome, code=code, remark=remark)
+
+
+setattr(broker_repairs, "end_transaction", _end)  # noqa: B010 - the module does not export it

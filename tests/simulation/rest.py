@@ -1,0 +1,54 @@
+"""Whether a world has come to rest: everything delivered, nothing pending, no repair open, no outage open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def unrest(world: World) -> str:
+    """Why the world is not quiet yet; empty when it is."""
+    if world.is_producing():
+        return "messages are still sent"
+    if any(database.open_rows for database in world.outboxes.values()):
+        return "a local transaction is open"
+    return _missing_effect(world) or _unfinished(world)
+
+
+def _missing_effect(world: World) -> str:
+    for group, inbox in world.inboxes.items():
+        for key, order in world.orders.items():
+            if (
+                key not in inbox.rows
+                and world.is_committed(key)
+                and world.takes(group, order.tag)
+                and not _is_told(world, group, key)
+            ):
+                return f"{key} has no effect in {group}"
+    return ""
+
+
+def _unfinished(world: World) -> str:
+    for name, value in world.redis.data.values.items():
+        if name.endswith((":pending", ":half")) and value:
+            return f"{name} has {len(value)} keys"
+    if world.has_open_outage():
+        return "an outage is open"
+    for (owner, key), row in world.ledger.rows.candidates.items():
+        if row.state is CandidateState.OPEN:
+            return f"candidate {key} of {owner.group} is open: {row.verdict}"
+    for place, repair in world.ledger.rows.repairs.items():
+        if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
+            return f"repair of {place[3]} is {repair.state}: {repair.answer}"
+    return ""
+
+
+def _is_told(world: World, group: str, key: str) -> bool:
+    row = world.candidate(group, key)
+    told = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
+    return told and world.is_excused(group, key)
