@@ -36,7 +36,7 @@ from reconciler.evidence import EndOutcome, OutboxRow
 from reconciler.ledger.memory_shards import MemoryShards
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import Horizon, Workers
+from reconciler.ports import Horizon, OneByOne
 from reconciler.reconcile_round import ReconcileRound
 from reconciler.repair import Repairer, RepairRules
 from reconciler.rocketmq.admin import Admin
@@ -74,7 +74,7 @@ class Bench:
     outbox: FakeOutbox
     evidence: RemotingBrokerEvidence
     rounds: ReconcileRound
-    workers: Workers
+    workers: ThreadWorkers | OneByOne
 
     def lose(self, keys: int) -> list[str]:
         """Halves and outbox rows; END never comes."""
@@ -260,8 +260,7 @@ def measure(
                 through_rounds(bench, keys, took[str(width)])
         for bench in benches.values():
             bench.ledger.database.engine.dispose()
-            if isinstance(bench.workers, ThreadWorkers):
-                bench.workers.close()
+            bench.workers.close()
 
     def ratios(base: str) -> dict[str, float]:
         return {

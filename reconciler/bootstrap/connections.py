@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -66,10 +67,9 @@ class Connections:
             self._stack.callback(self._redis.close)
         return self._redis
 
-    def close_at_end(self, close: object) -> None:
-        """Something else to be closed: a callable without arguments."""
-        if callable(close):
-            self._stack.callback(close)
+    def close_at_end(self, close: Callable[[], object]) -> None:
+        """Something else to be closed."""
+        self._stack.callback(close)
 
     def close(self) -> None:
         """Closes everything that was opened."""

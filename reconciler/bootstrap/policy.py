@@ -112,7 +112,7 @@ class Policy:
         self._events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
         self._connections = connections
         self._workers = workers_of(settings.rounds.concurrency)
-        connections.close_at_end(getattr(self._workers, "close", None))
+        connections.close_at_end(self._workers.close)
 
     @property
     def subscriptions(self) -> list[Subscription]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from reconciler.ports import OneByOne, Workers
+from reconciler.ports import OneByOne
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,6 +55,6 @@ def _result(outcome: R | _Failed) -> R:
     return outcome
 
 
-def workers_of(concurrency: int) -> Workers:
-    """Threads, or none for a concurrency of one."""
+def workers_of(concurrency: int) -> ThreadWorkers | OneByOne:
+    """Threads, or none for a concurrency of one; the caller closes either."""
     return ThreadWorkers(concurrency) if concurrency > 1 else OneByOne()

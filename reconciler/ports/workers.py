@@ -33,3 +33,6 @@ class OneByOne:
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Results in the order of the items."""
         return [function(item) for item in items]
+
+    def close(self) -> None:
+        """There is nothing to be closed."""
