@@ -156,6 +156,11 @@ class RoundSettings(Section):
         default=72.0, description="fileReservedTime of the brokers: how long a half can be found."
     )
 
+    @property
+    def retention_seconds(self) -> float:
+        """retention_hours in seconds."""
+        return self.retention_hours * 3600
+
 
 class RepairSettings(Section):
     """Brakes."""
@@ -304,9 +309,8 @@ def contradictions(settings: Settings) -> list[str]:
             f"= {settings.rounds.retention_hours:g}, and {TOMBSTONE_MARGIN_DAYS} days): a tombstone must outlive every "
             "half that a broker could still ask about, or the answer changes"
         )
-    retention_seconds = settings.rounds.retention_hours * 3600
     longest = max(s.grace_period_seconds for s in settings.subscriptions)
-    if longest * 4 > retention_seconds:
+    if longest * 4 > settings.rounds.retention_seconds:
         problems.append(
             f"grace_period_seconds = {longest:g} is more than a quarter of rounds.retention_hours = "
             f"{settings.rounds.retention_hours:g}: the half could be gone before it is looked for"

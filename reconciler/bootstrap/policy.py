@@ -141,7 +141,7 @@ class Policy:
                 rules=SelectionRules(
                     skew_margin_seconds=skew,
                     candidates_max=settings.rounds.candidates_max,
-                    retention_seconds=settings.rounds.retention_hours * 3600,
+                    retention_seconds=settings.rounds.retention_seconds,
                 ),
             ),
             verifier=Verifier(
@@ -154,7 +154,7 @@ class Policy:
                 rules=VerifyRules(
                     skew_margin_seconds=skew,
                     check_back_wait_seconds=settings.repairs.check_back_wait_seconds,
-                    retention_seconds=settings.rounds.retention_hours * 3600,
+                    retention_seconds=settings.rounds.retention_seconds,
                     retired_brokers=frozenset(settings.rocketmq.retired_brokers),
                 ),
             ),

@@ -70,9 +70,10 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
         ]
         require_safe_redis(policy)
         policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
-        keep_seconds = settings.rounds.retention_hours * 3600
         for topic in policy.plans:  # those of the newest release, too: a round would be the first to miss them
-            policy.ledger.brokers.note(settings.environment, topic.topic, None, keep_seconds=keep_seconds)
+            policy.ledger.brokers.note(
+                settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
+            )
         with writing_history(policy, sink=sink, clock=clock):
             consumer = build_announcement_consumer(connections)
             consumer.start()
