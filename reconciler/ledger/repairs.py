@@ -28,9 +28,7 @@ class SqlRepairs(RepairRows):
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
         """Inserts unless there is a row."""
-        row = new_row(self._database, (environment, topic, EVERY_GROUP, unique_key), rung)
-        with self._database.writing() as connection:
-            self._database.insert_missing(connection, repair_table, [row])
+        self.open_all(environment, topic, {unique_key: rung})
 
     def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
         """Inserts what is missing."""
