@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from reconciler.contract.tables import CandidateState, RepairState
 
@@ -36,3 +36,18 @@ def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
 def storable_names(names: Iterable[str]) -> list[str]:
     """Brokers' names that every database keeps as they are, sorted, at most BROKERS_MAX."""
     return sorted(name for name in names if bounded_text(name, NAME_CHARACTERS) == name)[:BROKERS_MAX]
+
+
+def brokers_after(
+    known: Mapping[str, int | None], seen: Collection[str] | None, *, now_ms: int, keep_seconds: float
+) -> dict[str, int | None]:
+    """Known brokers after a look at the route: name -> since when it has been missing in it, None: it is there.
+
+    `seen` is the route, None if nobody knows it. Who has been missing for longer than that is forgotten.
+    """
+    after = dict(known)
+    if seen is not None:
+        after = {name: now_ms if since is None else since for name, since in known.items()}
+        after |= dict.fromkeys(storable_names(seen))
+    too_long_ago = now_ms - wait_ms(keep_seconds)
+    return {name: since for name, since in after.items() if since is None or since >= too_long_ago}

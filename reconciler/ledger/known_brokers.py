@@ -5,11 +5,11 @@ Without it a process that starts after a broker has left the route takes "not fo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
-from reconciler.contract.row_rules import storable_names
+from reconciler.contract.row_rules import brokers_after
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import broker
 
@@ -29,23 +29,23 @@ class SqlKnownBrokers:
         with self._database.reading() as connection:
             now_ms = connection.execute(sa.select(self._database.now())).scalar_one()
             known: dict[str, int | None] = {row.broker: row.gone_since_ms for row in connection.execute(query)}
-        here = set(known) if seen is None else set(storable_names(seen))
-        new = [] if seen is None else sorted(here - set(known))
-        back = [] if seen is None else sorted(name for name in here & set(known) if known[name] is not None)
-        missed = sorted(name for name, since in known.items() if since is None and name not in here)
-        away = {name: since for name, since in known.items() if since is not None and name not in back}
-        too_long_ago = now_ms - round(keep_seconds * 1000)
-        forgotten = sorted(name for name, since in away.items() if since < too_long_ago)
-        if new or back or missed or forgotten:
-            self._write(environment, topic, new=new, back=back, missed=missed, forgotten=forgotten)
-        return frozenset({*known, *new}.difference(forgotten))
+        after = brokers_after(known, seen, now_ms=now_ms, keep_seconds=keep_seconds)
+        if after != known:
+            self._write(environment, topic, known, after)
+        return frozenset(after)
 
     def _write(
-        self, environment: str, topic: str, *, new: list[str], back: list[str], missed: list[str], forgotten: list[str]
+        self, environment: str, topic: str, before: Mapping[str, int | None], after: Mapping[str, int | None]
     ) -> None:
+        """The difference. Another process may have written the same, or have seen a broker that we miss."""
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
+        forgotten = sorted(before.keys() - after.keys())
+        kept = sorted(before.keys() & after.keys())
+        back = [name for name in kept if before[name] is not None and after[name] is None]
+        missed = [name for name in kept if before[name] is None and after[name] is not None]
         rows = [
-            {"environment": environment, "topic": topic, "broker": name, "gone_since_ms": None} for name in sorted(new)
+            {"environment": environment, "topic": topic, "broker": name, "gone_since_ms": None}
+            for name in sorted(after.keys() - before.keys())
         ]
         with self._database.writing() as connection:
             if rows:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import offsets_field
-from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text, storable_names
+from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text, brokers_after
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
 from reconciler.ledger.memory_repairs import MemoryRows
@@ -197,14 +197,10 @@ class MemoryKnownBrokers:
         """Notes the brokers of the route and returns all that count."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
-            known = self._rows.brokers.setdefault((environment, topic), {})
-            if seen is not None:
-                missed = {name: now_ms if since is None else since for name, since in known.items()}
-                known.update(missed | dict.fromkeys(storable_names(seen)))
-            for name, since in list(known.items()):
-                if since is not None and now_ms - since > keep_seconds * 1000:
-                    del known[name]
-            return frozenset(known)
+            known = self._rows.brokers.get((environment, topic), {})
+            after = brokers_after(known, seen, now_ms=now_ms, keep_seconds=keep_seconds)
+            self._rows.brokers[environment, topic] = after
+            return frozenset(after)
 
 
 class MemoryAnnouncementLedger:
