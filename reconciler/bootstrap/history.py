@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ulid import ULID
 
@@ -23,11 +23,30 @@ from reconciler.history.sink import HistorySink
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
-    from reconciler.bootstrap.policy import Policy
     from reconciler.history.reader import HistoryReader, HistoryStanding
     from reconciler.history.service import HistoryService
+    from reconciler.ledger.redis_client import RoundRedis
+    from reconciler.plan import TopicPlan
+    from reconciler.ports import Ledger
 
 logger = logging.getLogger(__name__)
+
+
+class Recorded(Protocol):
+    """What the history asks of the service whose rounds it records (bootstrap/policy.py)."""
+
+    settings: Settings
+    plans: list[TopicPlan]
+
+    @property
+    def redis(self) -> RoundRedis:
+        """Where the rounds keep the sets that they moved."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """Whose rounds are recorded."""
+        ...
 
 
 class LogAndHistory:
@@ -69,12 +88,12 @@ def require_pyarrow() -> None:
 
 
 @contextmanager
-def writing_history(policy: Policy, *, sink: HistorySink | None, clock: Clock) -> Iterator[HistoryService | None]:
+def writing_history(recorded: Recorded, *, sink: HistorySink | None, clock: Clock) -> Iterator[HistoryService | None]:
     """The history's threads from the first line of the block to its end; what is in hand is sealed then."""
     if sink is None:
         yield None
         return
-    service = build_history(policy, sink=sink, clock=clock)
+    service = build_history(recorded, sink=sink, clock=clock)
     service.start()
     try:
         yield service
@@ -82,7 +101,7 @@ def writing_history(policy: Policy, *, sink: HistorySink | None, clock: Clock) -
         service.close()
 
 
-def build_history(policy: Policy, *, sink: HistorySink, clock: Clock) -> HistoryService:
+def build_history(recorded: Recorded, *, sink: HistorySink, clock: Clock) -> HistoryService:
     """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
@@ -93,7 +112,7 @@ def build_history(policy: Policy, *, sink: HistorySink, clock: Clock) -> History
     from reconciler.history.store import HistoryStore
     from reconciler.ledger.round_capture import RedisRoundCapture
 
-    settings, plans = policy.settings, policy.plans
+    settings, plans = recorded.settings, recorded.plans
     history = settings.history
     root, spool = history_folders(settings)
     writer, counters = writer_name(), Counters()
@@ -112,11 +131,11 @@ def build_history(policy: Policy, *, sink: HistorySink, clock: Clock) -> History
     )
     recorder = Recorder(
         shards=shards,
-        port=RedisRoundCapture(policy.redis),
+        port=RedisRoundCapture(recorded.redis),
         sink=sink,
         place=SpoolPlace(folder=spool, writer=writer, size_bytes_max=history.spool_max_mebibytes * 1024 * 1024),
         standing=StandingReader(
-            store, chain, spool=spool, shards=shards, keeper=keeper, last_stored=policy.ledger.rounds.last
+            store, chain, spool=spool, shards=shards, keeper=keeper, last_stored=recorded.ledger.rounds.last
         ),
         counters=counters,
         clock=clock,
