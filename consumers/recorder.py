@@ -1,20 +1,24 @@
 """The batching recorder: consumed keys into the commit sets, without ever holding up the business.
 
 A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement waits for it and the batch before is
-done; it becomes one multi-member SADD a shard. The acknowledgement waits for its batch 50 ms at most. Redis away:
-keys are dropped and counted, one try each, memory bounded; the inbox has them all and is scanned after the outage.
+done; it becomes one multi-member SADD a shard. The acknowledgement waits for its batch 50 ms at most, and while Redis
+is away not at all. What Redis did not take is tried again until it is 10 s old, so a Redis that was silent for a moment
+costs nothing. Older keys, and those beyond the bound of memory, are dropped and counted; the inbox has them all.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from types import TracebackType
 from typing import Protocol, Self
 
+from consumers.recorder_memory import Batch, Kept, KeptKeys
 from consumers.redis_sets import RedisCommitSets
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
@@ -27,10 +31,14 @@ logger = logging.getLogger(__name__)
 BATCH_KEYS = 200
 BATCH_SECONDS = 0.02
 WAIT_SECONDS = 0.05
-#: Longest wait for a connection or an answer of Redis; no retry.
+#: Longest wait for a connection or an answer of Redis; its client repeats nothing.
 REDIS_TIMEOUT_SECONDS = 0.05
-#: Keys that wait in memory, about 10 MiB; more are dropped and counted.
+#: Keys that wait in memory, kept ones included, about 10 MiB; more are dropped and counted.
 WAITING_KEYS_MAX = 50_000
+#: Age up to which a key is tried again: well below any grace period, after which the inbox is asked for it anyway.
+KEEP_SECONDS = 10.0
+#: Keys of one try: a Redis that has just come back answers within its time.
+AGAIN_KEYS_MAX = 2_000
 #: While Redis is away it is tried again this often, first and longest.
 AWAY_SECONDS_MIN = 0.1
 AWAY_SECONDS_MAX = 1.0
@@ -57,23 +65,20 @@ class RecorderState:
     """Counters since start."""
 
     recorded: int
-    #: Not recorded: Redis away, memory bound reached, or another number of shards. The inbox has them.
+    #: Given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
     missed: int
+    #: Not tried yet, or to be tried again.
     waiting: int
     batches: int
     is_away: bool
 
 
-class _Batch:
-    """Keys that travel together."""
-
-    def __init__(self, opened_at: float) -> None:
-        self.opened_at = opened_at
-        self.keys: dict[str, list[str]] = {}
-        self.count = 0
-        self.has_waiter = False
-        self.done = threading.Event()
-        self.missed_topics: set[str] = set()
+class _Tried(Enum):
+    DONE = auto()
+    #: Redis did not take them; it may later.
+    NOT_NOW = auto()
+    #: No later try would be better.
+    NEVER = auto()
 
 
 class CommitRecorder:
@@ -94,6 +99,7 @@ class CommitRecorder:
         batch_seconds: float = BATCH_SECONDS,
         wait_seconds: float = WAIT_SECONDS,
         waiting_keys_max: int = WAITING_KEYS_MAX,
+        keep_seconds: float = KEEP_SECONDS,
         on_missed: OnMissed | None = None,
     ) -> None:
         if not 1 <= shards <= SHARDS_MAX:
@@ -107,6 +113,7 @@ class CommitRecorder:
         self._batch_seconds = batch_seconds
         self._wait_seconds = wait_seconds
         self._waiting_keys_max = waiting_keys_max
+        self._keep_seconds = keep_seconds
         self._on_missed = on_missed
         self._recorded = self._missed = self._batches = 0
         self._checked_at: dict[str, float] = {}
@@ -126,6 +133,7 @@ class CommitRecorder:
         on_missed: OnMissed | None = None,
         timeout_seconds: float = REDIS_TIMEOUT_SECONDS,
         wait_seconds: float = WAIT_SECONDS,
+        keep_seconds: float = KEEP_SECONDS,
     ) -> CommitRecorder:
         """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
         for one of the topics; a Redis that is away now is checked later and holds up nothing."""
@@ -136,6 +144,7 @@ class CommitRecorder:
             group=group,
             shards=shards,
             wait_seconds=wait_seconds,
+            keep_seconds=keep_seconds,
             on_missed=on_missed,
         )
         recorder._close_client = client.close
@@ -159,9 +168,12 @@ class CommitRecorder:
         self._checked_at[topic] = self._clock.monotonic_seconds()
 
     def record(self, topic: str, unique_key: str) -> bool:
-        """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises."""
+        """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises.
+
+        False: not yet, or not at all; while Redis is away that is said at once.
+        """
         batch = self._add(topic, (unique_key,), waits=True)
-        if batch is None:
+        if batch is None or batch.is_held:
             return False
         return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
 
@@ -172,21 +184,27 @@ class CommitRecorder:
             return False
         if not wait:
             return True
+        if batch.is_held:
+            return False
         return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
 
     def flush(self, *, timeout_seconds: float = 1.0) -> bool:
-        """Waits until everything that was added before is recorded or missed; False if that took too long."""
+        """Waits until everything that was added before is recorded or missed; False if that took too long.
+
+        While Redis is away that is the age up to which keys are tried again.
+        """
         with self._lock:
             batches = [batch for batch in (self._flushing, self._batch) if batch is not None and batch.count]
             self._batch.has_waiter = True
             self._wake.notify()
         deadline = self._clock.monotonic_seconds() + timeout_seconds
-        return all(self._clock.wait(batch.done, deadline - self._clock.monotonic_seconds()) for batch in batches)
+        events = [*(batch.done for batch in batches), self._nothing_kept]
+        return all(self._clock.wait(event, deadline - self._clock.monotonic_seconds()) for event in events)
 
     def state(self) -> RecorderState:
         """Counters."""
         with self._lock:
-            waiting = self._batch.count + (self._flushing.count if self._flushing else 0)
+            waiting = self._batch.count + (self._flushing.count if self._flushing else 0) + self._kept.count
             return RecorderState(
                 recorded=self._recorded,
                 missed=self._missed,
@@ -196,7 +214,7 @@ class CommitRecorder:
             )
 
     def close(self, *, timeout_seconds: float = 1.0) -> None:
-        """Flushes and ends the thread; keys that come later are missed."""
+        """Flushes and ends the thread; keys that come later, or that Redis still does not take, are missed."""
         self.flush(timeout_seconds=timeout_seconds)
         with self._lock:
             self._is_closing = True
@@ -218,22 +236,27 @@ class CommitRecorder:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
-        self._batch = _Batch(0.0)
-        self._flushing: _Batch | None = None
+        self._batch = Batch(0.0)
+        self._flushing: Batch | None = None
+        self._kept = KeptKeys()
+        self._nothing_kept = threading.Event()
+        self._nothing_kept.set()
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._away_seconds = self._away_until = 0.0
 
-    def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> _Batch | None:
+    def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> Batch | None:
         if self._pid != os.getpid():
             self._begin()
         now = self._clock.monotonic_seconds()
         with self._lock:
             batch = self._batch
-            is_full = batch.count + len(unique_keys) > self._waiting_keys_max and batch.count > 0
-            if not (self._is_closing or is_full or now < self._away_until or topic in self._refused_topics):
+            waiting = batch.count + self._kept.count
+            is_full = waiting + len(unique_keys) > self._waiting_keys_max and waiting > 0
+            if not (self._is_closing or is_full or topic in self._refused_topics):
                 if not batch.count:
                     batch.opened_at = now
+                    batch.is_held = now < self._away_until
                 batch.keys.setdefault(topic, []).extend(unique_keys)
                 batch.count += len(unique_keys)
                 batch.has_waiter = batch.has_waiter or waits
@@ -247,41 +270,87 @@ class CommitRecorder:
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
+            self._try_kept()
+            kept: list[Kept] = []
             for topic, keys in batch.keys.items():
-                try:
-                    is_recorded = self._flush_topic(topic, keys)
-                except Exception:  # nothing may end this thread: the business never waits for it
-                    logger.exception("recording %d keys of %s failed", len(keys), topic)
-                    is_recorded = False
-                if not is_recorded:
-                    batch.missed_topics.add(topic)
+                tried = self._flush_topic(topic, keys)
+                if tried is _Tried.DONE:
+                    continue
+                batch.missed_topics.add(topic)
+                if tried is _Tried.NOT_NOW:
+                    kept.append(Kept(topic, keys, batch.opened_at + self._keep_seconds))
+                else:
                     self._miss(topic, keys)
             with self._lock:
                 self._flushing = None
-                self._batches += 1
+                self._batches += batch.count > 0
+                for one in kept:
+                    self._kept.add(one)
+                self._note_kept()
             batch.done.set()
+        self._give_up(math.inf)
 
-    def _next_batch(self) -> _Batch | None:
+    def _next_batch(self) -> Batch | None:
+        """What is due, an empty batch if only kept keys are; None after the last one."""
         with self._lock:
-            while not self._is_due():
+            while (seconds := self._seconds_until_due()) is None or seconds > 0:
                 if self._is_closing:
                     return None
-                age = self._clock.monotonic_seconds() - self._batch.opened_at
-                self._wake.wait(max(0.001, self._batch_seconds - age) if self._batch.count else None)
-            batch, self._batch = self._batch, _Batch(0.0)
+                self._wake.wait(seconds)
+            batch, self._batch = self._batch, Batch(0.0)
             self._flushing = batch
             return batch
 
-    def _is_due(self) -> bool:
+    def _seconds_until_due(self) -> float | None:
+        """None: nothing waits."""
         batch = self._batch
-        if not batch.count:
-            return False
-        age = self._clock.monotonic_seconds() - batch.opened_at
-        return batch.has_waiter or self._is_closing or batch.count >= self._batch_keys or age >= self._batch_seconds
+        if self._is_closing:
+            return 0.0 if batch.count else None
+        if batch.count and not batch.is_held and (batch.has_waiter or batch.count >= self._batch_keys):
+            return 0.0
+        now = self._clock.monotonic_seconds()
+        due: list[float] = []
+        if batch.count:
+            due.append(self._away_until if batch.is_held else batch.opened_at + self._batch_seconds)
+        if self._kept.count:
+            due.append(self._away_until)
+        return max(0.0, min(due) - now) if due else None
 
-    def _flush_topic(self, topic: str, keys: list[str]) -> bool:
-        if self._clock.monotonic_seconds() < self._away_until:
-            return False  # another topic of this batch found Redis away a moment ago
+    def _try_kept(self) -> None:
+        """Keys that Redis did not take before, until it fails again."""
+        now = self._clock.monotonic_seconds()
+        if not self._kept.count or now < self._away_until:
+            return
+        self._give_up(now)
+        while taken := self._kept.oldest(AGAIN_KEYS_MAX):
+            topic = taken[0].topic
+            tried = self._flush_topic(topic, [key for kept in taken for key in kept.keys])
+            if tried is _Tried.NOT_NOW:
+                return
+            if tried is _Tried.NEVER:
+                for kept in taken:
+                    self._miss(topic, kept.keys)
+            with self._lock:
+                self._kept.remove(len(taken))
+                self._note_kept()
+
+    def _give_up(self, until_seconds: float) -> None:
+        """Keys that have reached their age."""
+        with self._lock:
+            expired = self._kept.take_expired(until_seconds)
+            self._note_kept()
+        for kept in expired:
+            self._miss(kept.topic, kept.keys)
+
+    def _note_kept(self) -> None:
+        if self._kept.count:
+            self._nothing_kept.clear()
+        else:
+            self._nothing_kept.set()
+
+    def _flush_topic(self, topic: str, keys: list[str]) -> _Tried:
+        if self._clock.monotonic_seconds() < self._away_until and not self._is_closing:
+            return _Tried.NOT_NOW  # another topic of this batch found Redis away a moment ago
         try:
             last_check = self._checked_at.get(topic)
             if last_check is None or self._clock.monotonic_seconds() - last_check > _CHECK_SHARDS_SECONDS:
@@ -291,16 +360,19 @@ class CommitRecorder:
         except InvalidValue as error:
             self._refused_topics.add(topic)
             logger.error("nothing of %s is recorded any more: %s", topic, error)  # noqa: TRY400 - no trace needed
-            return False
+            return _Tried.NEVER
         except ReconcilerError as error:
             self._note_away(error)
-            return False
+            return _Tried.NOT_NOW if isinstance(error, TransientError) else _Tried.NEVER
+        except Exception:  # nothing may end this thread: the business never waits for it
+            logger.exception("recording %d keys of %s failed", len(keys), topic)
+            return _Tried.NEVER
         if self._away_seconds:
-            logger.warning("Redis is back; %d keys were missed so far, the inbox scan finds them", self._missed)
+            logger.warning("Redis is back; %d keys were missed so far, the inbox has them", self._missed)
             self._away_seconds = 0.0
         with self._lock:
             self._recorded += len(keys)
-        return True
+        return _Tried.DONE
 
     def _note_away(self, error: ReconcilerError) -> None:
         if not self._away_seconds:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consumers.recorder import WAIT_SECONDS, CommitRecorder
+from consumers.recorder import AGAIN_KEYS_MAX, WAIT_SECONDS, CommitRecorder
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue, RedisAway
@@ -28,16 +28,19 @@ class Sink:
         self.open = threading.Event()
         self.open.set()
         self.entered = threading.Event()
+        self.refused = threading.Event()
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
         self.entered.set()
         self.open.wait(10)
         if self.is_away:
+            self.refused.set()
             raise RedisAway("away")
         self.calls.append(list(unique_keys))
 
     def stored_shards(self, subscription: Subscription) -> int | None:
         if self.is_away:
+            self.refused.set()
             raise RedisAway("away")
         return self.shards
 
@@ -106,16 +109,16 @@ def test_without_redis_nothing_waits_every_key_is_counted_and_it_recovers() -> N
     sink = Sink()
     missed: list[str] = []
     sink.is_away = True
-    with recorder_of(sink, on_missed=lambda topic, keys: missed.extend(keys)) as recorder:
+    with recorder_of(sink, keep_seconds=0.0, on_missed=lambda topic, keys: missed.extend(keys)) as recorder:
         lost = [new_key() for _ in range(300)]
         started = time.monotonic()
         assert [recorder.record("ORDERS", key) for key in lost] == [False] * 300
-        # Only the first ones pay for finding out; the rest is dropped at once.
+        # Only the first ones pay for finding out; nobody waits for the others.
         assert time.monotonic() - started < 2.0
+        assert recorder.state().is_away
+        eventually(lambda: recorder.state().waiting == 0, within_seconds=60)
         assert recorder.state().missed == 300
         assert missed == lost
-        assert recorder.state().is_away
-        assert recorder.state().waiting == 0
         sink.is_away = False
 
         def is_back() -> bool:
@@ -123,7 +126,80 @@ def test_without_redis_nothing_waits_every_key_is_counted_and_it_recovers() -> N
 
         eventually(is_back, within_seconds=60)
         assert not recorder.state().is_away
-        assert recorder.state().recorded == 1
+        assert recorder.state().missed == 300 + len([key for key in missed if key not in lost])
+
+
+def test_a_redis_that_is_silent_for_a_moment_costs_no_key() -> None:
+    sink = Sink()
+    sink.is_away = True
+    with recorder_of(sink, keep_seconds=3600.0) as recorder:
+        keys = [new_key() for _ in range(300)]
+        assert [recorder.record("ORDERS", key) for key in keys[:150]] == [False] * 150
+        assert recorder.record_many("REFUNDS", keys[150:]) is True
+        assert recorder.state().waiting == 300
+        sink.is_away = False
+        assert recorder.flush(timeout_seconds=60)
+        state = recorder.state()
+        assert (state.recorded, state.missed, state.waiting, state.is_away) == (300, 0, 0, False)
+    assert sorted(key for call in sink.calls for key in call) == sorted(keys)
+
+
+def test_what_was_kept_is_recorded_without_another_message() -> None:
+    sink = Sink()
+    sink.is_away = True
+    with recorder_of(sink, keep_seconds=3600.0) as recorder:
+        key = new_key()
+        assert recorder.record("ORDERS", key) is False
+        sink.is_away = False
+        eventually(lambda: sink.calls == [[key]], within_seconds=60)
+
+
+def test_what_was_kept_comes_back_in_pieces_that_one_answer_has_time_for() -> None:
+    sink = Sink()
+    sink.is_away = True
+    with recorder_of(sink, keep_seconds=3600.0) as recorder:
+        keys = [new_key() for _ in range(10 * AGAIN_KEYS_MAX // 4)]
+        recorder.record("ORDERS", keys[0])
+        eventually(lambda: recorder.state().is_away, within_seconds=60)
+        for first in range(1, len(keys), 500):
+            sink.refused.clear()
+            recorder.record_many("ORDERS", keys[first : first + 500])
+            assert sink.refused.wait(60)  # so that each lot is a batch of its own
+        sink.is_away = False
+        assert recorder.flush(timeout_seconds=60)
+    assert [key for call in sink.calls for key in call] == keys
+    assert max(len(call) for call in sink.calls) <= AGAIN_KEYS_MAX
+
+
+def test_kept_keys_count_for_the_bound_of_memory() -> None:
+    sink = Sink()
+    sink.is_away = True
+    missed: list[str] = []
+    with recorder_of(
+        sink, keep_seconds=3600.0, waiting_keys_max=1_000, on_missed=lambda topic, keys: missed.extend(keys)
+    ) as recorder:
+        keys = [new_key() for _ in range(1_300)]
+        for first in range(0, 1_300, 100):
+            sink.refused.clear()
+            assert recorder.record_many("ORDERS", keys[first : first + 100]) is (first < 1_000)
+            if first < 1_000:
+                assert sink.refused.wait(60)
+        assert missed == keys[1_000:]
+        assert (recorder.state().waiting, recorder.state().missed) == (1_000, 300)
+        sink.is_away = False
+        assert recorder.flush(timeout_seconds=60)
+        assert recorder.state().recorded == 1_000
+
+
+def test_a_recorder_that_is_closed_without_redis_counts_what_it_kept() -> None:
+    sink = Sink()
+    sink.is_away = True
+    missed: list[str] = []
+    recorder = recorder_of(sink, keep_seconds=3600.0, on_missed=lambda topic, keys: missed.extend(keys))
+    keys = [new_key() for _ in range(3)]
+    assert [recorder.record("ORDERS", key) for key in keys] == [False] * 3
+    recorder.close()
+    assert (missed, recorder.state().missed, recorder.state().waiting) == (keys, 3, 0)
 
 
 def test_memory_is_bounded_while_redis_is_stuck() -> None:
