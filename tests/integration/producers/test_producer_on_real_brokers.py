@@ -55,8 +55,9 @@ def deployment(request: pytest.FixtureRequest, shared_clusters: SharedClusters, 
     route = AnnouncementRoute(environment="test", unique_key_topic=unique_key_topic, queues=QUEUES)
     with ClientInstance(cluster.name_servers) as instance:
         producer = open_producer(
-            group=f"{topic}-group", environment="test", instance=instance, outbox_url=world.url, announcements=route
-        )
+            group=f"{topic}-group", environment="test", instance=instance, outbox_url=world.url, announcements=route,
+            announce_every_seconds=None,
+        )  # fmt: skip
         with producer:
             yield Deployment(version=request.param, topic=topic, world=world, instance=instance, producer=producer)
     world.close()

@@ -57,6 +57,7 @@ def start(world: World) -> Iterator[Start]:
                 "name_servers": name_servers,
                 "outbox_url": world.url,
                 "announcements": AnnouncementRoute(environment="test", queues=QUEUES),
+                "announce_every_seconds": None,  # what is looked at right after a block has to be there
             }
             producer = open_producer(**{**values, **changes})  # type: ignore[arg-type]  # names are the parameters'
             return stack.enter_context(producer)

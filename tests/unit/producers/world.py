@@ -136,6 +136,7 @@ class World:
         without_outbox: bool = False,
         completion: Completion = "end",
         keep_bodies: bool = False,
+        announce_every_seconds: float | None = None,
         clock: Clock | None = None,
     ) -> TransactionalProducer:
         """A started producer."""
@@ -147,6 +148,7 @@ class World:
             without_outbox=without_outbox,
             completion=completion,
             keep_bodies=keep_bodies,
+            announce_every_seconds=announce_every_seconds,
             clock=clock or self.clock,
         )
         self._open.append(producer)

@@ -1,0 +1,120 @@
+"""Statements of their own on connections that a pool has kept: lost ones, locked rows, missing tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from producers.outbox import MARKED_KEYS_MAX, SqlOutbox
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.sql.single_statements import MARKERS, SingleStatements
+from reconciler.sql.tables import outbox_metadata
+from tests.unit.producers.world import World, new_key
+
+
+@pytest.fixture
+def outbox(world: World) -> Iterator[SqlOutbox]:
+    with closing(SqlOutbox(world.url)) as opened:
+        yield opened
+
+
+def cut_others(engine: sa.Engine) -> int:
+    """Ends every other connection to the database; how many."""
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            ended = connection.execute(
+                sa.text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            ).all()
+            return len(ended)
+        own = connection.execute(sa.text("SELECT connection_id()")).scalar_one()
+        rows: Any = connection.execute(
+            sa.text("SELECT id FROM information_schema.processlist WHERE db = database() AND id <> :own"), {"own": own}
+        )
+        ids = [row.id for row in rows]
+        for number in ids:
+            connection.exec_driver_sql(f"KILL {int(number)}")
+        return len(ids)
+
+
+def test_connections_that_were_lost_in_the_pool_cost_no_answer(world: World, outbox: SqlOutbox) -> None:
+    if world.engine.dialect.name == "sqlite":
+        pytest.skip("a file has no server that could end a connection")
+    key = new_key()
+    world.insert_row(key)
+    assert outbox.find(key) is not None
+    assert cut_others(world.engine) >= 1
+    assert outbox.find(key) is not None, "read on a new connection"
+    assert cut_others(world.engine) >= 1
+    assert outbox.mark_announced([key]) == 1
+
+
+def test_an_outcome_is_read_by_a_new_statement_not_from_an_old_snapshot(world: World, outbox: SqlOutbox) -> None:
+    key = new_key()
+    assert outbox.find(key) is None
+    world.insert_row(key)
+    fact = outbox.find(key)
+    assert fact is not None
+    assert fact.is_committed
+
+
+def test_marks_of_many_rows_touch_each_once_and_leave_tombstones(world: World, outbox: SqlOutbox) -> None:
+    keys = [new_key() for _ in range(MARKED_KEYS_MAX + 5)]
+    for key in keys[:3]:
+        world.insert_row(key)
+    world.insert_row(keys[-1])
+    world.insert_row(keys[-2], state="ROLLED_BACK")
+    assert outbox.mark_announced(keys) == 4
+    assert outbox.mark_settled(keys[:2]) == 2
+    assert [world.state(key) for key in (keys[0], keys[2], keys[-1], keys[-2])] == [
+        "SETTLED", "ANNOUNCED", "ANNOUNCED", "ROLLED_BACK",
+    ]  # fmt: skip
+    assert outbox.mark_announced([]) == 0
+
+
+def test_a_locked_row_is_away_after_its_time_and_the_connection_is_good_again(world: World) -> None:
+    key = new_key()
+    world.insert_row(key)
+    single = SingleStatements(world.url, lock_timeout_seconds=1.0, pool_size=1)
+    marker = MARKERS[world.engine.dialect.name]
+    touch = f"UPDATE reconciler_outbox SET announced_at_ms = 7 WHERE unique_key = {marker}"
+    with closing(single):
+        with world.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE reconciler_outbox SET announced_at_ms = 5"))
+            with pytest.raises(DatabaseAway):
+                single.update(touch, (key,))
+        assert single.update(touch, (key,)) == 1
+    assert world.row(key).announced_at_ms == 7
+
+
+def test_a_missing_table_is_named(world: World, outbox: SqlOutbox) -> None:
+    outbox_metadata.drop_all(world.engine)
+    with pytest.raises(ConfigurationError, match="db upgrade"):
+        outbox.find(new_key())
+    outbox_metadata.create_all(world.engine)
+    assert outbox.find(new_key()) is None
+
+
+def test_a_server_that_is_gone_is_away(world: World) -> None:
+    if world.engine.dialect.name == "sqlite":
+        pytest.skip("a file has no server")
+    nobody = sa.make_url(world.url).set(port=1)
+    with closing(SingleStatements(nobody.render_as_string(hide_password=False))) as single, pytest.raises(DatabaseAway):
+        single.select_one("SELECT 1", ())
+
+
+def test_every_statement_is_committed_by_itself(world: World) -> None:
+    key = new_key()
+    world.insert_row(key)
+    marker = MARKERS[world.engine.dialect.name]
+    with closing(SingleStatements(world.url, pool_size=1)) as single:
+        single.update(f"UPDATE reconciler_outbox SET announced_at_ms = 9 WHERE unique_key = {marker}", (key,))
+        assert world.row(key).announced_at_ms == 9
+        found = single.select_one(f"SELECT announced_at_ms FROM reconciler_outbox WHERE unique_key = {marker}", (key,))
+        assert found == (9,)
