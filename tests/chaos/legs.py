@@ -101,7 +101,7 @@ def verdict_lines(connection: sa.Connection, key: str, since_ms: int) -> list[st
         evidence: dict[str, Any] = json.loads(row.evidence)
         told = {name: _short(value) for name, value in evidence.items() if name != "reason"}
         at = f"{(row.at_ms - since_ms) / 1000:8.2f} s"
-        lines.append(f"  {at}  {row.consumer_group}: {row.verdict}, {evidence['reason']} {told}")
+        lines.append(f"  {at}  {row.consumer_group}: {row.verdict}, {evidence.get('reason', 'no reason')} {told}")
     return lines
 
 
