@@ -6,14 +6,13 @@ tests/simulation/test_stand_in_redis.py compares it with fakeredis and with a re
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from redis import exceptions
 
-from tests.simulation.redis_scripts import by_heart, run_lua
+from tests.simulation.redis_scripts import by_heart, run_lua, sha_of
 
 Value = Any
 #: Values by key, ends of life in ms by key, writes so far.
@@ -166,7 +165,7 @@ class RedisData:
         return milliseconds // 1000, milliseconds % 1000 * 1000
 
     def _do_type(self, key: str) -> bytes:
-        value = self._any(key) if key in self.expires else self.values.get(key)
+        value = self._any(key)
         return b"none" if value is None else _KINDS[value.__class__]
 
     def _do_exists(self, key: str) -> int:
@@ -327,7 +326,7 @@ class RedisData:
 
     def _do_eval(self, source: str, count: Any, *words: Any) -> Any:
         """EVAL: an error stops the script."""
-        return run_lua(self, source, list(words[: int(count)]), list(words[int(count) :]))
+        return self._scripted(sha_of(source), source, list(words[: int(count)]), list(words[int(count) :]))
 
     def _do_zrange(self, key: Any, first: Any, last: Any) -> list[tuple[bytes, float]]:
         first, last = int(first), int(last)
@@ -365,7 +364,7 @@ class RedisData:
 
     def load(self, source: str) -> str:
         """SCRIPT LOAD."""
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        sha = sha_of(source)
         self.scripts[sha] = source
         return sha
 
@@ -373,10 +372,12 @@ class RedisData:
         """EVALSHA: Lua in earnest, but for the scripts known by heart."""
         if sha not in self.scripts:
             raise exceptions.NoScriptError("No matching script.")
+        return self._scripted(sha, self.scripts[sha], keys, arguments)
+
+    def _scripted(self, sha: str, source: str, keys: list[str], arguments: list[Any]) -> Any:
         known = by_heart(sha)
-        if known is not None:
-            return known(self, keys, arguments)
-        return run_lua(self, self.scripts[sha], keys, arguments)
+        answer = known(self, keys, arguments) if known is not None else None
+        return answer if answer is not None else run_lua(self, source, keys, arguments)
 
 
 class Scores(dict[bytes, float]):

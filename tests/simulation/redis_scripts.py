@@ -1,13 +1,19 @@
-"""Lua for the stand-in Redis: run by Lua 5.1 itself, but for the three short scripts that are known by heart."""
+"""Lua for the stand-in Redis: run by Lua 5.1 itself, but for the scripts that are known by heart."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 from lupa.lua51 import LuaRuntime
 
 from tests.simulation.known_scripts import SHA_OF_SCRIPT
+from tests.simulation.round_twin import round_twin
+
+#: What stands for a script: the stand-in, KEYS and ARGV in, the answer out; None: only Lua knows.
+Script = Callable[[Any, list[str], list[Any]], Any]
 
 
 class Runs(Protocol):
@@ -52,13 +58,21 @@ def _release_lease(data: Runs, keys: list[str], arguments: list[Any]) -> int:
 
 #: False: every script is run by Lua. See economies.py.
 are_known_by_heart = False
-_FUNCTIONS = {"admit": _admit, "take lease": _take_lease, "release lease": _release_lease}
+_FUNCTIONS: dict[str, Script] = {
+    "admit": _admit, "take lease": _take_lease, "release lease": _release_lease, "round": round_twin
+}  # fmt: skip
 _BY_HEART = {SHA_OF_SCRIPT[name]: function for name, function in _FUNCTIONS.items()}
 
 
-def by_heart(sha: str) -> Callable[[Runs, list[str], list[Any]], Any] | None:
+def by_heart(sha: str) -> Script | None:
     """A script that need not be interpreted."""
     return _BY_HEART.get(sha) if are_known_by_heart else None
+
+
+@cache
+def sha_of(source: str) -> str:
+    """The name that Redis gives a script."""
+    return hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 #: Source -> compiled function; one interpreter a process, which Lua 5.1 scripts cannot leave anything in.

@@ -1,0 +1,103 @@
+"""The round's Lua script (reconciler/ledger/round_commands.py) once more in Python: by Lua, its 40 commands cost
+more than the rest of the round. test_round_twin.py compares the two on thousands of drawn shards.
+
+Only for the text whose hash known_scripts.py tells, and only where no history is kept: all else is run by Lua.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.redis_data import RedisData
+
+_LAST = re.compile(rb" (\d+)$")
+
+
+def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[Any] | None:
+    """What the script answers; None: there is a history to be kept, ask Lua."""
+    epoch, expected, lowest, h, x, kept, _, chunk, covered_max = arguments
+    if int(kept):
+        return None
+    run, values = data.commands, data.values
+    epoch_key, generation, pending, new, taken, offsets, covered = keys[:7]
+    half, matched, commit = keys[7 : 8 + x], keys[8 + x : 9 + 2 * x], keys[9 + 2 * x : 10 + 2 * x + h]
+    if run["GET"](epoch_key) != str(epoch).encode() or (run["GET"](generation) or b"0") != str(expected).encode():
+        return [b"moved"]
+    for kind, names in (
+        (b"zset", [pending]), (b"set", [new]), (b"hash", [taken, offsets, covered]), (b"set", half), (b"zset", matched),
+        (b"set", commit),
+    ):  # fmt: skip
+        for name in names:
+            found = run["TYPE"](name)
+            if found not in (b"none", kind):
+                return [b"wrong", name.encode(), found, kind]
+
+    at = _time(data, int(lowest), pending, covered)
+    before, announced = len(values.get(pending) or ()), len(values.get(half[0]) or ())
+    fresh = run["SDIFFSTORE"](new, half[0], *commit)
+    added = _add(data, pending, new, at, chunk)
+    late = run["ZINTERSTORE"](matched[0], 2, pending, commit[0], "WEIGHTS", 1, 0)
+    if late * 2 > before + added:
+        run["ZDIFFSTORE"](pending, 2, pending, matched[0])
+    elif late:
+        members = [member for _, member in sorted((score, member) for member, score in values[matched[0]].items())]
+        for first in range(0, late, chunk):
+            run["ZREM"](pending, *members[first : first + chunk])
+
+    run["UNLINK"](commit[h])
+    for older, younger in zip(commit[h:0:-1], commit[h - 1 :: -1], strict=True):
+        if values.get(younger):
+            run["RENAME"](younger, older)
+    run["UNLINK"](*matched, *half, new, taken)
+    floor = _floor(data, int(expected) + 1, at, (pending, offsets, covered), int(covered_max))
+    after = len(values.get(pending) or ())
+    ran = [announced, fresh, before, added, late, after, run["INCRBY"](generation, 1)]
+    return [b"ran", *ran, b"%d" % at, floor]
+
+
+def _time(data: RedisData, lowest: int, pending: str, covered: str) -> int:
+    """The round's time in ms: no key and no earlier round is younger."""
+    seconds, microseconds = data.commands["TIME"]()
+    youngest = max((data.values.get(pending) or {}).values(), default=0)
+    last = _LAST.search(data.commands["HGET"](covered, "last") or b"")
+    after_last = int(last.group(1)) + 1 if last is not None else 0
+    return max(lowest, int(seconds) * 1000 + int(microseconds) // 1000, int(youngest), after_last)
+
+
+def _add(data: RedisData, pending: str, new: str, at: int, chunk: int) -> int:
+    fresh: set[bytes] = data.values.get(new) or set()
+    before = len(data.values.get(pending) or ())
+    if before * 2 < len(fresh):
+        words = (2, pending, new, "WEIGHTS", 1, at, "AGGREGATE", "MIN")
+        return int(data.commands["ZUNIONSTORE"](pending, *words)) - before
+    added = 0
+    members = sorted(fresh)
+    for first in range(0, len(members), chunk):
+        scored = [word for member in members[first : first + chunk] for word in (at, member)]
+        added += int(data.commands["ZADD"](pending, "NX", *scored))
+    return added
+
+
+def _floor(data: RedisData, number: int, at: int, keys: tuple[str, str, str], covered_max: int) -> bytes:
+    """Notes what this round has covered, forgets rounds, and tells what the newest before the oldest key covered."""
+    pending, offsets, covered = keys
+    run = data.commands
+    places = run["HGETALL"](offsets)
+    run["HSET"](covered, at, b"\n".join(word for pair in places.items() for word in pair))
+    run["HSET"](covered, "last", b"%d %d" % (number, at))
+    oldest = min((data.values.get(pending) or {}).values(), default=None)
+    rounds = sorted(int(field) for field in run["HGETALL"](covered) if field.isdigit())
+    base = sum(oldest is None or one < int(oldest) for one in rounds)
+    for one in rounds[: max(0, base - 1)]:
+        run["HDEL"](covered, one)
+    left = rounds[max(base, 1) - 1 :]
+    if len(left) > covered_max:
+        holes = [
+            ((later - sooner) / (at - sooner), one)
+            for sooner, one, later in zip(left, left[1:], left[2:], strict=False)
+        ]
+        if holes:
+            run["HDEL"](covered, min(holes)[1])
+    return run["HGET"](covered, rounds[base - 1]) or b"" if base else b""

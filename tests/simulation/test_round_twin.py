@@ -1,0 +1,98 @@
+"""The scripts known by heart do what their Lua does, on drawn states: damaged, empty, out of memory, far behind."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+from typing import Any
+
+import pytest
+from redis import exceptions
+
+from consumers import redis_sets
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.ledger.round_commands import ROUND_SCRIPT, round_commands
+from tests.simulation.kernel import BASE_MS
+from tests.simulation.known_scripts import SHA_OF_SCRIPT
+from tests.simulation.redis_data import RedisData, Scores
+from tests.simulation.redis_scripts import run_lua
+from tests.simulation.round_twin import round_twin
+
+KEYS = ShardKeys(Shard(subscription=Subscription(environment="e", topic="t", group="g"), number=0))
+
+
+def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
+    """A shard's memory, and KEYS and ARGV of a round."""
+    now_ms = BASE_MS + dice.randrange(1_000_000)
+    data = RedisData(lambda: now_ms)
+    commits, generation = dice.choice((1, 2, 4)), dice.randrange(50)
+    commands = round_commands(
+        KEYS, epoch="e:1", generation=generation, not_before_ms=now_ms + dice.randint(-2_000, 500),
+        commit_generations=commits, history_generations=dice.choice((0, 0, 0, 0, 1)),
+    )  # fmt: skip
+    _, _, count, *words = commands[1]
+    names, arguments = [str(name) for name in words[:count]], words[count:]
+    arguments[7] = dice.choice((arguments[7], 3))  # chunk
+    arguments[8] = dice.choice((arguments[8], 4))  # rounds kept for the floor
+    members = [dice.randbytes(16) for _ in range(dice.choice((1, 6, 30)))]
+
+    def some() -> list[bytes]:
+        return dice.sample(members, dice.randint(0, len(members)))
+
+    pending = {member: float(now_ms - dice.randint(-300, 90_000)) for member in some()}
+    values: dict[str, Any] = {
+        KEYS.epoch: b"e:1", KEYS.generation: b"%d" % generation, KEYS.half: set(some()), KEYS.commit: set(some()),
+        KEYS.pending: Scores(pending), KEYS.new: set(some()), KEYS.matched: Scores(dict.fromkeys(some(), 1.0)),
+        KEYS.taken: {b"1": b"2"}, KEYS.offsets: {b"broker/0": b"5", b"broker/1": b"7"}, KEYS.covered: {},
+    }  # fmt: skip
+    values |= {KEYS.commit_generation(number): set(some()) for number in range(1, commits + 1)}
+    for _ in range(dice.choice((0, 3, 9, 70))):
+        values[KEYS.covered][b"%d" % (now_ms - dice.randrange(100_000))] = b"broker/0\n%d" % dice.randrange(9)
+    if dice.random() < 0.7:
+        values[KEYS.covered][b"last"] = b"%d %d" % (generation, now_ms - dice.randint(-5, 9_000))
+    for name, value in values.items():
+        if value and dice.random() < 0.9:
+            data.values[name] = value
+    if dice.random() < 0.1:
+        data.values[dice.choice(names)] = dice.choice((b"text", {b"a": b"b"}, {b"m"}, Scores({b"m": 1.0})))
+    data.is_full = dice.random() < 0.05
+    return data, names, arguments
+
+
+def _outcome(data: RedisData, run: Any) -> tuple[Any, ...]:
+    try:
+        answer = run()
+    except exceptions.ResponseError as error:
+        answer = f"{type(error).__name__}: {error}"
+    return answer, data.values, data.expires, data.versions, data.writes
+
+
+@pytest.mark.timeout(120)
+def test_the_round_in_python_does_what_its_lua_does_on_three_thousand_drawn_shards() -> None:
+    told: set[bytes | str] = set()
+    for seed in range(3_000):
+        data, names, arguments = _drawn(random.Random(seed))
+        twin = copy.copy(data)
+        twin.values, twin.versions, twin.expires = copy.deepcopy(data.values), {}, {}
+        twin.commands = {name: getattr(twin, command.__name__) for name, command in data.commands.items()}
+        ours = _outcome(twin, lambda twin=twin, a=arguments, n=names: round_twin(twin, n, list(a)))
+        if ours[0] is None:
+            assert arguments[5]
+            continue
+        theirs = _outcome(data, lambda data=data, a=arguments, n=names: run_lua(data, ROUND_SCRIPT, n, list(a)))
+        assert ours == theirs, f"seed {seed}"
+        told.add(ours[0] if isinstance(ours[0], str) else ours[0][0])
+    assert {b"ran", b"moved", b"wrong"} <= told
+    assert len(told) > 3, "no drawn shard made the script fail"
+
+
+def test_every_text_known_by_heart_is_the_products_own() -> None:
+    """A changed script is run by Lua until its twin and its hash here have followed."""
+    texts = {
+        "admit": redis_sets._ADMIT, "take lease": redis_sets._TAKE_LEASE, "release lease": redis_sets._RELEASE_LEASE
+    }  # fmt: skip
+    found = {name: script.sha for name, script in texts.items()}
+    found["round"] = hashlib.sha1(ROUND_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+    assert found == SHA_OF_SCRIPT
