@@ -48,6 +48,8 @@ class Dossier:
     unique_key: str
     first_seen_ms: int
     shard: int
+    #: Redis TIME of the round that looks; None: a person asks, who does not wait for the grace period.
+    now_ms: int | None = None
     #: The ledger's row, if the key was verified before.
     known: Candidate | None = None
     #: False: the gate is shut for this key: only its inbox and outbox are asked.
@@ -75,6 +77,8 @@ class Bench:
     plan: SubscriptionPlan
     has_outbox: bool
     has_inbox: bool
+    #: How far the databases' clocks may be ahead of Redis'.
+    skew_margin_seconds: float = 10.0
 
     @property
     def is_weaker(self) -> bool:

@@ -13,13 +13,15 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
 from reconciler.delivery import disagreement, own_copies, reach, row_of, standing
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
-from reconciler.evidence import StoredMessage
+from reconciler.evidence import OutboxRow, StoredMessage
 from reconciler.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
 UNDECIDED_WAIT_SECONDS_MAX = 60.0
 #: Longest wait before a lagging or retrying group is asked for again.
 LAGGING_WAIT_SECONDS_MAX = 300.0
+#: A service announces within this time of writing its row, or the grace period; what is later is a repetition.
+OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
 
@@ -142,7 +144,28 @@ def _commit(d: Dossier, bench: Bench) -> Answer:
         return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
     if not row.is_committed:
         return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
-    return None
+    return _young(row, d, bench)
+
+
+def _young(row: OutboxRow, d: Dossier, bench: Bench) -> Finding | None:
+    """The grace period counts from the commit, too: a stranger may have announced the key before it.
+
+    The row tells when it was written, and when its own service announced it, which is after the commit; a repeated
+    announcement must not put the key off for ever. Both by the database's clock; a time that lies ahead by more than
+    clocks may differ tells nothing.
+    """
+    if d.now_ms is None:
+        return None
+    grace_ms = bench.plan.grace_period_seconds * 1000
+    written_ms = row.created_at_ms
+    own_ms = written_ms + max(grace_ms, OWN_ANNOUNCEMENT_SECONDS_MAX * 1000)
+    announced_ms = written_ms if row.announced_at_ms is None else min(row.announced_at_ms, own_ms)
+    ahead_ms = d.now_ms + bench.skew_margin_seconds * 1000
+    told = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
+    left_ms = max(told, default=0) + grace_ms - d.now_ms
+    if left_ms <= 0:
+        return None
+    return _unknown("committed after it was first announced: within the grace period", wait_seconds=left_ms / 1000)
 
 
 def _half(d: Dossier, bench: Bench) -> Answer:

@@ -138,7 +138,7 @@ class ReconcileRound:
             became_due=selection.became_due,
             settled=sum(self._forget(shard, keys) for shard, keys in selection.closed.items()),
         )
-        soundings = self._verifier.soundings(plan)
+        soundings = self._verifier.soundings(plan, now_ms=max((r.now_ms for r in ours), default=None))
         self._verify(topic, plan, selection.due, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         load, rules = looked.load(), self._breaker.rules

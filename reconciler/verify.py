@@ -64,9 +64,11 @@ class Judged:
 class Soundings:
     """What one round asks the brokers once: positions, then horizon. Counts look-ups. One thread, one round."""
 
-    def __init__(self, brokers: BrokerEvidence, plan: SubscriptionPlan) -> None:
+    def __init__(self, brokers: BrokerEvidence, plan: SubscriptionPlan, *, now_ms: int | None = None) -> None:
+        """`now_ms`: Redis TIME of the round; None: a person asks about one key."""
         self._brokers = brokers
         self._plan = plan
+        self.now_ms = now_ms
         self._positions: Sequence[QueuePosition] | None = None
         self._horizon: Horizon | None = None
         self.look_ups = 0
@@ -120,6 +122,7 @@ class Verifier:
             plan=plan,
             has_outbox=self._outbox.is_configured(topic.topic),
             has_inbox=self._inbox.is_configured(plan.subscription),
+            skew_margin_seconds=self._rules.skew_margin_seconds,
         )
 
     def recall_brokers(self, topic: TopicPlan) -> None:
@@ -136,9 +139,9 @@ class Verifier:
         """The group's low watermark: the gate."""
         return self._brokers.watermark(plan.subscription)
 
-    def soundings(self, plan: SubscriptionPlan) -> Soundings:
-        """One a round."""
-        return Soundings(self._brokers, plan)
+    def soundings(self, plan: SubscriptionPlan, *, now_ms: int | None = None) -> Soundings:
+        """One a round, with its Redis TIME."""
+        return Soundings(self._brokers, plan, now_ms=now_ms)
 
     def verify(
         self, topic: TopicPlan, plan: SubscriptionPlan, suspects: Sequence[Dossier], soundings: Soundings
@@ -146,7 +149,8 @@ class Verifier:
         """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
         bench = self.bench(topic, plan)
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
-        dossiers = {s.unique_key: replace(s, repair=repairs.get(s.unique_key)) for s in suspects}
+        now_ms = soundings.now_ms
+        dossiers = {s.unique_key: replace(s, repair=repairs.get(s.unique_key), now_ms=now_ms) for s in suspects}
         findings: dict[str, Finding] = {}
         open_keys = list(dossiers)
         while open_keys:

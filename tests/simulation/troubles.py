@@ -38,6 +38,8 @@ class Troubles:
         self._is_over = False
         #: Group -> keys that an operator's offset reset has skipped.
         self.reset_over: dict[str, set[str]] = {}
+        #: Keys that a stranger has announced.
+        self.forged: set[str] = set()
         self._set_rates()
         for name, act in self._accidents():
             strength = self._of(name)
@@ -283,9 +285,10 @@ class Troubles:
         self._any_broker().append(UNIQUE_KEY_TOPIC, queue_id, {"TAGS": TOPIC}, body, is_indexed=False)
 
     def _forge(self) -> None:
-        """Somebody announces keys that nobody has committed: unknown ones, or one before its commit."""
+        """Somebody announces keys that nobody has committed: unknown ones, and the newest before their commit."""
         keys = [f"{self._dice.getrandbits(128):032X}" for _ in range(2)]
-        keys += list(self._world.orders)[-1:]
+        keys += list(self._world.orders)[-6:]
+        self.forged.update(keys)
         entries = ",".join(f'{{"key":"{key}","tag":"paid","committed_at_ms":1700000000000}}' for key in keys)
         self._announce(f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"orders","keys":[{entries}]}}'.encode())
 

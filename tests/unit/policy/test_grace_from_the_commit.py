@@ -1,0 +1,62 @@
+"""The grace period counts from the commit, too: whoever announces a key before it hastens no repair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.reconcile_round import ReconcileRound
+from tests.unit.policy.world import World, key
+
+#: Seconds; rounds come every second.
+GRACE = 10.0
+
+
+def announced_before_its_commit(*, begun: float = 8.0, committed: float = 8.0) -> tuple[World, ReconcileRound]:
+    """A stranger's announcement; seconds later the row is written, the transaction commits, and END is lost."""
+    world = World(shards=1, grace=GRACE)
+    half = world.broker.send_half(key(1))
+    world.announce(key(1))
+    process = world.process()
+    world.rounds(process, 1, every=0.0)
+    world.clock.advance(begun)
+    written_ms = world.clock.now_ms()
+    world.clock.advance(committed - begun)
+    now_ms = world.clock.now_ms()
+    announced_ms = now_ms if committed > begun else None
+    world.commit_locally(key(1), half, created_at_ms=written_ms, announced_at_ms=announced_ms)
+    return world, process
+
+
+def seconds_to_repair(world: World, process: ReconcileRound) -> float:
+    began_ms = world.clock.now_ms()
+    for _ in range(100):
+        world.rounds(process, 1, every=1.0)
+        if world.broker.ends:
+            return (world.clock.now_ms() - began_ms) / 1000
+    raise AssertionError("never repaired")
+
+
+def test_a_key_announced_before_its_commit_is_not_repaired_within_the_grace_period_of_the_commit() -> None:
+    assert GRACE <= seconds_to_repair(*announced_before_its_commit()) <= GRACE + 3
+
+
+def test_a_long_transaction_is_counted_from_its_own_announcement() -> None:
+    world, process = announced_before_its_commit(begun=1.0, committed=20.0)
+    assert GRACE <= seconds_to_repair(world, process) <= GRACE + 3
+
+
+def test_an_announcement_that_is_repeated_all_the_time_does_not_put_the_key_off_for_ever() -> None:
+    world, process = announced_before_its_commit()
+    for _ in range(100):
+        world.outbox.rows[key(1)] = replace(world.outbox.rows[key(1)], announced_at_ms=world.clock.now_ms())
+        world.rounds(process, 1, every=1.0)
+    assert world.broker.ends
+
+
+def test_a_row_that_was_written_in_the_future_counts_from_the_announcement() -> None:
+    """A clock that is further ahead than clocks may differ tells nothing."""
+    world = World(shards=1, grace=GRACE)
+    half = world.broker.send_half(key(1))
+    world.announce(key(1))
+    world.commit_locally(key(1), half, created_at_ms=world.clock.now_ms() + 3_600_000)
+    assert seconds_to_repair(world, world.process()) <= GRACE + 3
