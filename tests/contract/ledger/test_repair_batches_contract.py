@@ -56,3 +56,44 @@ def test_changes_written_together_are_each_under_its_own_token(world: World) -> 
     assert all(row is None or row.first_sent_at_ms == world.clock.now_ms() for row in changed)
     untouched = world.ledger.repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
     assert (untouched.state, untouched.attempts, untouched.target) == (RepairState.OPEN, 0, None)
+
+
+def test_changes_of_every_kind_written_together_are_as_if_written_alone(world: World) -> None:
+    repairs = world.ledger.repairs
+    first, second, third = claimed(world)
+    changes = [
+        RepairChange(state=RepairState.OPEN, rung=Rung.REPUBLISH, answer="climbs", wait_seconds=7, releases=True),
+        RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True, target={"a": 1}),
+        RepairChange(state=RepairState.FAILED, rung=Rung.END, answer="given up"),
+    ]
+    before = [first, second, third]
+    changed = repairs.change_all([(row, change, row.token or "") for row, change in zip(before, changes, strict=True)])
+    now_ms = world.clock.now_ms()
+    assert [
+        row and (row.state, row.rung, row.answer, row.target, row.token is None, row.attempts, row.next_at_ms - now_ms)
+        for row in changed
+    ] == [
+        (RepairState.OPEN, Rung.REPUBLISH, "climbs", None, True, 0, 7_000),
+        (RepairState.SENDING, Rung.END, None, {"a": 1}, False, 1, 0),
+        (RepairState.FAILED, Rung.END, "given up", None, True, 0, 0),
+    ]
+    read = repairs.read(world.environment, "ORDERS", [row.unique_key for row in before])
+    assert [read[row.unique_key][0] for row in before] == list(changed)
+
+
+def test_a_row_that_is_named_twice_is_claimed_once(world: World) -> None:
+    row = opened(world)[0]
+    mine = world.ledger.repairs.claim_all([(row, "one"), (row, "two")], lease_seconds=60)
+    assert [one and one.token for one in mine] == ["one", None]
+
+
+def test_a_batch_of_nothing_changes_nothing(world: World) -> None:
+    assert list(world.ledger.repairs.claim_all([], lease_seconds=60)) == []
+    assert list(world.ledger.repairs.change_all([])) == []
+
+
+def test_batches_larger_than_a_statement_are_written_whole(world: World) -> None:
+    numbers = range(501)
+    claims = [(row, f"mine/{row.unique_key}") for row in opened(world, numbers)]
+    mine = world.ledger.repairs.claim_all(claims, lease_seconds=60)
+    assert [row and row.token for row in mine] == [token for _, token in claims]

@@ -93,6 +93,26 @@ def _together(count: int, work: Callable[[int], object]) -> list[object]:
         return list(pool.map(one, range(count)))
 
 
+def test_owners_whose_batches_overlap_neither_share_a_row_nor_wait_for_each_other_for_ever(ledger: SqlLedger) -> None:
+    repairs = ledger.repairs
+    repairs.open_all(ENVIRONMENT, "ORDERS", {key(number): Rung.END for number in range(ROWS)})
+    rows = repairs.claimable(ENVIRONMENT, "ORDERS", scope=EVERY_GROUP, limit=ROWS)
+    sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True)
+
+    def work(owner: int) -> list[str]:
+        mine: list[str] = []
+        ordered = list(rows) if owner % 2 else list(reversed(rows))
+        for start in range(0, ROWS, 15):
+            batch = [(row, f"{owner}/{row.unique_key}") for row in ordered[start : start + 30]]
+            repairs.claim_all(batch, lease_seconds=60)
+            changed = repairs.change_all([(row, sending, token) for row, token in batch])
+            mine += [row.unique_key for row in changed if row is not None and row.attempts == 1]
+        return mine
+
+    sent = [one for mine in _together(4, work) for one in mine]  # type: ignore[attr-defined]  # lists of keys
+    assert sorted(sent) == [key(number) for number in range(ROWS)], "each by one owner, none twice"
+
+
 def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:
     for number in range(15):
         ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
