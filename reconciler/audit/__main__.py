@@ -32,7 +32,15 @@ def _no_answer(reason: str, message: str) -> int:
     tell(f"reconciler: no answer ({reason}): {message}\n")
     if "json" in sys.argv or "--output=json" in sys.argv:
         about = {"schema_version": 1, "verdict": "no answer", "reason": reason, "message": message}
-        nothing = {"classes": {}, "violations": 0, "gaps": 0, "rows": 0, "seconds": 0.0, "engine": None}
+        nothing = {
+            "classes": {},
+            "violations": 0,
+            "gaps": 0,
+            "not_judged": 0,
+            "rows": 0,
+            "seconds": 0.0,
+            "engine": None,
+        }
         answer(json.dumps({**about, **nothing}) + "\n")
     return 2
 

@@ -76,6 +76,7 @@ def answer(done: AuditRun) -> dict[str, Any]:
         "classes": judged.classes,
         "violations": judged.violations,
         "gaps": len(judged.gaps),
+        "not_judged": judged.not_judged.rows,
         "rows": sum(judged.rows.values()),
         "seconds": round(done.seconds, 3),
         "engine": done.engine,
@@ -91,6 +92,7 @@ def no_answer(error: AuditError) -> dict[str, Any]:
         "classes": {},
         "violations": 0,
         "gaps": 0,
+        "not_judged": 0,
         "rows": 0,
         "seconds": 0.0,
         "engine": None,
@@ -107,6 +109,12 @@ def summary(done: AuditRun, out: Path) -> str:
         lines.append(f"{one.subscription.topic}/{one.subscription.group}: {one.keys} keys")
         lines += [f"  {name}: {count}" for name, count in one.classes.items() if count]
     lines += [f"not checked: {n.class_name} of {n.topic}/{n.group}: {n.why}" for n in judged.not_checked]
+    lines += [
+        f"not judged: {one.rows} rows of {one.table} of {one.topic}/{one.group}: nobody asked about them"
+        for one in judged.not_judged.listed
+    ]
+    if judged.not_judged.omitted_rows:
+        lines.append(f"not judged: {judged.not_judged.omitted_rows} rows of other topics and groups")
     lines += [f"note: {note}" for note in judged.notes]
     lines.append(f"report: {out / 'report.html'}")
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ from typing import Any
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.kernel.tables import EVIDENCE_NAMES
+from reconciler.audit.not_judged import KEPT_MAX, OMITTED, RowsOf, kept
 from reconciler.audit.result import AuditedSubscription, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION, LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import PREFIXES
@@ -46,6 +47,8 @@ class EvidenceDocument:
     ledger: bool
     #: Relative to the evidence folder, absolute, or a URL.
     history: str
+    #: Rows of the window that the sources have and nobody asked for, by table, topic and group; None: not counted.
+    not_asked: Mapping[RowsOf, int] | None
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
     #: Of the document's bytes.
@@ -89,6 +92,7 @@ def parse_evidence(data: bytes) -> EvidenceDocument:
         outboxes=frozenset(_names(document, "outboxes")),
         ledger=_typed(document, "ledger", bool),
         history=_typed(document, "history", str),
+        not_asked=_not_asked(document),
         files=tuple(sorted(files, key=lambda file: file.path)),
         sha256=hashlib.sha256(data).hexdigest(),
     )
@@ -119,6 +123,37 @@ def _subscription(item: Any, place: int) -> AuditedSubscription:
     if not found.producer_groups:
         raise _wrong(f"{where}producer_groups", [], "at least one group: without one nothing says what was committed")
     return found
+
+
+def not_asked_document(counts: Mapping[RowsOf, int]) -> dict[str, Any]:
+    """What `_not_asked` reads: the field `not_asked` of evidence.json."""
+    first = kept(counts, KEPT_MAX)
+    omitted = first.pop(OMITTED, 0)
+    listed = [{"table": t, "topic": topic, "group": group, "rows": n} for (t, topic, group), n in first.items()]
+    return {"listed": listed, "omitted_rows": omitted}
+
+
+def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
+    if document.get("not_asked") is None:
+        return None  # collected by somebody who does not count
+    item = _typed(document, "not_asked", dict)
+    found: dict[RowsOf, int] = {}
+    for place, one in enumerate(_typed(item, "listed", list, "not_asked.")):
+        where = f"not_asked.listed[{place}]."
+        if not isinstance(one, dict):
+            raise _wrong(where[:-1], one, "an object")
+        names = (_typed(one, "table", str, where), _typed(one, "topic", str, where), _typed(one, "group", str, where))
+        found[names] = _count(one, "rows", where)
+    if omitted := _count(item, "omitted_rows", "not_asked."):
+        found[OMITTED] = omitted
+    return found
+
+
+def _count(item: Mapping[str, Any], name: str, where: str) -> int:
+    value: int = _typed(item, name, int, where)
+    if value < 0:
+        raise _wrong(where + name, value, "a number of rows, 0 or more")
+    return value
 
 
 def _file(path: str, item: Any) -> EvidenceFile:

@@ -18,6 +18,7 @@ from reconciler.audit.evidence import Evidence
 from reconciler.audit.kernel.findings import FoundKey
 from reconciler.audit.kernel.judge import PrefixResult, SubscriptionCounts
 from reconciler.audit.latency_counts import LatencyCounts
+from reconciler.audit.not_judged import RowsOf, listed
 from reconciler.audit.result import (
     LATENCIES,
     Finding,
@@ -59,6 +60,7 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
     rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
     rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
     rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]
+    rows += [(prefix, "unjudged", -1, name[0], 0, n, _packed(name)) for name, n in sorted(result.unjudged.items())]
     for place, counts in enumerate(result.subscriptions):
         rows += [
             (prefix, "keys", place, NAMES[number - 1], hour_ms, count, b"")
@@ -82,6 +84,10 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
         for found in result.findings
     ]
     return _batch(rows)
+
+
+def _packed(name: RowsOf) -> bytes:
+    return json.dumps(name[1:], ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
@@ -114,6 +120,9 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
         total.rows[name] += count
     elif kind == "doubled":
         total.doubled[name] += count
+    elif kind == "unjudged":
+        topic, group = json.loads(row["payload"].decode("utf-8", "surrogatepass"))
+        total.unjudged[name, topic, group] += count
     elif kind == "finding":
         key, evidence = row["payload"][: row["number"]], row["payload"][row["number"] :]
         number = NAMES.index(name) + 1
@@ -134,11 +143,11 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
 
 def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) -> JudgedWindow:
     """The result as everybody else sees it."""
-    listed: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
+    to_list: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
     for counts in total.subscriptions:
-        listed.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
+        to_list.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
     total.keep_first(findings_max)
-    listed.subtract(NAMES[found.number - 1] for found in total.findings)
+    to_list.subtract(NAMES[found.number - 1] for found in total.findings)
     document, asked = evidence.document, evidence.document.subscriptions
     findings = [
         Finding(
@@ -151,6 +160,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         )
         for found in total.findings
     ]
+    unjudged = total.unjudged + Counter(document.not_asked or {})
     return JudgedWindow(
         environment=document.environment,
         window=document.window,
@@ -158,12 +168,13 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         skew_bound_ms=document.skew_bound_ms,
         subscriptions=tuple(_subscription(evidence, place, counts) for place, counts in enumerate(total.subscriptions)),
         findings=tuple(sorted(findings, key=lambda f: (f.topic, f.group, f.key, f.class_name))),
-        findings_omitted={str(name): listed[name] for name in NAMES if listed[name]},
+        findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
         notes=(*_not_asked(evidence), *_notes(total)),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
+        not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
         no_answer=evidence.no_answer,
     )
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from reconciler.audit.classes import VIOLATIONS
 from reconciler.audit.errors import Reason
+from reconciler.audit.not_judged import NotJudged
 
 #: What a finding's evidence may hold (JSON scalars).
 EvidenceValue = str | int | bool | None
@@ -182,6 +183,8 @@ class JudgedWindow:
     inputs: tuple[InputFile, ...]
     #: Rows read by table or stream ("outbox", "announced", ...), doubled ones included.
     rows: Mapping[str, int]
+    #: Rows of topics and groups that nobody asked about; changes neither classes nor verdict.
+    not_judged: NotJudged = field(default_factory=NotJudged)
     no_answer: NoAnswer | None
 
     @property

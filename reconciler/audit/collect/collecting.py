@@ -9,18 +9,22 @@ folder must be one that all of them reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from reconciler.audit.collect.coverage import CountedTable
 from reconciler.audit.collect.lookups import InboxPlace, OutboxPlace, PrefixLookups
 from reconciler.audit.collect.selection import Selection, export_files
 from reconciler.audit.collect.sources import Source, Sources
-from reconciler.audit.collect.tasks import Answer, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
+from reconciler.audit.collect.tasks import Answer, CountTask, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence_document import not_asked_document
 from reconciler.audit.history.check import HistoryState, check_history
+from reconciler.audit.not_judged import TIME_COLUMNS, RowsOf
 from reconciler.audit.output.documents import canonical
 from reconciler.audit.result import AuditedSubscription, Window
 from reconciler.contract.evidence_layout import (
@@ -90,13 +94,18 @@ def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> 
 
 def _collect(request: Request, history: HistoryState, folder: Path, run: Runner, progress: Progress) -> None:
     files: dict[str, WrittenFile] = {}
+    not_asked: Counter[RowsOf] = Counter()
     for what, tasks in (
         ("outboxes, inboxes and effects", [*_outboxes(request, folder), *_inboxes(request, folder)]),
         ("ledger", list(_ledger(request, folder))),
+        ("whose other rows there are", list(_counts(request))),
     ):
         if tasks:
             progress(f"reading {what} in {len(tasks)} pieces")
-            files.update(files_of(run(answer, tasks)))
+            answers = run(answer, tasks)
+            files.update(files_of(answers))
+            for one in answers:
+                not_asked.update(one.not_asked)
             remove_rests(folder, files)
     lookups = _lookups(request, folder, history)
     if lookups:
@@ -106,7 +115,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
-    (folder / "evidence.json").write_bytes(canonical(_document(request, files)))
+    (folder / "evidence.json").write_bytes(canonical(_document(request, files, not_asked)))
 
 
 def _trusted_history(request: Request) -> HistoryState:
@@ -215,6 +224,40 @@ def _slices(selection: Selection) -> Iterator[Selection]:
         yield replace(selection, since=(column, low, high))
 
 
+def _counts(request: Request) -> Iterator[Task]:
+    """Rows of the window that nobody asked for, in each place that was given, once."""
+    window = (request.window.start_ms, request.window.end_ms)
+    chosen = frozenset((s.topic, s.group) for s in request.subscriptions)
+    outboxes = [
+        (source, {(topic, group) for topic in request.topics_of(group)}) for group, source in request.sources.outboxes
+    ]
+    inboxes = [(source, {key} & chosen) for key, source in request.sources.inboxes.items()]
+    for layout, table, given in ((OUTBOX_EVIDENCE, OUTBOX, outboxes), (INBOX_EVIDENCE, INBOX, inboxes)):
+        places: dict[tuple[str, str], tuple[Source, set[tuple[str, str]]]] = {}
+        for source, keys in given:
+            places.setdefault((source.kind, source.address), (source, set()))[1].update(keys)
+        for source, asked in places.values():
+            selection = Selection(layout=layout, table=table.name, since=(TIME_COLUMNS[layout.name], *window))
+            for cut in _slices(selection) if source.kind == "database" else (selection,):
+                yield from _count_tasks(source, cut, frozenset(asked))
+    ledger = request.sources.ledger
+    if ledger is not None:
+        for layout, table in ((CANDIDATE_EVIDENCE, CANDIDATE), (REPAIR_EVIDENCE, REPAIR)):
+            # In one piece: no index of theirs begins with a time.
+            selection = Selection(
+                layout=layout,
+                table=table.name,
+                equal=(("environment", request.environment),),
+                since=(TIME_COLUMNS[layout.name], *window),
+            )
+            yield from _count_tasks(ledger, selection, chosen)
+
+
+def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[str, str]]) -> Iterator[Task]:
+    for file in export_files(source, selection) if source.kind != "database" else (None,):
+        yield CountTask(table=CountedTable(source=source, selection=selection, asked=asked, file=file))
+
+
 def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task]:
     window = (request.window.start_ms, request.window.end_ms)
     inboxes = tuple(
@@ -250,7 +293,7 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
     ]
 
 
-def _document(request: Request, files: dict[str, WrittenFile]) -> dict[str, object]:
+def _document(request: Request, files: dict[str, WrittenFile], not_asked: Mapping[RowsOf, int]) -> dict[str, object]:
     return {
         "version": EVIDENCE_VERSION,
         "environment": request.environment,
@@ -274,5 +317,6 @@ def _document(request: Request, files: dict[str, WrittenFile]) -> dict[str, obje
         "outboxes": list(request.sources.outbox_groups),
         "ledger": request.sources.ledger is not None,
         "history": request.history,
+        "not_asked": not_asked_document(not_asked),
         "files": {path: {"rows": file.rows, "sha256": file.sha256} for path, file in sorted(files.items())},
     }

@@ -109,6 +109,18 @@ def export_files(source: Source, selection: Selection) -> list[str | None]:
     return list(_dataset(source, selection, None).files)
 
 
+def export_batches(
+    source: Source, selection: Selection, file: str | None, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """These columns of an export's rows, whenever those were written. Raises AuditError."""
+    dataset = _dataset(source, selection, file)
+    have = set(dataset.schema.names)
+    for name in columns:
+        if name not in have:
+            raise _lacks(source, name, have)
+    yield from _batches(source, dataset, _condition(selection, have), columns)
+
+
 def _columns(connection: sa.Connection, source: Source, selection: Selection) -> list[sa.ColumnElement[Any]]:
     have = column_names(connection, selection.table)
     if not have:
@@ -174,9 +186,11 @@ def _delta(address: str, table: str) -> ds.Dataset:
     return found
 
 
-def _batches(source: Source, dataset: ds.Dataset, condition: ds.Expression | None = None) -> Iterator[pa.RecordBatch]:
+def _batches(
+    source: Source, dataset: ds.Dataset, condition: ds.Expression | None = None, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     try:
-        yield from dataset.to_batches(filter=condition, batch_size=_BATCH_ROWS)
+        yield from dataset.to_batches(filter=condition, columns=columns and list(columns), batch_size=_BATCH_ROWS)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise AuditError("inputs", f"{source}: the export cannot be read to its end: {error}") from error
 
@@ -184,13 +198,7 @@ def _batches(source: Source, dataset: ds.Dataset, condition: ds.Expression | Non
 def _read_export(source: Source, selection: Selection, file: str | None) -> Iterator[pa.Table]:
     dataset = _dataset(source, selection, file)
     have = set(dataset.schema.names)
-    condition: ds.Expression | None = None
-    for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
-        if name in have:  # a column that was left out of the export says nothing against its rows
-            is_number = any(isinstance(value, int) for value in values)
-            one = ds.field(name).isin(pa.array(values, pa.int64() if is_number else pa.string()))
-            condition = one if condition is None else condition & one
-    for batch in _batches(source, dataset, condition):
+    for batch in _batches(source, dataset, _condition(selection, have)):
         columns: list[Sequence[Any]] = []
         for column in selection.layout.columns:
             name = column.name if column.name in have else selection.name_of(column.name)
@@ -199,9 +207,23 @@ def _read_export(source: Source, selection: Selection, file: str | None) -> Iter
             elif name in _MAY_BE_ABSENT:
                 columns.append([None] * batch.num_rows)
             else:
-                raise AuditError("inputs", f"{source}: the export has no column {name}; it has {sorted(have)}")
+                raise _lacks(source, name, have)
         if batch.num_rows:
             yield table_of(selection.layout, list(zip(*columns, strict=True)), str(source))
+
+
+def _condition(selection: Selection, have: set[str]) -> ds.Expression | None:
+    condition: ds.Expression | None = None
+    for name, values in (*((n, (v,)) for n, v in selection.equal), *selection.among):
+        if name in have:  # a column that was left out of the export says nothing against its rows
+            is_number = any(isinstance(value, int) for value in values)
+            one = ds.field(name).isin(pa.array(values, pa.int64() if is_number else pa.string()))
+            condition = one if condition is None else condition & one
+    return condition
+
+
+def _lacks(source: Source, column: str, have: set[str]) -> AuditError:
+    return AuditError("inputs", f"{source}: the export has no column {column}; it has {sorted(have)}")
 
 
 def _counted(keys: Sequence[Any], counts: Sequence[Any], topic: str, group: str, source: Source) -> pa.Table:

@@ -7,25 +7,39 @@ repeats a refusal nor wraps its words in a stack of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from reconciler.audit.collect.coverage import CountedTable, not_asked_rows
 from reconciler.audit.collect.lookups import PrefixLookups, look_up
 from reconciler.audit.collect.selection import Selection, read_effects, read_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError, Reason
+from reconciler.audit.not_judged import RowsOf
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a task did."""
+
+    files: tuple[WrittenFile, ...] = ()
+    #: Rows that nobody asked for, of a CountTask.
+    not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
+    #: Why it could not.
+    reason: Reason | None = None
+    message: str = ""
 
 
 class Task(Protocol):
     """One piece of work."""
 
-    def run(self) -> list[WrittenFile]:
-        """Writes its files. Raises AuditError."""
+    def run(self) -> Answer:
+        """Does it. Raises AuditError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +53,7 @@ class RowsTask:
     #: One file of an export.
     file: str | None = None
 
-    def run(self) -> list[WrittenFile]:
+    def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
         return _written(self.folder, self.selection, self.part, read_rows(self.source, self.selection, file=self.file))
 
@@ -55,7 +69,7 @@ class EffectsTask:
     group: str
     window_ms: tuple[int, int]
 
-    def run(self) -> list[WrittenFile]:
+    def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
         rows = read_effects(self.effects, self.topic, self.group, self.window_ms)
         return _written(self.folder, Selection(layout=EFFECTS_EVIDENCE, table=""), self.part, rows)
@@ -67,25 +81,26 @@ class LookUpTask:
 
     lookups: PrefixLookups
 
-    def run(self) -> list[WrittenFile]:
+    def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
-        return look_up(self.lookups)
+        return Answer(files=tuple(look_up(self.lookups)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a task did."""
+class CountTask:
+    """Rows of a range of a table that nobody asked for."""
 
-    files: tuple[WrittenFile, ...] = ()
-    #: Why it could not.
-    reason: Reason | None = None
-    message: str = ""
+    table: CountedTable
+
+    def run(self) -> Answer:
+        """Writes nothing. Raises AuditError."""
+        return Answer(not_asked=not_asked_rows(self.table))
 
 
 def answer(task: Task) -> Answer:
     """Runs a task; never raises for what evidence, databases and disks do."""
     try:
-        return Answer(files=tuple(task.run()))
+        return task.run()
     except AuditError as error:
         return Answer(reason=error.reason, message=str(error))
     except OSError as error:
@@ -101,8 +116,8 @@ def files_of(answers: list[Answer]) -> Mapping[str, WrittenFile]:
     return {file.path: file for found in answers for file in found.files}
 
 
-def _written(folder: str, selection: Selection, part: str, tables: Iterator[pa.Table]) -> list[WrittenFile]:
+def _written(folder: str, selection: Selection, part: str, tables: Iterator[pa.Table]) -> Answer:
     with PrefixWriter(Path(folder), selection.layout, part) as writer:
         for table in tables:
             writer.add(table)
-        return writer.close()
+        return Answer(files=tuple(writer.close()))

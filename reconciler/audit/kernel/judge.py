@@ -23,7 +23,9 @@ from reconciler.audit.kernel.plan import JudgePlan, PlannedFile
 from reconciler.audit.kernel.read import Slice, slices
 from reconciler.audit.kernel.rows import places_of
 from reconciler.audit.kernel.rules import classify
+from reconciler.audit.kernel.unjudged import unjudged_rows
 from reconciler.audit.latency_counts import LatencyCounts
+from reconciler.audit.not_judged import KEPT_MAX, RowsOf, kept
 from reconciler.contract.history_row import PREFIXES
 
 HOUR_MS = 3_600_000
@@ -57,6 +59,8 @@ class PrefixResult:
     rows: Counter[str] = field(default_factory=Counter)
     #: Rows by table that were there more than once and counted once.
     doubled: Counter[str] = field(default_factory=Counter)
+    #: Rows of the window that no subscription judges.
+    unjudged: Counter[RowsOf] = field(default_factory=Counter)
 
     def keep_first(self, findings_max: int) -> None:
         """Bounds the findings: the first ones by class, subscription and key."""
@@ -74,6 +78,7 @@ def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> 
         result.rows.update(part.read)
         _judge_slice(plan, prefix, part, result)
         result.keep_first(plan.findings_max)
+    result.unjudged = kept(result.unjudged, KEPT_MAX)
     return result
 
 
@@ -81,13 +86,15 @@ def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult
     vocabulary = part.vocabulary
     topics = {vocabulary.number(asked.topic): asked.topic for asked in plan.subscriptions}
     places = {name: places_of(rows.names["topic"], topics) for name, rows in part.tables.items()}
+    judged: Counter[str] = Counter()
     for number, topic in topics.items():
         tables = {name: part.tables[name].take(places[name].get(number, _NOWHERE)) for name in _TABLE_ORDER}
         index = KeyIndex(part.layout.width)
         coded = {name: Coded(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
         if len(index):
             _check_prefix(prefix, index, part.layout, coded)
-            _judge_topic(plan, topic, coded, index, part, result)
+            judged.update(_judge_topic(plan, topic, coded, index, part, result))
+    result.unjudged.update(unjudged_rows(plan, part.tables, vocabulary, judged))
 
 
 def _check_prefix(prefix: int, index: KeyIndex, layout: KeyLayout, coded: Mapping[str, Coded]) -> None:
@@ -106,16 +113,19 @@ def _check_prefix(prefix: int, index: KeyIndex, layout: KeyLayout, coded: Mappin
 
 def _judge_topic(
     plan: JudgePlan, topic: str, coded: Mapping[str, Coded], index: KeyIndex, part: Slice, result: PrefixResult
-) -> None:
+) -> Counter[str]:
+    """Adds to the result; rows of each table that were judged (of repairs that is not known here)."""
     layout, vocabulary = part.layout, part.vocabulary
     facts = topic_facts(coded["outbox"], len(index), vocabulary)
     result.doubled["outbox"] += len(coded["outbox"].codes) - int((facts.created_at != NEVER).sum())
+    judged = Counter({"outbox": len(coded["outbox"].codes)})
     asked_here = [(place, asked) for place, asked in enumerate(plan.subscriptions) if asked.topic == topic]
     groups = {vocabulary.number(asked.group) for _, asked in asked_here}
     places = {name: places_of(coded[name].rows.names["consumer_group"], groups) for name in _GROUP_TABLES}
     for place, asked in asked_here:
         number = vocabulary.number(asked.group)
         mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}
+        judged.update({name: len(rows.codes) for name, rows in mine.items()})
         if not asked.effects:
             mine["effects"] = mine["effects"].take(_NOWHERE)
         for name in _ONE_ROW_A_KEY:
@@ -128,6 +138,7 @@ def _judge_topic(
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
         for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):
             result.findings.append(FoundKey(subscription=place, number=int(classes[code]), key=key, evidence=why))
+    return judged
 
 
 def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[np.uint8]) -> None:

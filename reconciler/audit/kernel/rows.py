@@ -26,6 +26,9 @@ class Vocabulary:
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def number(self, name: str) -> int:
         """The number of a name, a new one for a new name."""
         found = self._numbers.get(name)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.audit.classes import NAMES, RULES
+from reconciler.audit.not_judged import NotJudged
 from reconciler.audit.result import LATENCIES, Finding, JudgedSubscription, JudgedWindow
 
 #: What makes a folder an audit's output: the value of "kind" in its result.json.
@@ -75,8 +76,19 @@ def result_document(judged: JudgedWindow, zone: str) -> dict[str, Any]:
         "not_checked": [asdict(item) for item in judged.not_checked],
         "gaps": [asdict(gap) for gap in judged.gaps],
         "notes": list(judged.notes),
+        "not_judged": not_judged_document(judged.not_judged),
         "rows": dict(judged.rows),
         "inputs": [asdict(file) for file in judged.inputs],
+    }
+
+
+def not_judged_document(not_judged: NotJudged) -> dict[str, Any]:
+    """Rows of the window of topics and groups that nobody asked about."""
+    return {
+        "rows": not_judged.rows,
+        "listed": [asdict(one) for one in not_judged.listed],
+        "omitted_rows": not_judged.omitted_rows,
+        "sources_counted": not_judged.sources_counted,
     }
 
 

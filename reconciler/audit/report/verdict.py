@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from reconciler.audit.classes import BY_NAME, NAMES, RULES
+from reconciler.audit.not_judged import LISTED_MAX, NotJudged
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import stack_of
 from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
 from reconciler.audit.result import JudgedWindow
 
-#: Remarks, gaps and unchecked rules that are shown; all are in result.json.
-LINES_MAX = 100
+#: Remarks, gaps and unchecked rules that are shown; all are in result.json. Beyond what is listed as not judged.
+LINES_MAX = LISTED_MAX + 2
 
 _SIGNS = {"clean": "\N{CHECK MARK}", "violations": "\N{BALLOT X}", "no answer": "?"}
 #: What AuditError and NoAnswer call a reason, for people.
@@ -151,6 +152,7 @@ def checked_section(judged: JudgedWindow) -> Markup:
         tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Rules checked"),
         _unchecked(judged),
         _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="warn"),
+        _lines("Rows of the window that were not judged", _not_judged(judged.not_judged)),
         _lines("Remarks", judged.notes),
         id="checked",
     )
@@ -186,6 +188,20 @@ def _gap(gap: Any) -> Markup:
             f": {gap.why}",
         ]
     )
+
+
+def _not_judged(not_judged: NotJudged) -> list[Markup]:
+    """One line a table, topic and group that nobody asked about."""
+    lines = []
+    if not not_judged.sources_counted:
+        lines.append(join(["Whose rows the databases hold is not known: only what lies in the evidence was counted."]))
+    lines += [
+        join([counted(one.rows, "row"), " of ", tag("code", one.table), " of ", name(f"{one.topic}/{one.group}")])
+        for one in not_judged.listed
+    ]
+    if not_judged.omitted_rows:
+        lines.append(join([counted(not_judged.omitted_rows, "row"), " of topics and groups that are not listed"]))
+    return lines
 
 
 def _lines(title: str, lines: Iterable[object], *, css: str = "plain") -> Markup:

@@ -116,7 +116,9 @@ def statement_document(
         "violations": subscription["violations"],
         "classes": subscription["classes"],
         "not_checked": subscription["not_checked"],
-        # Of the whole audit, so that a statement that is taken away is missed by the others.
+        # Of the whole audit; absent in results that were written before it was counted.
+        **({"not_judged": result["not_judged"]} if "not_judged" in result else {}),
+        # Of the whole audit, too, so that a statement that is taken away is missed by the others.
         "subscriptions": [{"topic": one["topic"], "group": one["group"]} for one in result["subscriptions"]],
         "inputs": {
             "files": len(result["inputs"]),

@@ -1,0 +1,111 @@
+"""Counts the rows of the window that sources hold and nobody asked for: what an audit would pass over in silence.
+
+Outboxes by their index of `created_at_ms`; inboxes group by group, since their index begins with the group; candidates
+and repairs of the environment. Exports are read by these columns alone. Rounds are left out: the history tells whose
+there are. A count is a note; the rows themselves stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from reconciler.audit.collect.database import pages, reading
+from reconciler.audit.collect.selection import Selection, export_batches
+from reconciler.audit.collect.sources import Source
+from reconciler.audit.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COLUMNS, RowsOf, kept
+from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
+
+#: Consumer groups of an inbox that are counted one by one; those beyond them in one statement, which reads the table.
+GROUPS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedTable:
+    """One table of one source, and what was asked of it."""
+
+    source: Source
+    #: Layout, name, equality (the environment) and the window.
+    selection: Selection
+    #: (topic, group) that become evidence; of repairs all scopes of these topics do.
+    asked: frozenset[tuple[str, str]]
+    #: One file of an export.
+    file: str | None = None
+
+    @property
+    def group_column(self) -> str:
+        """The column that stands for the group."""
+        return GROUP_COLUMNS[self.selection.layout.name]
+
+    def is_asked(self, topic: str, group: str) -> bool:
+        """Whether rows of these become evidence."""
+        if self.selection.layout.name == REPAIR_EVIDENCE.name:
+            return any(topic == asked for asked, _ in self.asked)
+        return (topic, group) in self.asked
+
+
+def not_asked_rows(table: CountedTable) -> Counter[RowsOf]:
+    """By table, topic and group; at most KEPT_MAX names. Raises AuditError as reading rows does."""
+    found: Counter[RowsOf] = Counter()
+    for topic, group, rows in _in_database(table) if table.source.kind == "database" else _in_export(table):
+        if not table.is_asked(topic, group):
+            found[table.selection.layout.name, topic, group] += rows
+    return kept(found, KEPT_MAX)
+
+
+def _in_database(table: CountedTable) -> Iterator[tuple[str, str, int]]:
+    topic: sa.ColumnClause[str] = sa.column("topic")
+    group: sa.ColumnClause[str] = sa.column(table.group_column)
+    counted: Any = sa.select(topic, group, sa.func.count()).select_from(sa.table(table.selection.table))
+    statement = _limited(table.selection, counted)
+    statement = statement.group_by(topic, group)
+    with reading(table.source) as connection:
+        statements = [statement]
+        if table.selection.layout.name == INBOX_EVIDENCE.name:
+            groups = _groups(connection, table)
+            statements = [statement.where(group == one) for one in groups]
+            statements += [statement.where(group > groups[-1])] if len(groups) == GROUPS_MAX else []
+        for one in statements:
+            for page in pages(connection, one):
+                yield from ((str(row[0]), str(row[1]), int(row[2])) for row in page)
+
+
+def _groups(connection: sa.Connection, table: CountedTable) -> list[str]:
+    """Every group of an inbox, one look into the index each."""
+    group: sa.ColumnClause[str] = sa.column(table.group_column)
+    first = sa.select(sa.func.min(group)).select_from(sa.table(table.selection.table))
+    found: list[str] = []
+    while len(found) < GROUPS_MAX:
+        following = connection.execute(first.where(group > found[-1]) if found else first).scalar()
+        if following is None:
+            break
+        found.append(str(following))
+    return found
+
+
+def _limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:
+    for name, value in selection.equal:
+        statement = statement.where(sa.column(name) == value)
+    if selection.since is not None:
+        name, start_ms, end_ms = selection.since
+        statement = statement.where(sa.column(name) >= start_ms, sa.column(name) < end_ms)
+    return statement
+
+
+def _in_export(table: CountedTable) -> Iterator[tuple[str, str, int]]:
+    time = TIME_COLUMNS[table.selection.layout.name]
+    names = ["topic", table.group_column]
+    start_ms, end_ms = table.selection.since[1:] if table.selection.since else (0, None)
+    for batch in export_batches(table.source, table.selection, table.file, [*names, time]):
+        rows = pa.Table.from_batches([batch])
+        inside = pc.and_(pc.greater_equal(rows[time], start_ms), pc.less(rows[time], end_ms))
+        grouped: Mapping[str, Any] = (
+            rows.filter(inside).group_by(names, use_threads=False).aggregate([([], "count_all")]).to_pydict()
+        )
+        yield from zip(*(grouped[name] for name in (*names, "count_all")), strict=True)
