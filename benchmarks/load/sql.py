@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.load import service_log
-from benchmarks.load.figures import at_least, equal, percentile, report
+from benchmarks.load.figures import Goal, at_least, equal, percentile, report
 from benchmarks.load.job import Job
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
@@ -43,46 +43,15 @@ def tell(url: str, sql: str) -> None:
 
 def run(options: argparse.Namespace, world: World) -> int:
     """The whole benchmark; the exit code."""
-    assert world.postgres is not None
-    outbox, inbox, ledger = (world.postgres.create_database(name) for name in ("orders", "billing", "ledger"))
-    job = Job(
-        folder=str(world.folder),
-        name_servers=world.name_servers,
-        redis_url=world.redis.url,
-        outbox_url=outbox,
-        inbox_url=inbox,
-        run=world.run,
-        shards=options.shards,
-        threads=options.threads,
-    )
-    timing = Timing(
-        interval_seconds=options.interval, skew_margin_seconds=options.skew, grace_period_seconds=options.grace
-    )
-    world.configure(job, timing, ledger_url=ledger)
-    tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
-    tell(inbox, "CREATE TABLE effects (unique_key varchar(64) NOT NULL, amount integer NOT NULL)")
+    job, ledger = _prepare(options, world)
     world.service()
     world.reconciler("sweep")
     consumers = [
         world.worker(f"consumer-{n}", "benchmarks.load.sql_consumer", str(job.path), str(options.consumer_threads))
         for n in range(options.consumers)
     ]
-    job = replace(job, start_at_seconds=time.time() + WORKERS_START_SECONDS)
-    job.write()
-    outs = [world.folder / f"producer-{n}.json" for n in range(options.producers)]
-    producers = [
-        world.worker(f"producer-{n}", "benchmarks.load.sql_producer", str(job.path), str(options.seconds), str(outs[n]))
-        for n in range(options.producers)
-    ]
-    until(lambda: time.time() >= job.start_at_seconds, within_seconds=60, what="the start", every_seconds=0.01)
-    meter = Meter(world.pids)
-    meter.start()
-    while time.time() < job.start_at_seconds + options.seconds - 0.2:
-        meter.look()
-        time.sleep(0.2)
-    cores = meter.cores(time.time() - job.start_at_seconds)
-    until(lambda: all(p.exit_code is not None for p in producers), within_seconds=120, what="producers have ended")
-    told: Counter[str] = sum((Counter(service_log.document(out)) for out in outs), Counter())
+    told, usage = _sell(options, world, job)
+    outbox, inbox = job.outbox_url or "", job.inbox_url or ""
     until(
         lambda: int(ask(inbox, "SELECT count(*) FROM effects")[0][0]) >= told["committed"],
         within_seconds=300,
@@ -98,22 +67,90 @@ def run(options: argparse.Namespace, world: World) -> int:
         },
         "producers_told": dict(told),
         "consumers_told": [world.log(f"consumer-{n}").read_text().split("\n")[-2] for n in range(options.consumers)],
-        "cores_by_process": cores,
-        "cores_all": round(sum(cores.values()), 2),
-        "resident_mib_by_process": meter.resident_mib,
+        **usage,
         "redis_slow_commands": world.slowest_commands(),
         "rounds": asdict(service_log.rounds(world.log("run"))),
-        "timing": asdict(timing),
+        "timing": asdict(_timing(options)),
     }
-    goals = [
-        at_least("messages with an effect a second", figures["messages_per_second"], options.goal),
-        equal("outbox rows", figures["outbox_rows"], told["committed"]),
-        equal("effects", figures["effects"], told["committed"]),
-        equal("messages with an effect", figures["messages_with_an_effect"], told["committed"]),
-        equal("repairs", ask(ledger, "SELECT count(*) FROM reconciler_repair")[0][0], 0),
-        equal("failed sales", {k: v for k, v in told.items() if k not in {"committed", "announced"}}, {}),
+    return report("load_sql", figures, _goals(options, figures, told, ledger), options.out)
+
+
+def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
+    """Databases, tables and settings; the job and the ledger's URL."""
+    assert world.postgres is not None
+    outbox, inbox, ledger = (world.postgres.create_database(name) for name in ("orders", "billing", "ledger"))
+    job = Job(
+        folder=str(world.folder),
+        name_servers=world.name_servers,
+        redis_url=world.redis.url,
+        outbox_url=outbox,
+        inbox_url=inbox,
+        run=world.run,
+        shards=options.shards,
+        threads=options.threads,
+    )
+    world.configure(job, _timing(options), ledger_url=ledger)
+    tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
+    tell(inbox, "CREATE TABLE effects (unique_key varchar(64) NOT NULL, amount integer NOT NULL)")
+    return job, ledger
+
+
+def _timing(options: argparse.Namespace) -> Timing:
+    return Timing(
+        interval_seconds=options.interval, skew_margin_seconds=options.skew, grace_period_seconds=options.grace
+    )
+
+
+def _sell(options: argparse.Namespace, world: World, job: Job) -> tuple[Counter[str], dict[str, Any]]:
+    """Runs the producers to their end: what they told, and what every process used while they sold."""
+    job = replace(job, start_at_seconds=time.time() + WORKERS_START_SECONDS)
+    job.write()
+    outs = [world.folder / f"producer-{n}.json" for n in range(options.producers)]
+    producers = [
+        world.worker(f"producer-{n}", "benchmarks.load.sql_producer", str(job.path), str(options.seconds), str(outs[n]))
+        for n in range(options.producers)
     ]
-    return report("load_sql", figures, goals, options.out)
+    until(lambda: time.time() >= job.start_at_seconds, within_seconds=60, what="the start", every_seconds=0.01)
+    meter = Meter(world.pids)
+    meter.start()
+    while time.time() < job.start_at_seconds + options.seconds - 0.2:
+        meter.look()
+        time.sleep(0.2)
+    seconds = time.time() - job.start_at_seconds
+    cores = meter.cores(seconds)
+    effects = int(ask(job.inbox_url or "", "SELECT count(*) FROM effects")[0][0])
+    until(lambda: all(p.exit_code is not None for p in producers), within_seconds=120, what="producers have ended")
+    told: Counter[str] = sum((Counter(service_log.document(out)) for out in outs), Counter())
+    return told, {
+        "cores_by_process": cores,
+        "cores_all": round(sum(cores.values()), 2),
+        "milliseconds_a_message": _milliseconds(cores, seconds, sold=told["committed"], effects=effects),
+        "resident_mib_by_process": meter.resident_mib,
+    }
+
+
+def _milliseconds(cores: dict[str, float], seconds: float, *, sold: int, effects: int) -> dict[str, float]:
+    """Processor time a message of each kind of process: a consumer's messages are those that had their effect."""
+    found: dict[str, float] = {"all": 0.0}
+    for name, used in cores.items():
+        kind = name.partition("-")[0]
+        each = 1_000 * used * seconds / max(1, effects if kind == "consumer" else sold)
+        found[kind] = found.get(kind, 0.0) + each
+        found["all"] += each
+    return {kind: round(value, 3) for kind, value in found.items()}
+
+
+def _goals(options: argparse.Namespace, figures: dict[str, Any], told: Counter[str], ledger: str) -> list[Goal]:
+    committed = told["committed"]
+    return [
+        at_least("messages with an effect a second", figures["messages_per_second"], options.goal),
+        equal("outbox rows", figures["outbox_rows"], committed),
+        equal("outbox rows that are marked as announced", figures["outbox_rows_announced"], committed),
+        equal("effects", figures["effects"], committed),
+        equal("messages with an effect", figures["messages_with_an_effect"], committed),
+        equal("repairs", ask(ledger, "SELECT count(*) FROM reconciler_repair")[0][0], 0),
+        equal("failed sales", {kind: number for kind, number in told.items() if kind != "committed"}, {}),
+    ]
 
 
 def _figures(outbox: str, inbox: str) -> dict[str, Any]:
@@ -126,6 +163,7 @@ def _figures(outbox: str, inbox: str) -> dict[str, Any]:
         "messages_per_second": round(len(applied) * 1_000 / span_ms),
         "sold_per_second": round(len(created) * 1_000 / sold_ms),
         "outbox_rows": len(created),
+        "outbox_rows_announced": ask(outbox, "SELECT count(*) FROM reconciler_outbox WHERE state = 'ANNOUNCED'")[0][0],
         "effects": ask(inbox, "SELECT count(*) FROM effects")[0][0],
         "messages_with_an_effect": ask(inbox, "SELECT count(DISTINCT unique_key) FROM effects")[0][0],
         "outbox_row_to_effect_ms": {"p50": percentile(waits, 50), "p99": percentile(waits, 99), "longest": waits[-1]},

@@ -25,7 +25,8 @@ from producers.producer import TransactionalProducer
 from producers.remoting import open_producer
 from reconciler.rocketmq.message import Message
 
-ORDERS = sa.table("orders", sa.column("unique_key"), sa.column("amount"))
+#: Written once: to put a statement together costs as much as to execute it.
+INSERT_ORDER = sa.insert(sa.table("orders", sa.column("unique_key"), sa.column("amount")))
 BODY = b'{"order":"' + b"0" * 480 + b'"}'
 
 
@@ -41,9 +42,8 @@ def sell(
                 connection.begin(),
             ):
                 transaction.record(connection)
-                connection.execute(sa.insert(ORDERS).values(unique_key=transaction.unique_key, amount=100))
+                connection.execute(INSERT_ORDER, {"unique_key": transaction.unique_key, "amount": 100})
             told["committed"] += 1
-            told["announced"] += transaction.is_announced
         except Exception as error:  # noqa: BLE001  # a failed sale is a figure
             told[f"{type(error).__name__}: {error}"[:120]] += 1
 

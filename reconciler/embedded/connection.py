@@ -195,6 +195,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
 
+# json.dumps makes an encoder for every call that has separators.
+_compact_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _json_frame(
     code: int,
     opaque: int,
@@ -207,7 +211,7 @@ def _json_frame(
     names_serialization: bool,
 ) -> bytes:
     """A frame in the order and form that brokers write (null members are left out)."""
-    extras = f',"extFields":{json.dumps(dict(fields), separators=(",", ":"))}' if fields else ""
+    extras = f',"extFields":{_compact_json(dict(fields))}' if fields else ""
     text = f',"remark":{json.dumps(remark)}' if remark is not None else ""
     header = (
         f'{{"code":{int(code)}{extras},"flag":{flag},"language":"JAVA","opaque":{opaque}{text}'

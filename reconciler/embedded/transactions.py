@@ -62,6 +62,7 @@ class Transactions:
         self._store = store
         self._finished: list[int] = []  # half queue offsets not yet written to the OP topic (5.1+)
         self._finished_since_seconds = 0.0
+        self._finished_bytes = 0
 
     def to_half(self, message: Message) -> None:
         """parseHalfMessageInner of 4.3+; up to 4.2 a prepared message stays under its topic."""
@@ -157,8 +158,10 @@ class Transactions:
             return
         if not self._finished:
             self._finished_since_seconds = self._clock.monotonic_seconds()
+            self._finished_bytes = 0
         self._finished.append(half.queue_offset)
-        if sum(len(str(offset)) + 1 for offset in self._finished) > self._settings.finished_batch_bytes:
+        self._finished_bytes += len(str(half.queue_offset)) + 1
+        if self._finished_bytes > self._settings.finished_batch_bytes:
             self.write_finished_batch()
 
     def write_finished_when_due(self) -> None:

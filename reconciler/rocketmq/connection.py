@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from reconciler.clock import Clock
@@ -108,7 +108,7 @@ class Connection:
         future: Future[Command] = Future()
         opaque = next(self._opaque) & _OPAQUE_MASK
         deadline = self._clock.monotonic_seconds() + timeout_seconds
-        frame = encode_frame(replace(command, opaque=opaque, flag=command.flag & ~(FLAG_RESPONSE | FLAG_ONEWAY)))
+        frame = encode_frame(command, opaque=opaque, flag=command.flag & ~(FLAG_RESPONSE | FLAG_ONEWAY))
         with self._lock:
             if self._closed_because is not None:
                 raise BrokerUnavailable(str(self._closed_because))
@@ -120,10 +120,12 @@ class Connection:
 
     def send(self, command: Command, timeout_seconds: float) -> None:
         """Sends a one-way request or a response as it is. Raises BrokerUnavailable or RequestTimeout."""
-        if not command.is_response:
+        if command.is_response:
+            frame = encode_frame(command)
+        else:
             opaque = next(self._opaque) & _OPAQUE_MASK
-            command = replace(command, opaque=opaque, flag=command.flag | FLAG_ONEWAY)
-        self._write(encode_frame(command), timeout_seconds, None)
+            frame = encode_frame(command, opaque=opaque, flag=command.flag | FLAG_ONEWAY)
+        self._write(frame, timeout_seconds, None)
 
     def close(self, reason: str = "closed by this client") -> None:
         """Closes the socket and fails what is in flight. Safe to call twice, and from the reader thread."""

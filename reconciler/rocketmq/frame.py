@@ -101,9 +101,15 @@ _encode_json = json.JSONEncoder(ensure_ascii=True, check_circular=False).encode
 _decode_json = json.JSONDecoder().decode
 
 
-def encode_frame(command: Command) -> bytes:
-    """The whole frame with its length word. Raises ProtocolViolation if it is larger than a peer would take."""
-    header = _json_header(command) if command.serialization is Serialization.JSON else _binary_header(command)
+def encode_frame(command: Command, *, opaque: int | None = None, flag: int | None = None) -> bytes:
+    """The whole frame with its length word. Raises ProtocolViolation if it is larger than a peer would take.
+
+    `opaque` and `flag` are written instead of the command's own, where given: cheaper than a copy of the command.
+    """
+    opaque = command.opaque if opaque is None else opaque
+    flag = command.flag if flag is None else flag
+    is_json = command.serialization is Serialization.JSON
+    header = _json_header(command, opaque, flag) if is_json else _binary_header(command, opaque, flag)
     length = 4 + len(header) + len(command.body)
     if length > MAXIMUM_FRAME_BYTES:
         raise ProtocolViolation(f"frame of {length} bytes is larger than {MAXIMUM_FRAME_BYTES}")
@@ -173,15 +179,16 @@ class FrameReader:
 # --------------------------------------------------------------------------- JSON header
 
 
-def _json_header(command: Command) -> bytes:
+def _json_header(command: Command, opaque: int, flag: int) -> bytes:
+    fields = command.fields
     header: dict[str, object] = {
         "code": int(command.code),
         "language": command.language,
         "version": int(command.version),
-        "opaque": command.opaque,
-        "flag": command.flag,
+        "opaque": opaque,
+        "flag": flag,
         "serializeTypeCurrentRPC": "JSON",
-        "extFields": dict(command.fields),
+        "extFields": fields if type(fields) is dict else dict(fields),
     }
     if command.remark is not None:
         header["remark"] = command.remark
@@ -242,7 +249,7 @@ def _text(value: object) -> str:
 # --------------------------------------------------------------------------- binary header
 
 
-def _binary_header(command: Command) -> bytes:
+def _binary_header(command: Command, opaque: int, flag: int) -> bytes:
     remark = (command.remark or "").encode()
     fields = bytearray()
     for name, value in command.fields.items():
@@ -256,8 +263,8 @@ def _binary_header(command: Command) -> bytes:
             command.code,
             _LANGUAGE_NUMBERS.get(command.language, _LANGUAGE_NUMBERS["OTHER"]),
             command.version,
-            command.opaque,
-            command.flag,
+            opaque,
+            flag,
             len(remark),
         )
     except struct.error as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from reconciler.errors import BrokerRefused, BrokerUnavailable, InvalidValue, ProtocolViolation, TransientError
@@ -69,16 +69,25 @@ class TopicRoute:
     topic: str
     queues: tuple[BrokerQueues, ...]
     brokers: Mapping[str, BrokerAddresses]
+    _masters: dict[str, str] = field(init=False, repr=False, compare=False)
+    _writable: tuple[MessageQueue, ...] = field(init=False, repr=False, compare=False)
 
     @property
     def broker_names(self) -> tuple[str, ...]:
         """Every broker name of the route, sorted, with or without a master."""
         return tuple(sorted({queues.broker_name for queues in self.queues} | set(self.brokers)))
 
+    def __post_init__(self) -> None:
+        # Every message that is sent asks for these.
+        masters = {name: broker.master for name, broker in sorted(self.brokers.items()) if broker.master is not None}
+        writable = tuple(queue for queue in self._queues(Permission.WRITE) if queue.broker_name in masters)
+        object.__setattr__(self, "_masters", masters)
+        object.__setattr__(self, "_writable", writable)
+
     @property
     def masters(self) -> dict[str, str]:
         """Broker name -> address, of those that have a master now."""
-        return {name: broker.master for name, broker in sorted(self.brokers.items()) if broker.master is not None}
+        return dict(self._masters)
 
     @property
     def readable_queues(self) -> list[MessageQueue]:
@@ -88,8 +97,7 @@ class TopicRoute:
     @property
     def writable_queues(self) -> list[MessageQueue]:
         """All queues that may be written, sorted, of brokers that have a master."""
-        masters = self.masters
-        return [queue for queue in self._queues(Permission.WRITE) if queue.broker_name in masters]
+        return list(self._writable)
 
     def _queues(self, permission: Permission) -> list[MessageQueue]:
         return sorted(
