@@ -27,8 +27,6 @@ SIMULATOR = "tests.simulation."
 class Search:
     """Histories to be run one after the other until one fails."""
 
-    #: The bug; empty: the product as it is.
-    patch: str
     seed: int
     histories: int
     #: Faults that are on, or off, in each history.
@@ -40,18 +38,17 @@ class Search:
 Found = tuple[int | None, str]
 
 
-def find_all(searches: Sequence[Search], *, jobs: int) -> Iterator[Found]:
-    """What each search finds, in their order; some are under way at a time, each in a child of its own."""
+def find_all(bugs: Sequence[tuple[str, Sequence[Search]]], *, jobs: int) -> Iterator[list[Found]]:
+    """Patches with their searches: what each search finds, patch by patch; each patch has a child of its own."""
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        yield from pool.imap(_find, searches)
+        yield from pool.imap(_find, bugs)
 
 
-def _find(search: Search) -> Found:
-    if search.patch:
-        _plant(patched(search.patch, ROOT))
+def _find(bug: tuple[str, Sequence[Search]]) -> list[Found]:
+    patch, searches = bug
+    _plant(patched(patch, ROOT))
     module = importlib.import_module(f"{SIMULATOR}until_failure")
-    found: Found = module.first_failure(search.seed, search.histories, search.always, search.never)
-    return found
+    return [module.first_failure(s.seed, s.histories, s.always, s.never) for s in searches]
 
 
 def _plant(texts: Mapping[Path, str]) -> None:

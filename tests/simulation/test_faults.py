@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from tests.simulation.ablation import pairs, show_all
+from tests.simulation.ablation import pairs
 from tests.simulation.faults import FAULTS, FIRED_MIN, HISTORIES, fired, too_rare
 from tests.simulation.mutants import mutants
 
 PAGE = Path(__file__).parents[2] / "docs/simulation.md"
-#: Pairs of fault and planted bug that show themselves at once; all: python -m tests.simulation.ablation.
-QUICK = (
-    "answer_is_ignored",
-    "commit_is_tried_again",
-    "full_is_damage",
-    "rejected_keys_stay",
-    "scripts_loaded_once",
-)
 
 
 def test_every_fault_has_a_planted_bug_that_needs_it() -> None:
@@ -51,12 +41,3 @@ def test_a_fault_that_hardly_ever_fires_is_told() -> None:
     assert too_rare({**enough, "END lost": 50}, histories=HISTORIES // 2) == {}
     assert too_rare({**enough, "END lost": 49}, histories=HISTORIES // 2) == {"end lost": 49}
     assert fired({"END lost": 2, "END delayed": 3})["end lost"] == 5
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_planted_bugs_are_caught_under_their_fault_and_not_without_it() -> None:
-    chosen = pairs(mutants(QUICK))
-    assert len(chosen) == len(QUICK)
-    shown = show_all(chosen, seed=1, jobs=2, on=60, off=15)
-    assert [(s.fault, s.caught_at, s.how_without) for s in shown if not s.holds] == []
