@@ -15,6 +15,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
@@ -33,6 +34,7 @@ RedisClient: TypeAlias = redis.Redis | RedisCluster
 TIMEOUT_SECONDS_DEFAULT = 2.0
 #: Connections of one client (of a cluster: to one node); one more is refused with RedisAway.
 CONNECTIONS_MAX = 256
+_TRANSLATED = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 SENTINEL_PORT_DEFAULT = 26379
 PORT_DEFAULT = 6379
 
@@ -163,15 +165,19 @@ class _PrimaryOnly:
             raise exceptions.ConnectionError(f"{getattr(connection, 'host', 'this Redis')} is not the primary")
 
 
-@contextmanager
-def translated_errors() -> Iterator[None]:
+class translated_errors:  # noqa: N801 - a generator would cost every command of a consumer a microsecond more
     """Turns redis-py's errors into ours, cause kept; WatchError passes, its meaning is the caller's."""
-    try:
-        yield
-    except exceptions.WatchError:
-        raise
-    except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
-        raise translate(error) from error
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Nothing is kept."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, _TRANSLATED) and not isinstance(error, exceptions.WatchError):
+            raise translate(error) from error
 
 
 @contextmanager
