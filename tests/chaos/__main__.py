@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rate", type=float, default=450.0, help="messages a second over all producers")
+    parser.add_argument("--rate", type=float, default=400.0, help="messages a second over all producers")
     parser.add_argument("--keep", type=Path, help="a folder for logs and data; else a temporary one")
     given = parser.parse_args()
     started = time.monotonic()

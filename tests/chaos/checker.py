@@ -147,6 +147,13 @@ def percentiles(values: list[float]) -> dict[str, float]:
     }
 
 
+def flows(engine: sa.Engine) -> bool:
+    """Whether every group has effects, more than one broker's queues could have given."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM effects GROUP BY consumer_group HAVING count(*) >= 100) AS g"
+    with engine.connect() as connection:
+        return int(connection.execute(sa.text(sql)).scalar_one()) == len(GROUPS)
+
+
 def missing_effects(engine: sa.Engine, window: QuietWindow) -> int:
     """Effects that the window's committed messages still lack."""
     sql = (

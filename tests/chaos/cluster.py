@@ -22,12 +22,18 @@ SYSTEM_BUSY = 2
 SERVICE_NOT_AVAILABLE = 14
 #: Queues of the business topic on every broker, at the start and at the end.
 QUEUES, QUEUES_MAX = 2, 8
+#: DefaultMessageStore.addScheduleTask: cleanFilesPeriodically.
+DISK_WATCH_SECONDS = 62.0
 _PROPERTIES = {
     **QUICK,
-    # A full disk is noticed within a second (a minute after the start at the earliest, by the broker's own plan),
-    # and does not make the broker delete what nobody has consumed.
+    # A full disk is noticed within a second (from DISK_WATCH_SECONDS after the start on), and does not make the broker
+    # delete what nobody has consumed.
     "cleanResourceInterval": "1000",
     "cleanFileForciblyEnable": "false",
+    # One file for the whole run: a file that 5.x makes while it believes in a pool of buffers (make_busy) is never
+    # read, so that nothing stored in it reaches a queue or the index (DefaultMappedFile.getReadPosition).
+    "mapedFileSizeCommitLog": str(256 * 1024**2),
+    "mappedFileSizeCommitLog": str(256 * 1024**2),
 }
 
 
@@ -59,6 +65,7 @@ class Cluster:
         children = {name: broker.launch(broker._all_properties()) for name, broker in self.brokers.items()}
         for name, child in children.items():
             child.until(self.brokers[name].ready, within_seconds=START_SECONDS, what=self.brokers[name].what)
+        self._started_at = dict.fromkeys(self.brokers, time.monotonic())
         self.proxies = {name: Proxy(b.port, seed=seed + n) for n, (name, b) in enumerate(self.brokers.items())}
         addresses = {broker.port: self.proxies[name].port for name, broker in self.brokers.items()}
         self.name_proxy = Proxy(self._name_server.port, addresses=addresses)
@@ -90,6 +97,16 @@ class Cluster:
                 Admin(instance.client).create_topic(broker.address, self._topic, queues=self._queues)
         return True
 
+    def start_again(self, broker: RealBroker) -> None:
+        """After its kill."""
+        broker.start()
+        self._started_at[broker.name] = time.monotonic()
+
+    def watching_their_disks(self) -> list[RealBroker]:
+        """Brokers that look at their disk by now: they begin a minute after their start."""
+        now = time.monotonic()
+        return [self.brokers[name] for name, at in self._started_at.items() if now - at > DISK_WATCH_SECONDS]
+
     def leave_route(self, broker: RealBroker) -> None:
         """The name server forgets a living master."""
         with RemotingProbe(self._name_server.port) as probe:
@@ -108,7 +125,10 @@ class Cluster:
         broker.update_config(brokerPermission="6")
 
     def make_busy(self, broker: RealBroker, *, is_busy: bool) -> None:
-        """A broker that believes in a pool of off-heap buffers, and has none left, answers sends with SYSTEM_BUSY."""
+        """A broker that believes in a pool of off-heap buffers, and has none left, answers sends with SYSTEM_BUSY.
+
+        Its commit log must have its file already.
+        """
         broker.update_config(transientStorePoolEnable=str(is_busy).lower())
 
     def answers_sends_with(self, broker: RealBroker, code: int, *, within_seconds: float) -> bool:

@@ -93,7 +93,7 @@ def kill_a_broker(world: World, dice: random.Random) -> None:
     broker = dice.choice(list(world.cluster.brokers.values()))
     broker.kill()
     world.pause(dice.uniform(0.0, 2.0))
-    broker.start()
+    world.cluster.start_again(broker)
 
 
 def step_a_clock(world: World, dice: random.Random) -> None:
@@ -106,7 +106,10 @@ def step_a_clock(world: World, dice: random.Random) -> None:
 
 def fill_a_disk(world: World, dice: random.Random) -> bool:
     """A broker's disk is nearly full: it answers sends with SERVICE_NOT_AVAILABLE."""
-    broker = dice.choice(list(world.cluster.brokers.values()))
+    watching = world.cluster.watching_their_disks()
+    if not watching:
+        return False
+    broker = dice.choice(watching)
     disk = world.cluster.disks[broker.name]
     disk.fill()
     try:

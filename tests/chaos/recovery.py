@@ -10,11 +10,19 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from tests.chaos.job import GRACE_SECONDS, GROUPS, ROUND_SECONDS, SWEEP_AFTER_SECONDS, SWEEP_SECONDS, ChaosJob
+from tests.chaos.job import (
+    GRACE_SECONDS,
+    GROUPS,
+    ROUND_SECONDS,
+    SKEW_SECONDS,
+    SWEEP_AFTER_SECONDS,
+    SWEEP_SECONDS,
+    ChaosJob,
+)
 from tests.chaos.truth import NOW_MS
 
-#: A message takes effect within this, or the group lags (whose messages are not repaired, on purpose).
-KEEPS_UP_SECONDS = GRACE_SECONDS
+#: A message takes effect within this, or the gate shuts: messages of a group that lags are not repaired, on purpose.
+KEEPS_UP_SECONDS = GRACE_SECONDS - SKEW_SECONDS - ROUND_SECONDS
 #: Commits are looked at for so long.
 LOOK_BACK_SECONDS = 30.0
 #: A row is announced by its producer or the sweepers within this, or they do not work yet.

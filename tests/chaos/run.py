@@ -11,18 +11,21 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tests.chaos.checker import Judgement, QuietWindow, judge, missing_effects, unfinished
+from tests.chaos.checker import Judgement, QuietWindow, flows, judge, missing_effects, unfinished
 from tests.chaos.copies import write_copies
-from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, Deck, Fault
+from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, Deck, Fault, fill_a_disk
 from tests.chaos.in_vain import Blow
 from tests.chaos.job import L1_BOUND_SECONDS, LEASE_SECONDS, PRODUCER_GROUPS
 from tests.chaos.recovery import still_recovering
 from tests.chaos.service_logs import noted
 from tests.chaos.truth import NOW_MS
 from tests.chaos.world import World
+from tests.polling import eventually
 
+#: Until the first messages have their effects.
+START_SECONDS = 90.0
 #: Between two faults, seconds.
-CALM = (0.2, 1.0)
+CALM = (0.1, 0.7)
 #: One minute of chaos is followed by a quiet phase in which latencies are measured.
 CHAOS_SECONDS = 60.0
 #: A quiet phase begins when nothing has been left to recover for so long; leases of the dead have run out by then.
@@ -31,7 +34,7 @@ RECOVERED_SECONDS = LEASE_SECONDS
 RECOVERY_SECONDS_MAX = 60.0
 #: ENDs get lost for so long; chaos goes on when all of these losses have their effects, or when patience ends.
 WINDOW_SECONDS = 0.8
-AFTERWARDS_SECONDS = (L1_BOUND_SECONDS, 5 * L1_BOUND_SECONDS)
+AFTERWARDS_SECONDS = 3 * L1_BOUND_SECONDS
 #: Everything must have come to rest within this after the last fault.
 HEAL_SECONDS = 240.0
 
@@ -53,15 +56,16 @@ class ChaosRun:
 
     def run(self, seconds: float) -> dict[str, Any]:
         """The run's figures; `rest` is empty if all came to rest."""
+        world = self._world
+        eventually(lambda: flows(world.database), within_seconds=START_SECONDS, message="effects in every group")
         started = time.monotonic()
         deadline = started + seconds
         while time.monotonic() < deadline:
             self._chaos(min(deadline, time.monotonic() + CHAOS_SECONDS))
-            if deadline - time.monotonic() > AFTERWARDS_SECONDS[0]:
+            if deadline - time.monotonic() > L1_BOUND_SECONDS:
                 self._quiet_phase()
         load_seconds = time.monotonic() - started
         rest = self._heal()
-        world = self._world
         write_copies(world.database, world.cluster.name_servers, world.job.topic)
         self._write_lost_ends()
         judgement = judge(world.database, self.quiet, self._blows)
@@ -96,15 +100,18 @@ class ChaosRun:
 
     def _chaos(self, until: float) -> None:
         while time.monotonic() < until:
-            is_late = until - time.monotonic() < SLOW_SECONDS
-            fault = self._deck.deal(
-                lambda kind, is_late=is_late: (  # type: ignore[misc]  # mypy cannot infer a default's type
-                    kind.__name__ not in self._world.impossible and not (is_late and kind in SLOW_TO_HEAL)
-                )
-            )
+            fault = self._deck.deal(self._fits(seconds_left=until - time.monotonic()))
             if fault is not None:
                 self._make(fault)
             self._world.pause(self._dice.uniform(*CALM))
+
+    def _fits(self, *, seconds_left: float) -> Callable[[Fault], bool]:
+        unfit = {kind for kind in FAULTS if kind.__name__ in self._world.impossible}
+        if seconds_left < SLOW_SECONDS:
+            unfit |= set(SLOW_TO_HEAL)
+        if not self._world.cluster.watching_their_disks():
+            unfit.add(fill_a_disk)
+        return lambda kind: kind not in unfit
 
     def _make(self, fault: Fault) -> None:
         since_ms = self._database_now_ms()
@@ -133,7 +140,9 @@ class ChaosRun:
         wrong = ""
         while (now := time.monotonic()) - since < RECOVERY_SECONDS_MAX:
             world.pause(0.5)
-            wrong = still_recovering(world.database, world.job)
+            before, wrong = wrong, still_recovering(world.database, world.job)
+            if wrong and _words(wrong) != _words(before):
+                self._tell(f"recovering: {wrong}")
             if wrong:
                 whole_since = time.monotonic()
             elif now - whole_since > RECOVERED_SECONDS:
@@ -160,9 +169,7 @@ class ChaosRun:
             proxy.lose_end = 0.0
         window = QuietWindow(producer_group=PRODUCER_GROUPS[solo], since_ms=since, until_ms=until)
         self.quiet.append(window)
-        shortest, longest = AFTERWARDS_SECONDS
-        deadline = time.monotonic() + longest
-        world.pause(shortest)
+        deadline = time.monotonic() + AFTERWARDS_SECONDS
         while missing_effects(world.database, window) and time.monotonic() < deadline:
             world.pause(0.2)
         self._tell("all losses of the quiet phase have their effects")
@@ -197,6 +204,10 @@ class ChaosRun:
         if lost:
             with self._world.database.begin() as connection:
                 connection.execute(sa.text("INSERT INTO lost_ends VALUES (:key)"), lost)
+
+
+def _words(told: str) -> str:
+    return "".join(letter for letter in told if not letter.isdigit())
 
 
 def _judged(judgement: Judgement) -> dict[str, Any]:

@@ -26,7 +26,7 @@ POSTGRES_OPTIONS = {"max_connections": "300", "shared_buffers": "256MB", "max_wa
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
 #: Whoever is sentenced lives for so long, seconds: the shortest is in the middle of its start.
-LIFE_SECONDS = (0.0, 40.0)
+LIFE_SECONDS = (0.0, 25.0)
 
 
 class World(Stacked):
