@@ -31,8 +31,9 @@ class BrokerSettings:
     transaction_timeout: float = 6.0
     check_interval: float = 30.0
     check_max: int = 15
+    #: A real broker tries for hours, 16 times; here a minute and a half must outlast every outage of a database.
     retry_delay: float = 3.0
-    retries_max: int = 7
+    retries_max: int = 9
     index_lag: float = 0.002
 
 
@@ -263,7 +264,7 @@ class Broker:
 
     def _retry_later(self, retry: str, properties: Mapping[str, str], body: bytes, times: int) -> None:
         self.kernel.after(
-            self.settings.retry_delay * times, lambda: self.append(retry, 0, properties, body, reconsume_times=times)
+            self.settings.retry_delay * min(times, 4), lambda: self.append(retry, 0, properties, body, reconsume_times=times)
         )  # fmt: skip
 
     # ---- what may happen to it
