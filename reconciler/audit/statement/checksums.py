@@ -2,6 +2,9 @@
 
 What proves is the SHA-256 of the whole file. A row is one row of a Parquet file, one element of a JSON list, one value
 of a JSON object (by its path), or one line of any other file.
+
+Of a Parquet row with a key the upper half of the checksum is the key's alone (`key_marks`): so a row that is gone can
+be named by its key wherever the evidence still has that key, and it costs no byte more.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ Checksums = npt.NDArray[np.uint64]
 
 #: Rows that are hashed at once: bounds the memory beside the file's own bytes.
 BATCH_ROWS = 262_144
+_KEY = "key"
+_LOWER_BITS = np.uint64(32)
+_LOWER = np.uint64(0xFFFFFFFF)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 #: Longer values are hashed one by one; in words of 8 bytes.
 _WORDS_MAX = 512
@@ -35,16 +41,31 @@ class Rows:
 
     checksums: Checksums
     name: Callable[[int], str]
+    #: Whether the upper halves are marks of keys.
+    has_marks: bool = False
 
 
-def rows_of(path: str, data: bytes) -> Rows:
-    """Raises ValueError (pyarrow's own errors are such) or OSError for a file that its suffix does not describe."""
+def rows_of(path: str, data: bytes, *, marks: bool = True) -> Rows:
+    """Raises ValueError (pyarrow's own errors are such) or OSError for a file that its suffix does not describe.
+
+    `marks`: False as checksums were before keys had marks.
+    """
     if path.endswith(".parquet"):
-        return _parquet_rows(data)
+        return _parquet_rows(data, marks=marks)
     if path.endswith(".json"):
         return _json_rows(json.loads(data))
     lines = data.split(b"\n")
     return Rows(_of_bytes(lines), lambda index: f"line {index + 1}")
+
+
+def key_marks(keys: Any) -> Checksums:
+    """The upper 32 bits of a checksum for each key of a binary array."""
+    return _column_words(keys) >> _LOWER_BITS
+
+
+def marks_of(checksums: Checksums) -> Checksums:
+    """The marks in the checksums of a file that has them."""
+    return checksums >> _LOWER_BITS
 
 
 def json_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -79,13 +100,20 @@ def _of_bytes(values: Sequence[bytes]) -> Checksums:
     return _binary_words(pa.array(values, type=pa.large_binary()))
 
 
-def _parquet_rows(data: bytes) -> Rows:
-    texts = [field.name for field in pq.read_schema(io.BytesIO(data)) if str(field.type) in ("string", "large_string")]
+def _parquet_rows(data: bytes, *, marks: bool) -> Rows:
+    schema = pq.read_schema(io.BytesIO(data))
+    texts = [field.name for field in schema if str(field.type) in ("string", "large_string")]
+    marks = marks and _KEY in schema.names and is_key(schema.field(_KEY).type)
     # Names repeat: each is hashed once a batch. The checksums are the same as of plain columns.
     file = pq.ParquetFile(io.BytesIO(data), read_dictionary=texts)
-    parts = [_batch_checksums(batch) for batch in file.iter_batches(BATCH_ROWS, use_threads=False)]
+    parts = [_batch_checksums(batch, marks=marks) for batch in file.iter_batches(BATCH_ROWS, use_threads=False)]
     checksums = np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
-    return Rows(checksums, lambda index: _parquet_row_name(data, index))
+    return Rows(checksums, lambda index: _parquet_row_name(data, index), has_marks=marks)
+
+
+def is_key(kind: Any) -> bool:
+    """Whether a column of this type can hold unique keys."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _parquet_row_name(data: bytes, index: int) -> str:
@@ -113,12 +141,16 @@ def _value_shown(column: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _batch_checksums(batch: Any) -> Checksums:
+def _batch_checksums(batch: Any, *, marks: bool) -> Checksums:
     total = np.zeros(batch.num_rows, dtype=np.uint64)
+    upper: Checksums | None = None
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         seed = np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
-        total = _mixed(total ^ _column_words(column) ^ seed)
-    return total
+        words = _column_words(column)
+        if marks and name == _KEY:
+            upper = words >> _LOWER_BITS
+        total = _mixed(total ^ words ^ seed)
+    return total if upper is None else (upper << _LOWER_BITS) | (total & _LOWER)
 
 
 def _column_words(column: Any) -> Checksums:

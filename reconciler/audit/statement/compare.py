@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reconciler.audit.statement.checksums import Checksums, Rows, json_leaves, rows_of
+from reconciler.audit.statement.checksums import Checksums, Rows, json_leaves, marks_of, rows_of
 
 #: Rows of one file that are named; more are counted.
 ROWS_NAMED_MAX = 20
 
 _Named = Iterator[tuple[str, str]]
+#: Marks of keys (checksums.py) -> the keys, in hex, that have them in other files; those that nobody has are left out.
+FindKeys = Callable[[frozenset[int]], Mapping[int, Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRows:
+    """Checksums of one file's rows, and whether their upper halves are marks of keys."""
+
+    words: Checksums
+    has_marks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,39 +34,46 @@ class SignedChecksums:
     """row-checksums.bin and its index, both found to be as signed."""
 
     words: Checksums
-    #: (where, path) -> first row and count.
-    places: Mapping[tuple[str, str], tuple[int, int]]
+    #: (where, path) -> first row, count, and whether the checksums hold marks.
+    places: Mapping[tuple[str, str], tuple[int, int, bool]]
 
-    def of(self, where: str, path: str) -> Checksums | None:
+    def of(self, where: str, path: str) -> SignedRows | None:
         """The file's checksums; None if none were kept."""
         place = self.places.get((where, path))
-        return None if place is None else self.words[place[0] : place[0] + place[1]]
+        return None if place is None else SignedRows(self.words[place[0] : place[0] + place[1]], place[2])
 
 
 def read_checksums(binary: Path, index: bytes) -> SignedChecksums:
     """Maps the file, which has 8 bytes for every row that was judged. Raises ValueError, OSError for a bad index."""
     places = {
-        (str(one["where"]), str(one["path"])): (int(one["offset"]), int(one["rows"])) for one in json.loads(index)
+        (str(one["where"]), str(one["path"])): (int(one["offset"]), int(one["rows"]), bool(one.get("marks")))
+        for one in json.loads(index)
     }
-    if sum(rows for _, rows in places.values()) * 8 != binary.stat().st_size:
+    if sum(rows for _, rows, _ in places.values()) * 8 != binary.stat().st_size:
         raise ValueError("the index does not fit the checksums")
     words: Checksums = np.memmap(binary, dtype="<u8", mode="r")
     return SignedChecksums(words, places)
 
 
-def altered_rows(path: str, data: bytes, signed: Checksums | None) -> _Named:
-    """(row, what happened) of a file whose SHA-256 is not the signed one; ("", why) where no row can be named."""
+def altered_rows(path: str, data: bytes, signed: SignedRows | None, find_keys: FindKeys | None = None) -> _Named:
+    """(row, what happened) of a file whose SHA-256 is not the signed one; ("", why) where no row can be named.
+
+    `find_keys` looks for the keys of rows that are gone.
+    """
     if signed is None:
         yield "", "altered; its rows cannot be named, since no checksums were kept of it"
         return
     try:
-        rows = rows_of(path, data)
-        found = list(_same_count(rows, signed) if len(rows.checksums) == len(signed) else _other_count(rows, signed))
+        rows = rows_of(path, data, marks=signed.has_marks)
+        if len(rows.checksums) == len(signed.words):
+            found = list(_same_count(rows, signed.words))
+        else:
+            found = list(_other_count(rows, signed, find_keys))
     except Exception as error:  # noqa: BLE001 - a broken file makes its reader raise anything; it is told, not hidden
         yield "", f"altered, and cannot be read any more: {str(error)[:200].strip()}"
         return
     if not found:
-        yield "", f"altered in its layout or metadata; its {len(signed)} rows are equal"
+        yield "", f"altered in its layout or metadata; its {len(signed.words)} rows are equal"
         return
     yield from found[:ROWS_NAMED_MAX]
     if len(found) > ROWS_NAMED_MAX:
@@ -69,9 +86,10 @@ def _same_count(rows: Rows, signed: Checksums) -> _Named:
         yield (rows.name(int(index)) if number < ROWS_NAMED_MAX else ""), "altered"
 
 
-def _other_count(rows: Rows, signed: Checksums) -> _Named:
-    """Rows that came or went. Of a row that went only its place is known: the checksum does not tell its key."""
-    added, removed = _surplus(rows.checksums, signed), _surplus(signed, rows.checksums)
+def _other_count(rows: Rows, signed: SignedRows, find_keys: FindKeys | None) -> _Named:
+    """Rows that came or went. Of a row that went the place is known, and a mark by which other files know its key."""
+    added, removed = _surplus(rows.checksums, signed.words), _surplus(signed.words, rows.checksums)
+    keys = _keys_of(signed, removed[:ROWS_NAMED_MAX], find_keys)
     for number, index in enumerate(added):
         yield (rows.name(index) if number < ROWS_NAMED_MAX else ""), "added or altered"
     # The rows before it that are still there are as many as before, if nothing was added before it.
@@ -80,7 +98,17 @@ def _other_count(rows: Rows, signed: Checksums) -> _Named:
         neighbour = ""
         if number < ROWS_NAMED_MAX and 0 <= before < len(rows.checksums):
             neighbour = f", which followed {rows.name(before)}"
-        yield f"row {index + 1} of the signed file{neighbour}", "missing or altered"
+        yield f"row {index + 1} of the signed file{keys.get(index, '')}{neighbour}", "missing or altered"
+
+
+def _keys_of(signed: SignedRows, removed: Sequence[int], find_keys: FindKeys | None) -> Mapping[int, str]:
+    """By row: its key as the message says it."""
+    if not signed.has_marks or find_keys is None or not removed:
+        return {}
+    marks = {index: int(marks_of(signed.words[index : index + 1])[0]) for index in removed}
+    known = find_keys(frozenset(marks.values()))
+    nowhere = ", whose key is in no other file of the evidence"
+    return {index: f", key {' or '.join(known[mark])}" if known.get(mark) else nowhere for index, mark in marks.items()}
 
 
 def _surplus(many: Checksums, few: Checksums) -> list[int]:

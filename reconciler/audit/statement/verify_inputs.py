@@ -14,6 +14,7 @@ from reconciler.audit.statement.document import INPUTS
 from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.folder import VerifiedFolder
 from reconciler.audit.statement.inputs import InputFolder, digest, open_inputs
+from reconciler.audit.statement.known_keys import KnownKeys
 from reconciler.audit.statement.retired import retired_files
 from reconciler.audit.statement.writing import INPUT
 from reconciler.contract.evidence_layout import EVIDENCE_TABLES
@@ -94,7 +95,8 @@ def _verify_files(
             report.files_equal += 1
             continue
         kept = None if folder.checksums is None else folder.checksums.of(INPUT, path)
-        for row, message in altered_rows(path, data, kept):
+        known = KnownKeys(inputs, path, [str(other.get("path")) for other in listed])
+        for row, message in altered_rows(path, data, kept, known.find):
             report.differ(f"{shown}{path}", message, row)
     retired = retired_files(listed, inputs) if missing else {}
     for path in missing:

@@ -78,9 +78,10 @@ def _write_checksums(draft: OutputDraft, result: Mapping[str, Any], inputs: Inpu
     offset = 0
     outputs = [(OUTPUT, name, draft.read(name)) for name in sorted(draft.names)]
     with draft.create(CHECKSUMS) as file:
-        for where, path, checksums in _checksums(chain(outputs, _input_files(result, inputs))):
+        for where, path, (checksums, has_marks) in _checksums(chain(outputs, _input_files(result, inputs))):
             file.write(checksums.astype("<u8").tobytes())
-            index.append({"path": path, "where": where, "offset": offset, "rows": len(checksums)})
+            marks = {"marks": True} if has_marks else {}
+            index.append({"path": path, "where": where, "offset": offset, "rows": len(checksums), **marks})
             offset += len(checksums)
     draft.write(CHECKSUMS_INDEX, canonical_lines(index))
 
@@ -102,7 +103,7 @@ def _input_files(result: Mapping[str, Any], inputs: InputFolder | None) -> Itera
         yield INPUT, path, data
 
 
-def _checksums(files: Iterator[tuple[str, str, bytes]]) -> Iterator[tuple[str, str, Checksums]]:
+def _checksums(files: Iterator[tuple[str, str, bytes]]) -> Iterator[tuple[str, str, tuple[Checksums, bool]]]:
     """In the order of the files, several at once: reading Parquet and hashing let other threads run."""
     workers = min(4, os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
@@ -112,9 +113,11 @@ def _checksums(files: Iterator[tuple[str, str, bytes]]) -> Iterator[tuple[str, s
             yield from ((where, path, one) for (where, path, _), one in zip(part, found, strict=True))
 
 
-def _checksums_of(file: tuple[str, bytes]) -> Checksums:
+def _checksums_of(file: tuple[str, bytes]) -> tuple[Checksums, bool]:
+    """Of one file, and whether they hold marks of keys."""
     try:
-        return rows_of(*file).checksums
+        rows = rows_of(*file)
     except (OSError, ValueError, RecursionError):
         # Readable enough to be judged, but not by rows (an empty file, a suffix that does not fit): as one row.
-        return np.zeros(1, dtype=np.uint64)
+        return np.zeros(1, dtype=np.uint64), False
+    return rows.checksums, rows.has_marks
