@@ -263,9 +263,8 @@ class Broker:
         self._retry_later(retry, properties, record.body, times)
 
     def _retry_later(self, retry: str, properties: Mapping[str, str], body: bytes, times: int) -> None:
-        self.kernel.after(
-            self.settings.retry_delay * min(times, 4), lambda: self.append(retry, 0, properties, body, reconsume_times=times)
-        )  # fmt: skip
+        pause = self.settings.retry_delay * min(times, 4)
+        self.kernel.after(pause, lambda: self.append(retry, 0, properties, body, reconsume_times=times))
 
     # ---- what may happen to it
 
