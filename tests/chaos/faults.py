@@ -93,7 +93,7 @@ def kill_a_broker(world: World, dice: random.Random) -> None:
     broker = dice.choice(list(world.cluster.brokers.values()))
     broker.kill()
     world.pause(dice.uniform(0.0, 2.0))
-    world.cluster.start_again(broker)
+    world.meanwhile(lambda: world.cluster.start_again(broker))
 
 
 def step_a_clock(world: World, dice: random.Random) -> None:

@@ -12,13 +12,13 @@ GROUPS = ("billing", "stock")
 PRODUCER_GROUPS = ("orders", "orders", "solo")
 #: Longer than any fault but a frozen process, which is frozen for longer than this on purpose.
 LEASE_SECONDS = 4.0
-#: The defaults, divided by five. The grace period is half a round shorter, since it must be no multiple of the rounds: a
-#: key seen by one is judged by the sixth one after it, whatever the jitter.
+#: The defaults, divided by five. The grace period is half a round shorter, since it must be no multiple of the
+#: rounds: a key seen by one is judged by the sixth one after it, whatever the jitter.
 ROUND_SECONDS = 1.0
 GRACE_SECONDS = 5.5
 SKEW_SECONDS = 2.0
-#: Together the longest way of a dead producer's row into its announcement. The bound below has no term of its own for it,
-#: nor for the announcement consumer's nap (0.5 s), the look-ups and the delivery: all of that has the skew margins' time.
+#: Together the longest way of a dead producer's row into its announcement. The bound below has no term of its own for
+#: it, nor for the announcement consumer's nap (0.5 s), the look-ups and the delivery: they have the skew margins' time.
 SWEEP_AFTER_SECONDS = 0.5
 SWEEP_SECONDS = 0.5
 #: L1 in a healthy deployment: from the commit to the repaired effect.

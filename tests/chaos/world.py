@@ -8,6 +8,8 @@ import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -138,6 +140,14 @@ class World(Stacked):
         while (left := deadline - time.monotonic()) > 0:
             self.revive()
             time.sleep(min(0.2, left))
+
+    def meanwhile(self, work: Callable[[], object]) -> None:
+        """Does something slow while the dead are revived; raises what it raised."""
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(work)
+            while not done.done():
+                self.pause(0.1)
+            done.result()
 
     def kill(self, actor: Actor) -> None:
         """kill -9 of a process wherever it is; not a named step."""
