@@ -4,7 +4,7 @@
 
 Engines stay up in processes of their own and are asked in turn, so that a noisy machine hurts all alike; what they
 answer must be what the generator planted, the three engines' by count, the whole command's by key. The ratio of one
-turn is the figure; the absolutes belong to the machine.
+turn is the figure; the absolutes belong to the machine. An engine without a warm turn is compared by its cold one.
 Processor seconds are told too: on a machine that others use they say more than the clock. Memory is the resident
 memory of the engine's whole tree of processes. `whole` is `python -m reconciler.audit audit`, start and output
 included.
@@ -160,7 +160,7 @@ def measure(rows: int, folder: Path, options: argparse.Namespace) -> dict[str, A
         "rows": rows,
         "made_seconds": round(made, 1),
         "bytes": sum(path.stat().st_size for path in folder.rglob("*.parquet")),
-        "ratios": _ratios(warm),
+        "ratios": _ratios(warm, cold),
         "peak_gib": {name: max(run["peak_gib"] for run in [cold[name], *warm[name]]) for name in warm},
         "cold": cold,
         "warm": warm,
@@ -172,16 +172,18 @@ def _tell(rows: int, name: str, kind: str, run: Mapping[str, float]) -> None:
     print(f"{rows:>11,} {name:<10}{kind:<6}{json.dumps(run)}", file=sys.stderr, flush=True)
 
 
-def _ratios(warm: Mapping[str, list[dict[str, float]]]) -> dict[str, float]:
+def _ratios(warm: Mapping[str, list[dict[str, float]]], cold: Mapping[str, dict[str, float]]) -> dict[str, float]:
     """Medians of the ratios of each turn; None of them is a ratio of medians."""
     ratios: dict[str, float] = {}
     for unit in ("seconds", "cpu_seconds"):
         for name, turned in (("duckdb", False), ("spark-sql", True)):
-            pairs = list(zip(warm["audit"], warm.get(name, []), strict=False))
-            if pairs:
-                found = statistics.median(run[unit] / other[unit] for run, other in pairs)
-                key = f"{name}_over_audit_{unit}" if turned else f"audit_over_{name}_{unit}"
-                ratios[key] = round(1 / found if turned else found, 2)
+            if name not in warm:
+                continue
+            kind = "" if warm[name] else "_cold"
+            pairs = list(zip(warm["audit"], warm[name], strict=False)) or [(cold["audit"], cold[name])]
+            found = statistics.median(run[unit] / other[unit] for run, other in pairs)
+            key = f"{name}_over_audit_{unit}" if turned else f"audit_over_{name}_{unit}"
+            ratios[key + kind] = round(1 / found if turned else found, 2)
     return ratios
 
 
