@@ -37,6 +37,8 @@ class Job:
     #: An id is consumed so long after it was announced.
     consume_after_seconds: float = 0.2
     threads: int = 1
+    #: The services' own statements go to psycopg instead of SQLAlchemy.
+    plain_driver: bool = False
 
     @property
     def path(self) -> Path:

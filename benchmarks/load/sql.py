@@ -63,7 +63,9 @@ def run(options: argparse.Namespace, world: World) -> int:
     figures = _figures(outbox, inbox) | {
         "options": {
             name: getattr(options, name)
-            for name in ("broker", "seconds", "producers", "threads", "consumers", "consumer_threads")
+            for name in (
+                *("broker", "seconds", "producers", "threads", "consumers", "consumer_threads", "plain_driver"),
+            )
         },
         "producers_told": dict(told),
         "consumers_told": [world.log(f"consumer-{n}").read_text().split("\n")[-2] for n in range(options.consumers)],
@@ -88,6 +90,7 @@ def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
         run=world.run,
         shards=options.shards,
         threads=options.threads,
+        plain_driver=options.plain_driver,
     )
     world.configure(job, _timing(options), ledger_url=ledger)
     tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
@@ -178,6 +181,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=8, help="of each producing process")
     parser.add_argument("--consumers", type=int, default=2, help="consuming processes")
     parser.add_argument("--consumer-threads", type=int, default=8, help="of each consuming process")
+    parser.add_argument("--plain-driver", action="store_true", help="the services' own statements without SQLAlchemy")
     parser.add_argument("--broker", default="embedded")
     parser.add_argument("--shards", type=int, default=16)
     parser.add_argument("--interval", type=float, default=5.0, help="rounds.interval_seconds")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from contextlib import closing
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,10 +35,15 @@ def main(job_path: str, threads: int) -> int:
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=job.consumer_group, topics=[job.topic], shards=job.shards
     ) as recorder:
+        database = engine.raw_connection if job.plain_driver else engine
 
-        @transactional_handler(engine, group=job.consumer_group, topics=job.topic, recorder=recorder)
-        def handle(message: Any, connection: sa.Connection) -> None:
-            connection.execute(INSERT_EFFECT, {"unique_key": message.unique_key, "amount": 100})
+        @transactional_handler(database, group=job.consumer_group, topics=job.topic, recorder=recorder)
+        def handle(message: Any, connection: Any) -> None:
+            if job.plain_driver:
+                with closing(connection.cursor()) as cursor:
+                    cursor.execute("INSERT INTO effects VALUES (%s, %s)", (message.unique_key, 100))
+            else:
+                connection.execute(INSERT_EFFECT, {"unique_key": message.unique_key, "amount": 100})
 
         with TransactionalConsumer(handle, name_servers=job.name_servers, settings=settings):
             stop.wait()

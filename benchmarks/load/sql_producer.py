@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -23,6 +23,7 @@ from benchmarks.load.job import Job
 from producers.announcer import AnnouncementRoute
 from producers.producer import TransactionalProducer
 from producers.remoting import open_producer
+from producers.transaction import Transaction
 from reconciler.rocketmq.message import Message
 
 #: Written once: to put a statement together costs as much as to execute it.
@@ -34,18 +35,29 @@ def sell(
     job: Job, producer: TransactionalProducer, engine: sa.Engine, stop: threading.Event, told: Counter[str]
 ) -> None:
     """One thread; `told` is its own."""
+    sale = sale_by_driver if job.plain_driver else sale_by_alchemy
     while not stop.is_set():
         try:
-            with (
-                producer.transaction(Message(topic=job.topic, body=BODY, tags="paid")) as transaction,
-                engine.connect() as connection,
-                connection.begin(),
-            ):
-                transaction.record(connection)
-                connection.execute(INSERT_ORDER, {"unique_key": transaction.unique_key, "amount": 100})
+            sale(producer.transaction(Message(topic=job.topic, body=BODY, tags="paid")), engine)
             told["committed"] += 1
         except Exception as error:  # noqa: BLE001  # a failed sale is a figure
             told[f"{type(error).__name__}: {error}"[:120]] += 1
+
+
+def sale_by_alchemy(transaction: Transaction, engine: sa.Engine) -> None:
+    """As the documentation has it."""
+    with transaction, engine.connect() as connection, connection.begin():
+        transaction.record(connection)
+        connection.execute(INSERT_ORDER, {"unique_key": transaction.unique_key, "amount": 100})
+
+
+def sale_by_driver(transaction: Transaction, engine: sa.Engine) -> None:
+    """SQLAlchemy lends the connection and nothing else."""
+    with transaction, closing(engine.raw_connection()) as connection:
+        transaction.record(connection)
+        with closing(connection.cursor()) as cursor:
+            cursor.execute("INSERT INTO orders VALUES (%s, %s)", (transaction.unique_key, 100))
+        connection.commit()
 
 
 def main(job_path: str, seconds: float, out: str) -> int:
