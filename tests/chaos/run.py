@@ -19,11 +19,13 @@ from tests.chaos.job import L1_BOUND_SECONDS, LEASE_SECONDS, PRODUCER_GROUPS
 from tests.chaos.recovery import still_recovering
 from tests.chaos.service_logs import noted
 from tests.chaos.truth import NOW_MS
-from tests.chaos.world import World
+from tests.chaos.world import LIFE_SECONDS_MAX, World
 from tests.polling import eventually
 
 #: Until the first messages have their effects.
 START_SECONDS = 90.0
+#: A short run is no longer than so many of the longest lives of sentenced processes.
+LIVES = 8
 #: Between two faults, seconds.
 CALM = (0.1, 0.7)
 #: One minute of chaos is followed by a quiet phase in which latencies are measured.
@@ -189,6 +191,8 @@ class ChaosRun:
         while time.monotonic() < deadline:
             world.pause(1.0)
             left = unfinished(world.database)
+            if not left and (pending := world.pending_keys()):
+                left = f"{pending} keys pending"
             self._tell(f"healing: {left or 'at rest'}")
             if left:
                 calm_since = None
@@ -231,5 +235,6 @@ def chaos(
     folder: Path, *, seconds: float, seed: int, rate_per_second: float, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Starts everything, runs, and returns the figures."""
-    with World(folder, seed=seed, rate_per_second=rate_per_second) as world:
+    life_seconds = min(LIFE_SECONDS_MAX, seconds / LIVES)
+    with World(folder, seed=seed, rate_per_second=rate_per_second, life_seconds_max=life_seconds) as world:
         return {"seed": seed, **ChaosRun(world, seed=seed, tell=tell).run(seconds)}

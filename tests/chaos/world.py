@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import redis
 import sqlalchemy as sa
 
 from reconciler.sql import schema
@@ -27,19 +29,28 @@ from tests.services.stacked import Stacked
 POSTGRES_OPTIONS = {"max_connections": "300", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
-#: Whoever is sentenced lives for so long, seconds: the shortest is in the middle of its start.
-LIFE_SECONDS = (0.0, 25.0)
+#: Whoever is sentenced lives for so long at most; at least 0, which is in the middle of its start.
+LIFE_SECONDS_MAX = 25.0
 
 
 class World(Stacked):
     """Confined to the thread that runs the chaos."""
 
-    def __init__(self, folder: Path, *, seed: int, rate_per_second: float, deadly: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        rate_per_second: float,
+        deadly: bool = True,
+        life_seconds_max: float = LIFE_SECONDS_MAX,
+    ) -> None:
         super().__init__()
         self.folder = folder
         self.counts: Counter[str] = Counter()
         self.steps_died_at: Counter[str] = Counter()
         self._dice = random.Random(f"world-{seed}")
+        self._life_seconds_max = life_seconds_max
         self._seed, self._rate = seed, rate_per_second
         self._sentences = {role: self._order(role) for role in failpoints.CLASSES}
         #: False: actors get no sentences (a quiet phase, the end).
@@ -115,7 +126,7 @@ class World(Stacked):
     def _spawn(self, role: str, name: str, host: Host, arguments: list[str]) -> None:
         sentence = ""
         if self.deadly:
-            times, seconds = self._dice.randint(1, TIMES_MAX), self._dice.uniform(*LIFE_SECONDS)
+            times, seconds = self._dice.randint(1, TIMES_MAX), self._dice.uniform(0, self._life_seconds_max)
             sentence = f"{next(self._sentences[role])}:{times}:{seconds:.1f}"
         actor = host.spawn(role, name, arguments, log=self.folder / f"{name}.log", sentence=sentence)
         self.actors = [a for a in self.actors if a.name != name] + [actor]
@@ -180,6 +191,12 @@ class World(Stacked):
         shutil.copytree(self.redis.folder, copy, ignore=shutil.ignore_patterns("*.sock", "*.log"))
         self.redis.start()
         return copy
+
+    def pending_keys(self) -> int:
+        """Announced keys of all shards that are neither matched nor settled."""
+        with redis.Redis.from_url(self.redis.url) as client:
+            answers: list[Any] = [client.zcard(key) for key in client.scan_iter("reconciler:*:pending")]
+        return sum(answers)
 
     def restore_redis_data(self) -> bool:
         """Redis comes back with the old copy; False if there is none yet."""
