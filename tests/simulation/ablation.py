@@ -8,6 +8,7 @@ what has the same effect. And the product without the bug passes the history tha
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -84,7 +85,12 @@ def _searches(mutant: Mutant, seed: int, histories: int, off: int) -> list[Searc
 
 
 def _without_the_bug(mutant: Mutant, seed: int) -> str:
-    judgement = run_history(draw(seed, always=mutant.always, never=frozenset(mutant.without)))
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        judgement = run_history(draw(seed, always=mutant.always, never=frozenset(mutant.without)))
+    finally:
+        logging.disable(level)
     return "; ".join([*judgement.accidents, *judgement.unnecessary][:3])
 
 
