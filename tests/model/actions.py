@@ -26,6 +26,7 @@ from tests.model.state import (
     REDIS_MASK,
     TOMBSTONE,
     Bounds,
+    Disk,
     Group,
     Key,
     Message,
@@ -187,7 +188,7 @@ def _changed(keys: tuple[int, ...], i: int, key: Key) -> tuple[int, ...]:
 
 
 def _round(group: Group, open_halves: tuple[bool, ...], rules: Rules) -> Iterator[Turn]:
-    """The MULTI, its durable record with the floor, verification.
+    """The MULTI, which tells the floor and keeps what it covered; its durable record with the floor; verification.
 
     Verification takes any part of what can be decided: the rest is not due yet, or was left to the next turn.
     """
@@ -196,7 +197,7 @@ def _round(group: Group, open_halves: tuple[bool, ...], rules: Rules) -> Iterato
     waiting = [pending for pending in (KEY[key].pending for key in after) if pending]
     raised = max(floor, min(waiting) - 1 if waiting and rules.floor_waits else offset)
     if (raised, offset) != (floor, last):
-        unstored: Group = (after, offset, last, floor, disk)
+        unstored: Group = (after, offset, offset, floor, disk)
         yield Turn("round runs, reconciler dies before storing it", unstored, crashes=1)
     decidable = [i for i, key in enumerate(after) if KEY[key].pending and (KEY[key].effects or open_halves[i])]
     for chosen in product((False, True), repeat=len(decidable)):
@@ -248,8 +249,8 @@ def _original_round(group: Group) -> Iterator[Turn]:
 # ---- Redis
 
 
-def redis_losses(groups: tuple[Group, ...], rules: Rules) -> Iterator[tuple[str, tuple[Group, ...]]]:
-    """Everything, or everything since the disk was up to date; the offset goes with the keys, the floor stays."""
+def redis_losses(groups: tuple[Group, ...], rules: Rules, bounds: Bounds) -> Iterator[tuple[str, tuple[Group, ...]]]:
+    """Everything, or everything since the disk was up to date; offset and last round go with the keys, floors stay."""
     yield (
         "Redis loses everything",
         tuple(
@@ -258,23 +259,26 @@ def redis_losses(groups: tuple[Group, ...], rules: Rules) -> Iterator[tuple[str,
         ),
     )
     if groups[0][4] is not None:
-        yield "Redis falls back to its disk", tuple(_fallen_back(group, rules) for group in groups)
+        yield "Redis falls back to its disk", tuple(_fallen_back(group, rules, bounds) for group in groups)
 
 
-def _fallen_back(group: Group, rules: Rules) -> Group:
+def _fallen_back(group: Group, rules: Rules, bounds: Bounds) -> Group:
     keys, offset, _last, floor, disk = group
     assert disk is not None
     redis, disk_offset, disk_last = disk
+    undone = _saved_group(group) if bounds.comes_back else None
     keys = tuple(key & ~REDIS_MASK | old for key, old in zip(keys, redis, strict=True))
-    return (keys, disk_offset if rules.rewinds else offset, disk_last, floor, None)
+    return (keys, disk_offset if rules.rewinds else offset, disk_last, floor, undone)
 
 
 def _saved(groups: tuple[Group, ...]) -> tuple[Group, ...]:
     """At any one moment; what comes later is what a fall-back loses."""
-    return tuple(
-        (keys, offset, last, floor, (tuple(key & REDIS_MASK for key in keys), offset, last))
-        for keys, offset, last, floor, _disk in groups
-    )
+    return tuple((*group[:4], _saved_group(group)) for group in groups)
+
+
+def _saved_group(group: Group) -> Disk:
+    keys, offset, last, _floor, _disk = group
+    return tuple(key & REDIS_MASK for key in keys), offset, last
 
 
 # ---- all together
@@ -285,7 +289,7 @@ def steps(s: State, rules: Rules, bounds: Bounds) -> Iterator[Step]:
     yield from work(s, rules, bounds, only_work=False)
     messages, groups, log, crashes, losses, lost_ends = s
     if losses:
-        for name, after in redis_losses(groups, rules):
+        for name, after in redis_losses(groups, rules, bounds):
             yield name, -1, -1, (messages, after, log, crashes, losses - 1, lost_ends)
         if bounds.falls_back and groups[0][4] is None:
             yield "Redis' disk is up to date here", -1, -1, (messages, _saved(groups), log, crashes, losses, lost_ends)

@@ -36,7 +36,7 @@ def _message(number: int) -> int:
 @cache
 def _group(group: Group, log: tuple[int, ...], losses: int) -> Group:
     keys, offset, last, floor, disk = group
-    if disk is not None:
+    if disk is not None and losses:
         return group
     taken = log[:offset]
     keys = tuple(_key(key, i in taken, losses) for i, key in enumerate(keys))

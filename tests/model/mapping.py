@@ -49,6 +49,7 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
     "round": (
         ("reconciler/ledger/shard_memory.py", "RedisShardMemory.take_round"),
         ("reconciler/shard_rounds.py", "ShardRounds.run"),
+        ("reconciler/ledger/round_commands.py", "round_commands"),
         ("reconciler/ledger/rounds.py", "SqlRounds.raise_floor"),
     ),
     "round runs, reconciler dies before storing it": (("reconciler/ledger/rounds.py", "SqlRounds.store"),),

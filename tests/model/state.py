@@ -36,7 +36,7 @@ class Key(NamedTuple):
 
     in_half: int = 0
     in_commit: int = 0
-    #: 0: not pending; else 1 + the offset of the last stored round before the one that found it.
+    #: 0: not pending; else 1 + the offset that the round before the one that found it had covered.
     pending: int = 0
     #: Mark of the original's dedupe in Redis; used by a weakened configuration only.
     marked: int = 0
@@ -59,9 +59,9 @@ KEY = [Key(n & 1, n >> 1 & 1, n >> 2 & 3, n >> 4 & 1, n >> 5 & 3, n >> 7 & 3) fo
 REDIS_BITS = 5
 REDIS_MASK = (1 << REDIS_BITS) - 1
 
-#: What Redis has safely on disk: its part of each key, the offset, the last round.
+#: What Redis may fall back to, on a disk or on a replica: its part of each key, the offset, the last round.
 Disk = tuple[tuple[int, ...], int, int]
-#: Keys of a group, offset of its announcement consumer, offset at its last stored round, floor in SQL, disk.
+#: Keys of a group, offset of its announcement consumer, offset at its last round, floor in SQL, disk.
 Group = tuple[tuple[int, ...], int, int, int, Disk | None]
 #: Messages, groups, unique-key topic (numbers of messages in the order of their announcement), faults left: crashes,
 #: losses of Redis, lost ENDs.
@@ -79,6 +79,8 @@ class Bounds:
     lost_ends: int = 2
     #: True: Redis may also fall back to what it had on disk at any earlier moment; False: it only loses everything.
     falls_back: bool = False
+    #: True: Redis may also come back with what its last fall-back had undone, which costs another loss.
+    comes_back: bool = False
     #: True: announcements are taken at any moment; False: right before a round. Nobody but a round reads the half set,
     #: and offset and keys are lost together, so the results are the same (a test compares them).
     takes_early: bool = False
@@ -138,7 +140,7 @@ def _swapped(group: Group) -> Group:
 def packed(state: State) -> int:
     """One number a state: a set of millions of them fits in memory."""
     messages, groups, log, crashes, losses, lost_ends = state
-    n = crashes | losses << 2 | lost_ends << 3 | _LOGS[log] << 5
+    n = crashes | losses << 2 | lost_ends << 4 | _LOGS[log] << 6
     for message in messages:
         n = n << 10 | message
     for group in groups:

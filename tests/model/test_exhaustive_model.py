@@ -21,6 +21,9 @@ IN_CI = {
     "one group": Bounds(groups=1),
     "one message": Bounds(messages=1),
     "one message, Redis falls back": Bounds(messages=1, groups=1, falls_back=True),
+    "one message, Redis falls back and comes back": Bounds(
+        messages=1, groups=1, redis_losses=3, falls_back=True, comes_back=True
+    ),
     "no crash": Bounds(crashes=0, lost_ends=1),
     "no loss of Redis": Bounds(crashes=1, redis_losses=0, lost_ends=0),
 }

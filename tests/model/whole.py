@@ -14,6 +14,9 @@ SEARCHES = {
     "2 messages, 1 group, Redis loses everything or falls back": Bounds(
         groups=1, crashes=1, lost_ends=1, falls_back=True
     ),
+    "2 messages, 1 group, 2 losses of Redis, which also comes back with what it had undone": Bounds(
+        groups=1, crashes=1, redis_losses=2, lost_ends=1, falls_back=True, comes_back=True
+    ),
     "1 message, 2 groups, Redis loses everything or falls back": Bounds(messages=1, falls_back=True),
     "2 messages, 2 groups, 2 crashes, 1 loss of Redis, 2 lost ENDs": Bounds(),
 }
