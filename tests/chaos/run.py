@@ -20,7 +20,7 @@ from tests.chaos.recovery import still_recovering
 from tests.chaos.service_logs import noted
 from tests.chaos.truth import NOW_MS
 from tests.chaos.world import LIFE_SECONDS_MAX, World
-from tests.polling import eventually
+from tests.services.processes import ServiceFailed
 
 #: Until the first messages have their effects.
 START_SECONDS = 90.0
@@ -59,7 +59,7 @@ class ChaosRun:
     def run(self, seconds: float) -> dict[str, Any]:
         """The run's figures; `rest` is empty if all came to rest."""
         world = self._world
-        eventually(lambda: flows(world.database), within_seconds=START_SECONDS, message="effects in every group")
+        self._until_it_flows()
         started = time.monotonic()
         deadline = started + seconds
         while time.monotonic() < deadline:
@@ -83,6 +83,14 @@ class ChaosRun:
         }
         figures = {"load_seconds": round(load_seconds, 1), "quiet": quiet}
         return {**self._injected(), **figures, **_judged(judgement), "rest": rest}
+
+    def _until_it_flows(self) -> None:
+        """Raises ServiceFailed if not every group has effects in time; the dead are revived meanwhile."""
+        deadline = time.monotonic() + START_SECONDS
+        while not flows(self._world.database):
+            if time.monotonic() > deadline:
+                raise ServiceFailed(f"no effects in every group within {START_SECONDS:g} s")
+            self._world.pause(0.5)
 
     def _injected(self) -> dict[str, Any]:
         world = self._world
