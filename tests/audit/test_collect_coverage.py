@@ -24,7 +24,7 @@ from tests.audit.audited_databases import Databases, load_databases, quiet, run_
 from tests.audit.delta_exports import LEDGER_TABLES, rows_of
 
 #: With the audit's other long tests.
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 RowsOf = dict[tuple[str, str, str], int]
 
@@ -106,12 +106,15 @@ def told(databases: Databases, folder: Path, sources: Sources | None = None) -> 
 
 
 def test_rows_of_a_database_that_nobody_asked_for_are_told_and_change_no_class(
-    databases: Databases, tmp_path: Path
+    databases: Databases, generated: Path, tmp_path: Path
 ) -> None:
-    assert told(databases, tmp_path / "alone") == {}
     others = add_others(databases)
     assert told(databases, tmp_path / "evidence") == others
-    assert judge_here(tmp_path / "evidence").classes == judge_here(tmp_path / "alone").classes
+    assert judge_here(tmp_path / "evidence").classes == judge_here(generated).classes
+
+
+def test_nothing_is_told_where_everything_was_asked_for(sqlite: Databases, tmp_path: Path) -> None:
+    assert told(sqlite, tmp_path / "evidence") == {}
 
 
 def test_an_inbox_of_more_groups_than_are_asked_one_by_one_is_counted_to_its_end(

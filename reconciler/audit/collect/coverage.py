@@ -64,7 +64,8 @@ def _in_database(table: CountedTable) -> Iterator[tuple[str, str, int]]:
     group: sa.ColumnClause[str] = sa.column(table.group_column)
     counted: Any = sa.select(topic, group, sa.func.count()).select_from(sa.table(table.selection.table))
     statement = _limited(table.selection, counted)
-    statement = statement.group_by(topic, group)
+    # Rows that were asked for are most of them: left out before they are grouped, they cost a third.
+    statement = statement.where(*_not_asked(table, topic, group)).group_by(topic, group)
     with reading(table.source) as connection:
         statements = [statement]
         if table.selection.layout.name == INBOX_EVIDENCE.name:
@@ -74,6 +75,17 @@ def _in_database(table: CountedTable) -> Iterator[tuple[str, str, int]]:
         for one in statements:
             for page in pages(connection, one):
                 yield from ((str(row[0]), str(row[1]), int(row[2])) for row in page)
+
+
+def _not_asked(
+    table: CountedTable, topic: sa.ColumnClause[str], group: sa.ColumnClause[str]
+) -> list[sa.ColumnElement[bool]]:
+    if table.selection.layout.name == REPAIR_EVIDENCE.name:
+        return [topic.not_in(sorted({asked for asked, _ in table.asked}))]
+    topics: dict[str, list[str]] = {}
+    for asked_topic, asked_group in sorted(table.asked):
+        topics.setdefault(asked_group, []).append(asked_topic)
+    return [sa.or_(group != one, topic.not_in(asked)) for one, asked in topics.items()]
 
 
 def _groups(connection: sa.Connection, table: CountedTable) -> list[str]:
