@@ -11,4 +11,4 @@ def place_order(producer: TransactionalProducer, database: sa.Engine, number: in
     with producer.transaction(message, business_id=f"order-{number}") as tx, database.begin() as connection:
         tx.record(connection)  # the first statement of your transaction
         connection.execute(sa.text("INSERT INTO orders (number) VALUES (:number)"), {"number": number})
-    return tx.unique_key  # committed; END_TRANSACTION sent, key announced
+    return tx.unique_key  # committed; END_TRANSACTION sent, its key announced within a moment
