@@ -110,7 +110,7 @@ def answered(deployed: Deployment, answer: str) -> Ended:
 def test_open_breaker_freezes_repairs_while_verification_goes_on(tmp_path: Path, services: tuple[str, str]) -> None:
     settings = """
 [rounds]
-interval_seconds = 5
+interval_seconds = 10
 skew_margin_seconds = 0.5
 [repairs]
 check_back_wait_seconds = 0
@@ -124,7 +124,7 @@ breaker_share = 0.01
         deployed.consume()
         lost = deployed.commit(4, lose=True)
         eventually(lambda: sorted(deployed.repairs()) == sorted(lost), within_seconds=60)
-        # Three calm rounds would close it again: 15 s.
+        # Three calm rounds would close it again: 30 s.
         status = one_object(deployed.command("status", "-o", "json"), code=1)
         assert [h["kind"] for h in status["holds"]] == ["BREAKER"]
         assert status["needs_a_person"] is True
