@@ -1,12 +1,14 @@
-"""One Spark session for the whole run: it takes seconds to start and is the same for every test."""
+"""One Spark session for the whole run, which takes seconds to start; databases that hold a module's own evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.audit.audited_databases import Databases, load_databases
 from tests.services.requirements import require, spark_missing
 
 if TYPE_CHECKING:
@@ -22,3 +24,16 @@ def spark() -> Iterator[SparkSession]:
     session = open_session("local[2]", {"spark.driver.memory": "512m"})
     yield session
     session.stop()
+
+
+@pytest.fixture
+def databases(generated: Path, new_database_url: Callable[[], str]) -> Databases:
+    """The module's `generated` evidence in databases of one kind, the next test's in another."""
+    return load_databases(generated, new_database_url)
+
+
+@pytest.fixture
+def sqlite(generated: Path, tmp_path: Path) -> Databases:
+    """The module's `generated` evidence in SQLite."""
+    numbers = iter(range(100))
+    return load_databases(generated, lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db")

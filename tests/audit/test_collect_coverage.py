@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, Sources
 from reconciler.audit.job import judge_here
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet, run_here
 from tests.audit.delta_exports import LEDGER_TABLES, rows_of
 
 #: With the audit's other long tests.
@@ -34,17 +33,6 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated") / "evidence"
     generate(Plan(rows=200, seed=31, accidents={"LOST": 2, "REPAIRED": 2}, topics=2), folder)
     return folder
-
-
-@pytest.fixture
-def databases(generated: Path, new_database_url: Callable[[], str]) -> Databases:
-    return load_databases(generated, new_database_url)
-
-
-@pytest.fixture
-def sqlite(generated: Path, tmp_path: Path) -> Databases:
-    numbers = iter(range(100))
-    return load_databases(generated, lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db")
 
 
 def add_others(databases: Databases) -> RowsOf:

@@ -20,7 +20,7 @@ from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet, run_here
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -47,17 +47,6 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated") / "evidence"
     generate(Plan(rows=1_500, seed=11, accidents=ACCIDENTS, topics=2, key_lengths=(16, 17, 28, 32)), folder)
     return folder
-
-
-@pytest.fixture
-def databases(generated: Path, new_database_url: Callable[[], str]) -> Databases:
-    return load_databases(generated, new_database_url)
-
-
-@pytest.fixture
-def sqlite(generated: Path, tmp_path: Path) -> Databases:
-    numbers = iter(range(100))
-    return load_databases(generated, lambda: f"sqlite:///{tmp_path}/database-{next(numbers)}.db")
 
 
 def collected(databases: Databases, folder: Path) -> Path:
