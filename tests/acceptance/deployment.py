@@ -223,6 +223,7 @@ class Deployment:
             announcements=AnnouncementRoute(
                 environment=self.environment, unique_key_topic=self.unique_key_topic, queues=SHARDS
             ),
+            announce_every_seconds=None,  # a test may stop brokers, or look, right after a block
         )
         self._stack.callback(client.close)
         self._stack.callback(instance.close)

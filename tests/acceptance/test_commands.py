@@ -118,7 +118,7 @@ breaker_candidates_min = 1
 breaker_share = 0.01
 """
     with Deployment(
-        tmp_path, redis_url=services[0], name_servers=services[1], settings=settings, grace_period_seconds=5
+        tmp_path, redis_url=services[0], name_servers=services[1], settings=settings, grace_period_seconds=10
     ) as deployed:
         service = deployed.run("run")
         deployed.consume()
