@@ -103,6 +103,26 @@ def test_a_broker_so_slow_that_the_claims_could_run_out_gets_no_end_any_more() -
     assert len({offset for _, offset, _ in world.broker.ends}) == len(world.broker.ends) == KEYS
 
 
+def test_look_ups_so_slow_that_the_claims_could_run_out_begin_no_send() -> None:
+    """Else rows would say SENDING of what another owner may send."""
+    world = World(workers=LastFirst())
+    copies = world.broker.committed_copies
+
+    def slow(topic: str, unique_key: str, **named: object) -> object:
+        world.clock.advance(1)
+        return copies(topic, unique_key, **named)  # type: ignore[arg-type]  # as it was called
+
+    world.broker.committed_copies = slow  # type: ignore[method-assign, assignment]  # a slow one
+    lose_and_repair(world)
+    assert world.broker.ends == []
+    assert states(world) == [RepairState.OPEN] * KEYS
+    assert [event for event in world.events.of(RepairStepped) if event.after is RepairState.SENDING] == []
+    world.broker.committed_copies = copies  # type: ignore[method-assign]  # as it was
+    world.rounds(world.process(), 12)
+    assert states(world) == [RepairState.DONE] * KEYS
+    assert len(world.broker.ends) == KEYS
+
+
 def test_the_rate_limit_lets_as_many_through_as_one_after_the_other() -> None:
     rules = RepairRules(rate_per_second=0.001, burst=5, verify_after_seconds=4.0, claim_lease_seconds=20.0)
     for workers in (LastFirst(), OneByOne()):
