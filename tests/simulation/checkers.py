@@ -132,8 +132,13 @@ class Checkers:
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
         age = world.kernel.now - max(d.orders.get(unique_key, -1e9) for d in world.outboxes.values())
-        # Announced before its commit: then its row tells the time of that, by its database's clock.
-        differs = world.swarm.skew_margin if unique_key in world.troubles.forged else 0.1
+        differs = 0.1
+        if unique_key in world.troubles.forged:
+            # Announced before its commit: its row tells about when that was, by its database's clock, and no later
+            # than a minute, or the grace period, after it was written.
+            differs = world.swarm.skew_margin
+            written = max(d.written.get(unique_key, -1e9) for d in world.outboxes.values())
+            age = max(age, world.kernel.now - written - max(60.0, world.swarm.grace_period))
         if age < world.swarm.grace_period - differs:
             self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):

@@ -43,6 +43,8 @@ class OutboxDatabase:
         self.rows: dict[str, OutboxRow] = {}
         #: Key -> time of the commit of the business that belongs to it: the truth about commits.
         self.orders: dict[str, float] = {}
+        #: Key -> when its row was written, in a transaction that committed later.
+        self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
@@ -56,6 +58,7 @@ class LocalTransaction:
         self._process = process
         self._entry: OutboxEntry | None = None
         self._created_at_ms = 0
+        self._written = 0.0
         self._orders: list[str] = []
         self._is_open = True
         process.on_death.append(self._forget)
@@ -92,6 +95,7 @@ class LocalTransaction:
             raise KeyTaken(key)
         database.open_rows[key] = self
         self._entry, self._created_at_ms = entry, database.clock.now_ms()
+        self._written = database.kernel.now
 
     def order(self, unique_key: str) -> None:
         """The business' own row."""
@@ -126,6 +130,7 @@ class LocalTransaction:
         if self._entry is not None:
             entry = self._entry
             database.rows[entry.unique_key] = _outbox_row(entry, self._created_at_ms)
+            database.written[entry.unique_key] = self._written
         for unique_key in self._orders:
             database.orders[unique_key] = database.kernel.now
         self.undo()
