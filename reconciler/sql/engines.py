@@ -194,13 +194,19 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
 
 
 def translate(error: DBAPIError, where: str) -> Exception:
-    """The project's error for a driver's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
-    text = str(error.orig)[:300]
+    """The project's error for SQLAlchemy's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
+    translated = translate_driver_error(error.orig, where)
+    if translated is None and error.connection_invalidated:
+        return DatabaseAway(f"{where}: {str(error.orig)[:300]}")
+    return translated or error
+
+
+def translate_driver_error(error: BaseException | None, where: str) -> Exception | None:
+    """The project's error for a driver's own: ConfigurationError or DatabaseAway; None: a bug."""
+    text = str(error)[:300]
     if lacks_schema(text):
         return ConfigurationError(f"{where} lacks a table or column ({text}): run reconciler db upgrade")
-    if is_away(error.orig) or error.connection_invalidated:
-        return DatabaseAway(f"{where}: {text}")
-    return error
+    return DatabaseAway(f"{where}: {text}") if is_away(error) else None
 
 
 def lacks_schema(text: str) -> bool:

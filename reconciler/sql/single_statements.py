@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, is_away, lacks_schema, open_engine
+from reconciler.errors import DatabaseAway
+from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, open_engine, translate_driver_error
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class SingleStatements:
         except PoolTimeout as error:
             raise DatabaseAway(f"no free connection to {self._shown}") from error
         except Exception as error:
-            raise self._translated(error) from error
+            raise translate_driver_error(error, self._shown) or error from error
         try:
             cursor = connection.cursor()
             try:
@@ -74,15 +74,9 @@ class SingleStatements:
             connection.invalidate(error)
             if is_lost:
                 return _Lost(error)
-            raise self._translated(error) from error
+            raise translate_driver_error(error, self._shown) or error from error
         finally:
             connection.close()
-
-    def _translated(self, error: Exception) -> Exception:
-        text = str(error)[:300]
-        if lacks_schema(text):
-            return ConfigurationError(f"{self._shown} lacks a table or column ({text}): run reconciler db upgrade")
-        return DatabaseAway(f"{self._shown}: {text}") if is_away(error) else error
 
     @property
     def _shown(self) -> str:
