@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from reconciler.audit.collect.database import pages, reading
-from reconciler.audit.collect.selection import Selection, export_batches
+from reconciler.audit.collect.selection import Selection, export_batches, limited
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COLUMNS, RowsOf, kept
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
@@ -63,7 +63,7 @@ def _in_database(table: CountedTable) -> Iterator[tuple[str, str, int]]:
     topic: sa.ColumnClause[str] = sa.column("topic")
     group: sa.ColumnClause[str] = sa.column(table.group_column)
     counted: Any = sa.select(topic, group, sa.func.count()).select_from(sa.table(table.selection.table))
-    statement = _limited(table.selection, counted)
+    statement = limited(table.selection, counted)
     # Rows that were asked for are most of them: left out before they are grouped, they cost a third.
     statement = statement.where(*_not_asked(table, topic, group)).group_by(topic, group)
     with reading(table.source) as connection:
@@ -99,15 +99,6 @@ def _groups(connection: sa.Connection, table: CountedTable) -> list[str]:
             break
         found.append(str(following))
     return found
-
-
-def _limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:
-    for name, value in selection.equal:
-        statement = statement.where(sa.column(name) == value)
-    if selection.since is not None:
-        name, start_ms, end_ms = selection.since
-        statement = statement.where(sa.column(name) >= start_ms, sa.column(name) < end_ms)
-    return statement
 
 
 def _in_export(table: CountedTable) -> Iterator[tuple[str, str, int]]:

@@ -140,8 +140,8 @@ def _columns(connection: sa.Connection, source: Source, selection: Selection) ->
     return columns
 
 
-def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
-    statement = sa.select(*columns).select_from(sa.table(selection.table))
+def limited(selection: Selection, statement: sa.Select[Any]) -> sa.Select[Any]:
+    """The statement over the selection's rows only."""
     for name, value in selection.equal:
         statement = statement.where(sa.column(name) == value)
     for name, values in selection.among:
@@ -151,6 +151,11 @@ def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -
         statement = statement.where(sa.column(name) >= first)
         if end is not None:
             statement = statement.where(sa.column(name) < end)
+    return statement
+
+
+def _statement(selection: Selection, columns: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+    statement = limited(selection, sa.select(*columns).select_from(sa.table(selection.table)))
     # A database may give equal rows in another order each time: the evidence's bytes must not depend on it.
     keyed = [column for column in columns if column.name == "unique_key"]
     return statement.order_by(*keyed, *(column for column in columns if column.name != "unique_key"))
