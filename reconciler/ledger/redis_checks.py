@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -16,10 +17,11 @@ from typing import Any
 import redis
 from redis.cluster import RedisCluster
 from redis.exceptions import AskError, RedisError, ResponseError
+from redis.sentinel import SentinelConnectionPool
 
 from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.errors import ConfigurationError
+from reconciler.errors import ConfigurationError, RedisAway
 from reconciler.redis_access import RedisClient, translated_errors
 
 #: The first version with ZDIFFSTORE.
@@ -50,9 +52,14 @@ class RedisFinding:
 
 
 def check_redis(client: RedisClient, *, environment: str, accept_unverified: bool = False) -> list[RedisFinding]:
-    """All findings, of every primary where it is a cluster. Writes nothing. Raises RedisAway if it does not answer."""
+    """All findings, of every primary where it is a cluster. Writes nothing.
+
+    Raises RedisAway if it does not answer, and while a cluster or Sentinels name a server that is no primary.
+    """
     with translated_errors():
         if not isinstance(client, RedisCluster):
+            if isinstance(client.connection_pool, SentinelConnectionPool):
+                _require_primary(client, "the Sentinels name a server")
             return list(_check_node(client, environment, accept_unverified=accept_unverified))
         found: list[RedisFinding] = []
         # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
@@ -60,6 +67,7 @@ def check_redis(client: RedisClient, *, environment: str, accept_unverified: boo
         client.nodes_manager.initialize()
         for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
             one: redis.Redis = client.get_redis_connection(node)
+            _require_primary(one, f"the cluster names {node.name}")
             found += [
                 RedisFinding(name=f"{node.name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
                 for f in _check_node(one, environment, accept_unverified=accept_unverified)
@@ -106,6 +114,15 @@ def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
     return answer
 
 
+def _require_primary(node: redis.Redis, named: str) -> None:
+    """Who names primaries may not have heard of a fail-over yet: it will, and no setting is wrong."""
+    with suppress(ResponseError):  # whether ROLE may be asked is a finding of its own
+        answer: Any = node.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        if _text(answer[0]) != "master":
+            _leave(node)
+            raise RedisAway(f"{named} as a primary, but it is a {_text(answer[0])}: a fail-over is not over yet")
+
+
 def _leave(client: redis.Redis) -> None:
     # fakeredis' TCP server closes a connection after an error reply: the next question takes a new one.
     client.connection_pool.disconnect(inuse_connections=False)
@@ -117,16 +134,19 @@ def _role(client: redis.Redis, unverified: Severity) -> RedisFinding:
     except ResponseError as error:
         _leave(client)
         return _unknown("role", f"ROLE is refused ({error})", unverified)
-    role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
+    role = _text(answer[0])
     if role == "master":
         return RedisFinding(name="role", severity=Severity.OK, detail="primary")
-    _leave(client)  # Sentinels name the new primary to new connections only
     return RedisFinding(
         name="role",
         severity=Severity.REFUSED,
         detail=f"this server is a {role}",
         remedy="give the URL of the primary, or redis+sentinel://",
     )
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _version(info: Mapping[str, Any], unverified: Severity) -> RedisFinding:

@@ -177,20 +177,23 @@ class RedisClusterServers(Stacked):
     def is_whole(self) -> bool:
         """Every node sees the same primaries, all slots are served, all replicas follow."""
         primaries = 0
+        views: set[frozenset[tuple[str, ...]]] = set()
         for server in self.servers:
             information = ask(server, "INFO", "replication") or {}
             state = ask(server, "CLUSTER INFO") or {}
             if state.get("cluster_state") != "ok" or state.get("cluster_slots_ok") != str(SLOTS):
                 return False
-            if any("fail" in node["flags"] for node in self.nodes(server).values()):
+            nodes = self.nodes(server).values()
+            if any("fail" in node["flags"] for node in nodes):
                 return False
+            views.add(frozenset((node["node_id"], node["master_id"], str(node["slots"])) for node in nodes))
             if information.get("role") == "master":
                 primaries += 1
                 if information.get("connected_slaves") != self._replicas:
                     return False
             elif information.get("master_link_status") != "up":
                 return False
-        return primaries == self._primaries
+        return primaries == self._primaries and len(views) == 1
 
     # ----------------------------------------------------------------- doing
 
