@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 
-from reconciler.audit.streams import answer, tell
+from reconciler.audit.streams import answer, json_line, no_answer, tell
 
 
 def run() -> int:
@@ -19,29 +18,19 @@ def run() -> int:
 
         from reconciler.audit.command import main
     except ModuleNotFoundError as error:
-        return _no_answer(
+        return _refused(
             "configuration", f"the package {error.name} is missing: pip install 'checkback-reconciler[audit]'"
         )
     except Exception as error:  # noqa: BLE001 - a broken installation must not look like violations
         tell(traceback.format_exc())
-        return _no_answer("configuration", f"the audit cannot be loaded: {type(error).__name__}: {error}")
+        return _refused("configuration", f"the audit cannot be loaded: {type(error).__name__}: {error}")
     return main(sys.argv[1:])
 
 
-def _no_answer(reason: str, message: str) -> int:
+def _refused(reason: str, message: str) -> int:
     tell(f"reconciler: no answer ({reason}): {message}\n")
     if "json" in sys.argv or "--output=json" in sys.argv:
-        about = {"schema_version": 1, "verdict": "no answer", "reason": reason, "message": message}
-        nothing = {
-            "classes": {},
-            "violations": 0,
-            "gaps": 0,
-            "not_judged": 0,
-            "rows": 0,
-            "seconds": 0.0,
-            "engine": None,
-        }
-        answer(json.dumps({**about, **nothing}) + "\n")
+        answer(json_line(no_answer(reason, message)))
     return 2
 
 

@@ -7,12 +7,11 @@ error of the program itself is 2 with reason "engine" and its traceback, and so 
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -25,8 +24,6 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.package import write_package
 from reconciler.audit.result import JudgedWindow
 
-#: As in every command's JSON.
-SCHEMA_VERSION = 1
 EXIT_CLEAN, EXIT_VIOLATIONS, EXIT_NO_ANSWER, EXIT_INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": EXIT_NO_ANSWER}
 
@@ -52,7 +49,9 @@ def _done(arguments: Sequence[str]) -> tuple[int, str]:
         streams.tell(traceback.format_exc())
         streams.tell("reconciler: no answer (engine): this is a bug; please report it with the lines above\n")
         refused = AuditError("engine", f"{type(error).__name__}: {error}")
-    return EXIT_NO_ANSWER, json_line(no_answer(refused)) if _asks_for_json(arguments) else ""
+    if not _asks_for_json(arguments):
+        return EXIT_NO_ANSWER, ""
+    return EXIT_NO_ANSWER, streams.json_line(streams.no_answer(refused.reason, str(refused)))
 
 
 def _run(options: argparse.Namespace) -> tuple[int, str]:
@@ -61,7 +60,7 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
     if options.command == "statement":
         return _keygen(options) if options.action == "keygen" else _verify(options)
     done = run_audit(options, now_ms=_now_ms(), seconds=time.perf_counter, say=_say)
-    text = json_line(answer(done)) if options.output == "json" else summary(done, options.out)
+    text = streams.json_line(answer(done)) if options.output == "json" else summary(done, options.out)
     return EXIT_CODES[done.judged.verdict], text
 
 
@@ -80,22 +79,6 @@ def answer(done: AuditRun) -> dict[str, Any]:
         "rows": sum(judged.rows.values()),
         "seconds": round(done.seconds, 3),
         "engine": done.engine,
-    }
-
-
-def no_answer(error: AuditError) -> dict[str, Any]:
-    """The same object where nothing was judged."""
-    return {
-        "verdict": "no answer",
-        "reason": error.reason,
-        "message": str(error),
-        "classes": {},
-        "violations": 0,
-        "gaps": 0,
-        "not_judged": 0,
-        "rows": 0,
-        "seconds": 0.0,
-        "engine": None,
     }
 
 
@@ -120,18 +103,13 @@ def summary(done: AuditRun, out: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def json_line(document: Mapping[str, Any]) -> str:
-    """One object on one line."""
-    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False) + "\n"
-
-
 def _keygen(options: argparse.Namespace) -> tuple[int, str]:
     from reconciler.audit.statement.keys import make_keys  # needs the package cryptography
 
     secret, public, fingerprint = make_keys(options.file)
     if options.output == "json":
         told = {"private_key": str(secret), "public_key": str(public), "fingerprint": fingerprint}
-        return EXIT_CLEAN, json_line(told)
+        return EXIT_CLEAN, streams.json_line(told)
     text = f"private key: {secret} (keep it secret)\npublic key: {public}\nfingerprint: {fingerprint}\n"
     return EXIT_CLEAN, text
 
@@ -144,7 +122,7 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
         evidence = options.folder / "evidence"
     report = verify_statements(options.folder, options.public_key, evidence=evidence, history=options.history)
     if options.output == "json":
-        return report.exit_code, json_line(report.as_dict())
+        return report.exit_code, streams.json_line(report.as_dict())
     lines: list[str] = []
     for one in report.statements:
         held = f"signed by {one.signed_by}" if one.signature_holds else "SIGNATURE DOES NOT HOLD"

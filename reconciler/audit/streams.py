@@ -5,10 +5,15 @@ Python by itself would end with 1, which means violations, or with 120.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TextIO
+from typing import Any, TextIO
+
+#: As in every command's JSON.
+SCHEMA_VERSION = 1
 
 
 def tell(text: str) -> None:
@@ -30,6 +35,27 @@ def answer(text: str) -> bool:
         tell(f"reconciler: no answer (engine): standard output cannot be written: {error.strerror or error}\n")
         return False
     return True
+
+
+def json_line(document: Mapping[str, Any]) -> str:
+    """One object on one line."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False) + "\n"
+
+
+def no_answer(reason: str, message: str) -> dict[str, Any]:
+    """The JSON object of an audit that judged nothing (docs/audit.md)."""
+    return {
+        "verdict": "no answer",
+        "reason": reason,
+        "message": message,
+        "classes": {},
+        "violations": 0,
+        "gaps": 0,
+        "not_judged": 0,
+        "rows": 0,
+        "seconds": 0.0,
+        "engine": None,
+    }
 
 
 def _give_up(stream: TextIO) -> None:

@@ -12,6 +12,8 @@ from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.offsets import Offsets
 from reconciler.rocketmq.pulling import PullRequest, pull
+from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.routes import MessageQueue
 from reconciler.rocketmq.watermark import Watermarks
 
 QUEUES = 4
@@ -54,7 +56,15 @@ class BrokerView:
 
 
 def visible_copies(instance: ClientInstance, topic: str, *, group: str) -> Iterator[tuple[str, str, int, int]]:
-    """Every record of the topic that consumers can see: key, broker, queue, offset. Pulls under a group of its own."""
+    """The same for any topic. Pulls under a group of its own."""
+    for queue, record in visible_records(instance, topic, group=group):
+        yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
+
+
+def visible_records(
+    instance: ClientInstance, topic: str, *, group: str
+) -> Iterator[tuple[MessageQueue, MessageRecord]]:
+    """Every record of the topic that consumers can see, queue by queue. Pulls under a group of its own."""
     client, offsets = instance.client, Offsets(instance.client)
     masters = instance.routes.masters(topic)
     for queue in instance.routes.read_queues(topic):
@@ -63,7 +73,7 @@ def visible_copies(instance: ClientInstance, topic: str, *, group: str) -> Itera
         while offset < end:
             result = pull(client, address, PullRequest(queue=queue, offset=offset, group=group))
             for record in result.records:
-                yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
+                yield queue, record
             if result.next_offset <= offset:
                 break
             offset = result.next_offset

@@ -8,9 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.demo.broker_view import visible_records
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.pulling import PullRequest, pull
 
 #: Pulls under a group of its own, whose offsets nobody reads.
 VIEW_GROUP = "chaos-view"
@@ -27,21 +26,11 @@ def write_copies(engine: sa.Engine, name_servers: str, topic: str) -> None:
 
 
 def _copies(instance: ClientInstance, topic: str) -> Iterator[dict[str, Any]]:
-    client, offsets = instance.client, Offsets(instance.client)
-    masters = instance.routes.masters(topic)
-    for queue in instance.routes.read_queues(topic):
-        address = masters[queue.broker_name]
-        offset, end = max(0, offsets.minimum(address, queue)), offsets.maximum(address, queue)
-        while offset < end:
-            result = pull(client, address, PullRequest(queue=queue, offset=offset, group=VIEW_GROUP))
-            for record in result.records:
-                yield {
-                    "key": record.unique_key or "",
-                    "broker": queue.broker_name,
-                    "queue": queue.queue_id,
-                    "offset": record.queue_offset,
-                    "stored_at_ms": record.store_timestamp_ms,
-                }
-            if result.next_offset <= offset:
-                break
-            offset = result.next_offset
+    for queue, record in visible_records(instance, topic, group=VIEW_GROUP):
+        yield {
+            "key": record.unique_key or "",
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "offset": record.queue_offset,
+            "stored_at_ms": record.store_timestamp_ms,
+        }

@@ -20,8 +20,6 @@ from tests.services.processes import ServiceFailed, tail
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
-#: Names the file of a host's clock where libfaketime is missing: only the product's own clock goes wrong then.
-CLOCK_FILE = "CHAOS_CLOCK_FILE"
 #: Names the file with the nanoseconds by which a host's clock is wrong, one native int64.
 CLOCK_FILE = "CHAOS_CLOCK_FILE"
 #: Set where the clock is wrong for the whole process, not only for the product's own clock.
