@@ -80,6 +80,7 @@ def _become(order: dict[str, Any]) -> None:
     code = 1
     try:
         os.setsid()
+        _be_as_nice_among_sessions()
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for number, target in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
             os.dup2(number, target)
@@ -94,6 +95,12 @@ def _become(order: dict[str, Any]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _be_as_nice_among_sessions() -> None:
+    """Linux shares the processor among sessions first (sched(7), autogroup): niceness alone counts within one only."""
+    with suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        group.write(str(os.nice(0)))
 
 
 def _tell(what: dict[str, Any]) -> None:
