@@ -11,6 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import reading
+from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
 
 #: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
@@ -99,9 +100,9 @@ class SqlInboxEvidence:
         return engine
 
     def _read_page(self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]) -> Sequence[InboxRow]:
-        query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group, inbox.c.unique_key.in_(page))
+        query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
         with reading(engine) as connection:
-            return [_row(row) for row in connection.execute(query)]
+            return [_row(row) for row in probe(connection, query, inbox.c.unique_key, page)]
 
 
 def _answers(witness: str, keys: Sequence[str], rows: Sequence[InboxRow]) -> dict[str, Lookup[InboxRow]]:

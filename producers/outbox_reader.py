@@ -13,6 +13,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.sql.engines import open_engine, reading
+from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import outbox
 
 #: Keys asked for in one statement.
@@ -81,10 +82,10 @@ class SqlOutboxReader:
     def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> tuple[dict[str, OutboxRow], str | None]:
         if url is None:
             return {}, "no outbox is configured"
-        query = sa.select(outbox).where(outbox.c.unique_key.in_(keys), outbox.c.topic == topic)
+        query = sa.select(outbox).where(outbox.c.topic == topic)
         try:
             with reading(self._engines[url]) as connection:
-                return {row.unique_key: _row(row) for row in connection.execute(query)}, None
+                return {row.unique_key: _row(row) for row in probe(connection, query, outbox.c.unique_key, keys)}, None
         except ReconcilerError as error:
             return {}, str(error)
 

@@ -21,6 +21,8 @@ from reconciler.evidence import Watermark, WatermarkState
 from reconciler.plan import SubscriptionPlan
 from reconciler.ports import Candidate, Candidates, PendingKey, ShardMemory
 
+#: Of pending, of a shard that has little room: keys that the ledger knows are passed over.
+PAGE_KEYS_MIN = 50
 #: Sorts behind every other key, as text and as bytes.
 _LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
 
@@ -86,6 +88,8 @@ class Selection:
     closed: Mapping[Shard, Sequence[LeftKey]]
     #: Keys that became due since the last round of this process and that the ledger did not know.
     became_due: int
+    #: There may be more due keys than there was room for.
+    has_more: bool
 
 
 def is_closed(candidate: Candidate) -> bool:
@@ -136,6 +140,7 @@ class CandidateSelector:
             trickle=tuple(replace(s, gate_open=True) for s in chosen),
             closed=walk.closed,
             became_due=walk.became_due,
+            has_more=walk.has_left_out or any(shard in self._cursors for shard in shards),
         )
 
     def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate) -> list[Dossier]:
@@ -158,11 +163,12 @@ class CandidateSelector:
         before = self._due_before.get(shard, -1)
         after = self._cursors.pop(shard, None)
         while walk.goes_on:
-            page = self._memory.due(shard, first_seen_until_ms=gate.due_until_ms, limit=PAGE_KEYS, after=after)
+            limit = walk.page_keys
+            page = self._memory.due(shard, first_seen_until_ms=gate.due_until_ms, limit=limit, after=after)
             rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
             for pending in page:
                 walk.visit(shard, pending, rows.get(pending.unique_key), is_new=pending.first_seen_ms > before)
-            if len(page) < PAGE_KEYS:
+            if len(page) < limit:
                 self._due_before[shard] = max(before, gate.due_until_ms)
                 return
             after = page[-1]
@@ -209,6 +215,8 @@ class _Walk:
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
         self.became_due = 0
+        #: A key found no room.
+        self.has_left_out = False
         self._room_left = room
         self._scan_left = scan
         self._count_until = count_until
@@ -234,6 +242,11 @@ class _Walk:
         wants_more = self._room_share > 0 or self.became_due <= self._count_until
         return wants_more and self._scan_share > 0
 
+    @property
+    def page_keys(self) -> int:
+        """How many to read next: not many more than there is room for, in whole pages where they are only counted."""
+        return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
+
     def visit(self, shard: Shard, pending: PendingKey, row: Candidate | None, *, is_new: bool) -> None:
         """Sorts one pending key."""
         self._scan_share -= 1
@@ -243,7 +256,7 @@ class _Walk:
         elif row is None or row.state is not CandidateState.OPEN:
             self.became_due += is_new
             if self._room_share <= 0:
-                self._left_out = True
+                self._left_out = self.has_left_out = True
             else:
                 self._room_share -= 1
                 self._room_left -= 1

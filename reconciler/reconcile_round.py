@@ -4,11 +4,10 @@ token buckets and cursors: a crash between any two lines costs time and nothing 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from reconciler.brakes import CircuitBreaker, RoundLoad, TokenBucket
+from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
@@ -17,6 +16,7 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.dossier import PAGE_KEYS, Dossier
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, OutageOpened, RoundFinished, VerdictsWritten
+from reconciler.looked import Looked
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
 from reconciler.repair import Repairer
@@ -27,6 +27,8 @@ from reconciler.verify import Judged, Soundings, Verifier
 #: While the gate is shut: look-ups a second and subscription.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
+#: Passes over due keys in one round, while nearly all keys of the last one prove to have arrived.
+CATCH_UP_PASSES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,33 +40,9 @@ class RoundReport:
     suspended: str | None = None
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
-    #: Verified keys of this round, bounded by SelectionRules.candidates_max.
+    #: Verified keys of this round: of further passes those that had not arrived, and of the last one all.
     judged: tuple[Judged, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
-
-
-@dataclass(slots=True)
-class _Looked:
-    """What the verification of one round has done so far."""
-
-    announced: int
-    became_due: int
-    #: Keys that were taken out of pending.
-    settled: int
-    judged: list[Judged] = field(default_factory=list)
-
-    def load(self) -> RoundLoad:
-        """What the brakes want to know of it."""
-        fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
-        first_looks = sum(j.dossier.known is None for j in self.judged)
-        return RoundLoad(
-            announced=self.announced,
-            left_over=max(0, self.became_due - first_looks),
-            verified=len(fresh),
-            losses=sum(j.verification.verdict in LOSSES for j in fresh),
-            ladders=sum(j.reached_half for j in self.judged),
-            ladders_absent=sum(j.found_nowhere for j in self.judged),
-        )
 
 
 class ReconcileRound:
@@ -132,8 +110,9 @@ class ReconcileRound:
 
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
-        selection = self._select(plan, ours, gate, announced)
-        looked = _Looked(
+        ceiling = self._breaker.rules.ceiling(announced)
+        selection = self._select(plan, ours, gate, trickle=self._trickle(plan), count_until=ceiling)
+        looked = Looked(
             announced=announced,
             became_due=selection.became_due,
             settled=sum(self._forget(shard, keys) for shard, keys in selection.closed.items()),
@@ -141,6 +120,8 @@ class ReconcileRound:
         soundings = self._verifier.soundings(plan, now_ms=max((r.now_ms for r in ours), default=None))
         self._verify(topic, plan, selection.due, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
+        if selection.has_more:
+            self._catch_up(topic, plan, ours, gate, soundings, looked)
         load, rules = looked.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
@@ -148,7 +129,7 @@ class ReconcileRound:
 
         repairs = self._repairer.run(topic)
         self._breaker.round_ended(plan.subscription, load, siblings=[p.subscription for p in topic.subscriptions])
-        event = self._event(topic, plan, rounds, gate, selection, looked, repairs, soundings)
+        event = self._event(topic, plan, rounds, gate, looked, repairs, soundings)
         self._events.emit(event)
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)
 
@@ -184,16 +165,21 @@ class ReconcileRound:
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
-    def _select(self, plan: SubscriptionPlan, ours: Sequence[ShardRound], gate: Gate, announced: int) -> Selection:
+    def _trickle(self, plan: SubscriptionPlan) -> int:
         bucket = self._trickles.get(plan.subscription)
         if bucket is None:
             bucket = self._trickles[plan.subscription] = TokenBucket(TRICKLE_PER_SECOND, burst=TRICKLE_BURST)
+        return bucket.available(self._clock.monotonic_seconds())
+
+    def _select(
+        self, plan: SubscriptionPlan, ours: Sequence[ShardRound], gate: Gate, *, trickle: int, count_until: float
+    ) -> Selection:
         return self._selector.select(
             plan,
             [r.shard for r in ours],
             gate,
-            trickle=bucket.available(self._clock.monotonic_seconds()),
-            count_until=self._breaker.rules.ceiling(announced),
+            trickle=trickle,
+            count_until=count_until,
         )
 
     def _verify(
@@ -202,7 +188,7 @@ class ReconcileRound:
         plan: SubscriptionPlan,
         dossiers: Sequence[Dossier],
         soundings: Soundings,
-        looked: _Looked,
+        looked: Looked,
     ) -> None:
         for start in range(0, len(dossiers), PAGE_KEYS):
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
@@ -213,13 +199,34 @@ class ReconcileRound:
             self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
             looked.settled += self._write_down(topic, plan, done)
 
+    def _catch_up(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        ours: Sequence[ShardRound],
+        gate: Gate,
+        soundings: Soundings,
+        looked: Looked,
+    ) -> None:
+        """After Redis fell back, or recorders were away, most due keys have arrived: the inbox tells that cheaply."""
+        for _ in range(CATCH_UP_PASSES - 1):
+            if not looked.last_pass_arrived():
+                return
+            looked.begin_pass()
+            selection = self._select(plan, ours, gate, trickle=0, count_until=-1)
+            looked.became_due += selection.became_due
+            looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
+            self._verify(topic, plan, selection.due, soundings, looked)
+            if not selection.has_more:
+                return
+
     def _verify_trickle(
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
         dossiers: Sequence[Dossier],
         soundings: Soundings,
-        looked: _Looked,
+        looked: Looked,
     ) -> None:
         before = soundings.look_ups
         self._verify(topic, plan, dossiers, soundings, looked)
@@ -269,8 +276,7 @@ class ReconcileRound:
         plan: SubscriptionPlan,
         rounds: Sequence[ShardRound],
         gate: Gate,
-        selection: Selection,
-        looked: _Looked,
+        looked: Looked,
         repairs: RepairReport,
         soundings: Soundings,
     ) -> RoundFinished:
@@ -289,11 +295,11 @@ class ReconcileRound:
             gate=gate.state,
             gate_detail=gate.detail,
             watermark_ms=gate.watermark_ms,
-            became_due=selection.became_due,
-            verified=len(looked.judged),
+            became_due=looked.became_due,
+            verified=looked.verified,
             settled=looked.settled,
             broker_look_ups=soundings.look_ups,
-            verdicts=dict(sorted(Counter(str(j.verification.verdict) for j in looked.judged).items())),
+            verdicts=looked.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
             weaker=self._verifier.bench(topic, plan).is_weaker,

@@ -14,6 +14,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ports import Candidate, Verification
+from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate
 
 
@@ -30,8 +31,8 @@ class SqlCandidates:
             return found
         with self._database.reading() as connection:
             for chunk in chunks(sorted(set(unique_keys)), ROWS_A_STATEMENT):
-                where = _of(subscription) & candidate.c.unique_key.in_(chunk)
-                for row in connection.execute(sa.select(candidate).where(where)):
+                query = sa.select(candidate).where(_of(subscription))
+                for row in probe(connection, query, candidate.c.unique_key, chunk):
                     found[row.unique_key] = candidate_of(row)
         return found
 
@@ -42,20 +43,26 @@ class SqlCandidates:
         # Sorted, so that two owners never wait for each other's rows.
         ordered = sorted(verifications, key=lambda seen: seen.unique_key)
         with self._database.writing() as connection:
-            self._database.insert_missing(connection, candidate, [self._blank(shard, seen) for seen in ordered])
+            left = self._make(connection, shard, ordered)
             for state in CandidateState:
-                writes = [_parameters(seen) for seen in ordered if seen.state is state]
+                writes = [seen for seen in left if seen.state is state]
                 if writes:
-                    connection.execute(self._update(shard, state), writes)
+                    connection.execute(self._update(shard, state), [_parameters(seen) for seen in writes])
+
+    def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[Verification]) -> Sequence[Verification]:
+        """Makes missing rows; returns whose verdicts are still to be written."""
+        if not self._database.tells_inserted:
+            blank = [self._blank(shard, seen) for seen in ordered]
+            self._database.insert_missing(connection, candidate, blank)
+            return ordered
+        now_ms = connection.execute(sa.select(self._database.now())).scalar_one()
+        rows = [_row(shard, seen, now_ms) for seen in ordered]
+        new = self._database.insert_telling(connection, candidate, rows, told=candidate.c.unique_key)
+        return [seen for seen in ordered if seen.unique_key not in new]
 
     def _blank(self, shard: Shard, seen: Verification) -> dict[str, Any]:
-        subscription, now = shard.subscription, self._database.now()
-        return {
-            "environment": subscription.environment,
-            "topic": subscription.topic,
-            "consumer_group": subscription.group,
-            "unique_key": seen.unique_key,
-            "shard": shard.number,
+        now = self._database.now()
+        return _key(shard, seen) | {
             "state": CandidateState.OPEN.value,
             "verdict": seen.verdict.value,
             "evidence": "{}",
@@ -138,12 +145,45 @@ def _of(subscription: Subscription) -> sa.ColumnElement[bool]:
     )
 
 
+def _key(shard: Shard, seen: Verification) -> dict[str, Any]:
+    subscription = shard.subscription
+    return {
+        "environment": subscription.environment,
+        "topic": subscription.topic,
+        "consumer_group": subscription.group,
+        "unique_key": seen.unique_key,
+        "shard": shard.number,
+    }
+
+
+def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
+    """A key that is judged for the first time."""
+    return _key(shard, seen) | {
+        "state": seen.state.value,
+        "verdict": seen.verdict.value,
+        "loss_verdict": _loss_of(seen),
+        "evidence": _text_of(seen),
+        "attempts": 1,
+        "first_seen_ms": seen.first_seen_ms,
+        "next_at_ms": now_ms + wait_ms(seen.wait_seconds),
+        "updated_at_ms": now_ms,
+    }
+
+
+def _loss_of(seen: Verification) -> str | None:
+    return seen.verdict.value if seen.verdict in LOSSES else None
+
+
+def _text_of(seen: Verification) -> str:
+    return json.dumps(dict(seen.evidence), separators=(",", ":"))
+
+
 def _parameters(seen: Verification) -> dict[str, Any]:
     return {
         "p_unique_key": seen.unique_key,
         "p_verdict": seen.verdict.value,
-        "p_loss_verdict": seen.verdict.value if seen.verdict in LOSSES else None,
-        "p_evidence": json.dumps(dict(seen.evidence), separators=(",", ":")),
+        "p_loss_verdict": _loss_of(seen),
+        "p_evidence": _text_of(seen),
         "p_first_seen_ms": seen.first_seen_ms,
         "p_wait_ms": wait_ms(seen.wait_seconds),
     }

@@ -41,6 +41,36 @@ class LedgerDatabase:
         """Database time in milliseconds, as an expression."""
         return self._now(self.engine.dialect.name)
 
+    @property
+    def tells_inserted(self) -> bool:
+        """Whether `insert_telling` works here: MySQL has no RETURNING."""
+        return self.engine.dialect.name in {"postgresql", "sqlite"}
+
+    def insert_telling(
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, told: sa.Column[str]
+    ) -> frozenset[str]:
+        """Inserts the rows whose primary key is not there, many a statement, and returns `told` of those.
+
+        All rows have the same columns.
+        """
+        inserted: set[str] = set()
+        statement = self._insert_missing(table)
+        names = list(rows[0]) if rows else []
+        # One document: the text is the same for any number of rows, so that it is parsed and planned once.
+        as_document = self.engine.dialect.name == "postgresql"
+        if as_document:
+            document = sa.bindparam("given_rows", type_=postgresql.JSON())
+            columns = [sa.column(name, table.c[name].type) for name in names]
+            given = sa.func.json_to_recordset(document).table_valued(*columns, name="given")
+            statement = statement.from_select(names, sa.select(given.render_derived(with_types=True)))
+        statement = statement.returning(told)
+        for chunk in chunks(rows, ROWS_A_STATEMENT):
+            values: Any = [dict(row) for row in chunk]
+            if as_document:
+                values = {"given_rows": values}
+            inserted.update(connection.execute(statement, values).scalars())
+        return frozenset(inserted)
+
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Inserts the rows whose primary key is not there.
 

@@ -15,6 +15,7 @@ from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.evidence import StoredMessage
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ports import Repair
+from reconciler.sql.key_probes import probe
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, RepairRows, repair_of
 from reconciler.sql.tables import repair as repair_table
 
@@ -50,12 +51,9 @@ class SqlRepairs(RepairRows):
         )
         with self._database.reading() as connection:
             for chunk in chunks(sorted(set(unique_keys)), ROWS_A_STATEMENT):
-                rows = connection.execute(
-                    query.where(repair_table.c.unique_key.in_(chunk)).order_by(repair_table.c.scope)
-                )
-                for row in rows:
+                for row in probe(connection, query, repair_table.c.unique_key, chunk):
                     found.setdefault(row.unique_key, []).append(repair_of(row))
-        return found
+        return {key: sorted(rows, key=lambda row: row.scope) for key, rows in found.items()}
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
         """FAILED becomes OPEN."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import redis
 import sqlalchemy as sa
 
 from tests.chaos.job import (
@@ -29,6 +30,9 @@ LOOK_BACK_SECONDS = 30.0
 ANNOUNCED_SECONDS = SWEEP_AFTER_SECONDS + 4 * SWEEP_SECONDS
 #: Every shard of every group has rounds, none is waiting for the lease of a dead owner.
 ROUND_MISSING_SECONDS = 3 * ROUND_SECONDS
+#: A key of pending is looked at within this. After Redis came back with an old copy everything since then is announced
+#: again, and what was consumed long ago is told by the inbox, key by key, before new keys have their turn.
+LOOKED_AT_SECONDS = GRACE_SECONDS + 3 * ROUND_SECONDS
 
 #: What is wrong -> how many. Each must be 0.
 _SIGNS: Mapping[str, str] = {
@@ -44,9 +48,10 @@ _SIGNS: Mapping[str, str] = {
     " AND NOT EXISTS (SELECT 1 FROM reconciler_inbox i WHERE i.unique_key = o.unique_key"
     " AND i.consumer_group = g.name)",
 }
+_LOOKED_AT = "SELECT count(*) FROM reconciler_candidate WHERE state = 'OPEN'"
 
 
-def still_recovering(engine: sa.Engine, job: ChaosJob) -> str:
+def still_recovering(engine: sa.Engine, client: redis.Redis, job: ChaosJob) -> str:
     """What is not whole yet, in words; empty when a quiet phase may begin."""
     values = {
         "announced_ms": round(ANNOUNCED_SECONDS * 1000),
@@ -59,4 +64,13 @@ def still_recovering(engine: sa.Engine, job: ChaosJob) -> str:
     }
     with engine.connect() as connection:
         found = {what: int(connection.execute(sa.text(sql), values).scalar_one()) for what, sql in _SIGNS.items()}
+        looked_at = int(connection.execute(sa.text(_LOOKED_AT)).scalar_one())
+    found["keys nobody has looked at"] = max(0, _overdue(client) - looked_at)
     return ", ".join(f"{number} {what}" for what, number in found.items() if number)
+
+
+def _overdue(client: redis.Redis) -> int:
+    """Keys of all shards that have been pending for too long."""
+    seconds, microseconds = client.time()
+    until_ms = seconds * 1000 + microseconds // 1000 - round(LOOKED_AT_SECONDS * 1000)
+    return sum(int(client.zcount(name, "-inf", until_ms)) for name in client.scan_iter("reconciler:*:pending"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import redis
 import sqlalchemy as sa
 
 from tests.chaos.checker import Judgement, QuietWindow, flows, judge, missing_effects, unfinished
@@ -145,12 +146,16 @@ class ChaosRun:
         world.deadly = True
 
     def _recovers(self) -> bool:
+        with redis.Redis.from_url(self._world.redis.url) as client:
+            return self._becomes_whole(client)
+
+    def _becomes_whole(self, client: redis.Redis) -> bool:
         world = self._world
         since = whole_since = time.monotonic()
         wrong = ""
         while (now := time.monotonic()) - since < RECOVERY_SECONDS_MAX:
             world.pause(0.5)
-            before, wrong = wrong, still_recovering(world.database, world.job)
+            before, wrong = wrong, still_recovering(world.database, client, world.job)
             if wrong and _words(wrong) != _words(before):
                 self._tell(f"recovering: {wrong}")
             if wrong:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import redis
 import sqlalchemy as sa
 
 from tests.chaos.checker import QuietWindow, judge
@@ -12,12 +15,18 @@ from tests.chaos.legs import way_of
 from tests.chaos.planted import run
 from tests.chaos.recovery import still_recovering
 from tests.chaos.truth import NOW_MS
+from tests.services.redis_server import RedisServer
 
 pytestmark = [pytest.mark.sql, pytest.mark.xdist_group("chaos")]
 
 REPAIR = (
     "INSERT INTO reconciler_repair (environment, topic, scope, unique_key, state, rung, attempts, next_at_ms,"
     " created_at_ms, first_sent_at_ms) VALUES ('chaos', 'T', '*', 'A', 'DONE', 'end', 1, 0, 5000, 5200)"
+)
+CANDIDATE = (
+    "INSERT INTO reconciler_candidate (environment, topic, consumer_group, unique_key, shard, state, verdict,"
+    " evidence, attempts, first_seen_ms, next_at_ms, updated_at_ms) VALUES ('chaos', 'T', 'stock', 'A', 0, 'OPEN',"
+    " 'UNKNOWN', '{\"reason\": \"committed copy: broker-2 said nothing\"}', 1, 2500, 0, 0)"
 )
 
 
@@ -75,12 +84,7 @@ def test_a_repair_in_vain_is_told_with_the_faults_of_its_time(
 
 
 def test_the_slowest_loss_is_told_with_what_was_not_known(engine: sa.Engine) -> None:
-    candidate = (
-        "INSERT INTO reconciler_candidate (environment, topic, consumer_group, unique_key, shard, state, verdict,"
-        " evidence, attempts, first_seen_ms, next_at_ms, updated_at_ms) VALUES ('chaos', 'T', 'stock', 'A', 0, 'OPEN',"
-        " 'UNKNOWN', '{\"reason\": \"committed copy: broker-2 said nothing\"}', 1, 2500, 0, 0)"
-    )
-    run(engine, REPAIR, candidate, "UPDATE verdicts SET at_ms = 4500", "UPDATE effects SET at_ms = 5400")
+    run(engine, REPAIR, CANDIDATE, "UPDATE verdicts SET at_ms = 4500", "UPDATE effects SET at_ms = 5400")
     judgement = judge(engine, [QuietWindow(producer_group="solo", since_ms=1000, until_ms=2000)])
     assert judgement.latency_seconds["quiet_repaired"]["max"] == 3.9
     assert judgement.legs_seconds["judged"]["max"] == 2.0
@@ -98,13 +102,41 @@ def test_the_slowest_loss_is_told_with_what_was_not_known(engine: sa.Engine) -> 
         ("DELETE FROM reconciler_round WHERE shard = 0", "2 shards without a round"),
     ],
 )
-def test_no_quiet_phase_begins_while_something_is_still_broken(engine: sa.Engine, statement: str, sign: str) -> None:
+def test_no_quiet_phase_begins_while_something_is_still_broken(
+    engine: sa.Engine, memory: redis.Redis, statement: str, sign: str
+) -> None:
+    job = whole(engine)
+    assert still_recovering(engine, memory, job) == ""
+    run(engine, statement)
+    assert still_recovering(engine, memory, job) == sign
+
+
+def test_no_quiet_phase_begins_while_old_keys_wait_that_nobody_has_looked_at(
+    engine: sa.Engine, memory: redis.Redis
+) -> None:
+    """After Redis came back with an old copy new losses have to wait behind them."""
+    job = whole(engine)
+    now_ms = memory.time()[0] * 1000
+    memory.zadd("reconciler:{chaos}:0:pending", {"A": now_ms - 9_500, "B": now_ms - 9_500, "C": now_ms})
+    assert still_recovering(engine, memory, job) == "2 keys nobody has looked at"
+    run(engine, CANDIDATE)
+    assert still_recovering(engine, memory, job) == "1 keys nobody has looked at"
+
+
+@pytest.fixture
+def memory(shared_redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(f"{shared_redis_server.url}/63") as client:
+        client.flushdb()
+        yield client
+        client.flushdb()
+
+
+def whole(engine: sa.Engine) -> ChaosJob:
+    """Rounds run, and a repair is done."""
     job = ChaosJob(folder="", seed=0, name_servers="", redis_url="", database_url="", rate_per_second=1.0)
     rounds = (
         "INSERT INTO reconciler_round SELECT 'chaos', 'T', g, s, 'epoch', 1, 0, '{}', 0, 0, 0, 0, 0, 0, 0,"
         f" {NOW_MS} FROM unnest(ARRAY['billing', 'stock']) AS g, generate_series(0, {job.shards - 1}) AS s"
     )
     run(engine, REPAIR, rounds)
-    assert still_recovering(engine, job) == ""
-    run(engine, statement)
-    assert still_recovering(engine, job) == sign
+    return job

@@ -1,0 +1,72 @@
+"""What the verification of one round has done so far: what its brakes, its event and its report tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from reconciler.brakes import RoundLoad
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.verify import Judged
+
+#: Of a pass' keys, so that it counts as nothing but arrivals.
+ARRIVED_SHARE = 0.9
+
+
+@dataclass(slots=True, kw_only=True)
+class Looked:
+    """One round of one subscription. Memory: two passes' keys, and those of the others that had not arrived."""
+
+    announced: int
+    became_due: int
+    #: Keys that were taken out of pending.
+    settled: int
+    judged: list[Judged] = field(default_factory=list)
+    #: Keys of earlier passes that had arrived, counted and not kept; and those of them that the ledger did not know.
+    arrived: int = 0
+    arrived_first: int = 0
+    _pass_begins: int = 0
+
+    @property
+    def verified(self) -> int:
+        """Keys of all passes."""
+        return len(self.judged) + self.arrived
+
+    def last_pass_arrived(self) -> bool:
+        """Whether the last pass had keys, of which nearly all had arrived."""
+        last = self.judged[self._pass_begins :]
+        return bool(last) and sum(map(_has_arrived, last)) >= ARRIVED_SHARE * len(last)
+
+    def begin_pass(self) -> None:
+        """Another pass begins; of the last one, unless it was the first, only what had not arrived is kept."""
+        if self._pass_begins:
+            last = self.judged[self._pass_begins :]
+            gone = [j for j in last if _has_arrived(j)]
+            self.judged[self._pass_begins :] = [j for j in last if not _has_arrived(j)]
+            self.arrived += len(gone)
+            self.arrived_first += sum(j.dossier.known is None for j in gone)
+        self._pass_begins = len(self.judged)
+
+    def verdicts(self) -> dict[str, int]:
+        """How often each was given."""
+        counts = Counter(str(j.verification.verdict) for j in self.judged)
+        if self.arrived:
+            counts[str(Verdict.CONSUMED)] += self.arrived
+        return dict(sorted(counts.items()))
+
+    def load(self) -> RoundLoad:
+        """What the brakes want to know of it."""
+        fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
+        first_looks = sum(j.dossier.known is None for j in self.judged) + self.arrived_first
+        return RoundLoad(
+            announced=self.announced,
+            left_over=max(0, self.became_due - first_looks),
+            verified=len(fresh) + self.arrived,
+            losses=sum(j.verification.verdict in LOSSES for j in fresh),
+            ladders=sum(j.reached_half for j in self.judged),
+            ladders_absent=sum(j.found_nowhere for j in self.judged),
+        )
+
+
+def _has_arrived(judged: Judged) -> bool:
+    return judged.verification.verdict is Verdict.CONSUMED
