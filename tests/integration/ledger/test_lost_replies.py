@@ -53,7 +53,7 @@ def through(proxy: ReplySwallower, *, retries: int) -> RoundRedis:
     if retries == 0:
         return open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
     client = redis.Redis.from_url(proxy.url, socket_timeout=0.5, retry=Retry(NoBackoff(), retries))
-    return RoundRedis(client=client)
+    return RoundRedis(client=client, round_timeout_seconds=0.5)
 
 
 @pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
