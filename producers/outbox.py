@@ -19,6 +19,7 @@ from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.engines import (
+    asked_once,
     database_now_ms,
     is_away,
     lacks_schema,
@@ -159,19 +160,18 @@ class SqlOutbox:
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Old SETTLED and ROLLED_BACK rows, one transaction. Raises DatabaseAway."""
-        until = now_ms(self.engine.dialect.name) - int(older_than_seconds * 1000)
+        until = self._until(older_than_seconds)
         find = (
             sa.select(outbox.c.unique_key)
-            .where(
-                outbox.c.producer_group == producer_group,
-                outbox.c.state.in_(_FINISHED),
-                outbox.c.created_at_ms <= until,  # the index; a row is settled after it was created
-                sa.or_(outbox.c.state == OutboxState.ROLLED_BACK.value, outbox.c.settled_at_ms <= until),
-            )
-            .limit(limit)
+            .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)
+            .order_by(outbox.c.created_at_ms)  # the index; a row is settled after it was created
         )
+        settled = find.where(outbox.c.state == OutboxState.SETTLED.value, outbox.c.settled_at_ms <= until)
+        rolled_back = find.where(outbox.c.state == OutboxState.ROLLED_BACK.value)
         with reading(self.engine) as connection:
-            keys = connection.execute(find).scalars().all()
+            keys = list(connection.execute(settled.limit(limit)).scalars())
+            if len(keys) < limit:
+                keys += connection.execute(rolled_back.limit(limit - len(keys))).scalars()
         if not keys:
             return 0
         # Both states are final, so what was found may be deleted by key.
@@ -225,13 +225,17 @@ class SqlOutbox:
         older_than_seconds: float,
         limit: int,
     ) -> sa.Select[Any]:
-        until = now_ms(self.engine.dialect.name) - int(older_than_seconds * 1000)
+        until = self._until(older_than_seconds)
         return (
             sa.select(*_FACT)
             .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group, at <= until)
             .order_by(at, outbox.c.unique_key)
             .limit(limit)
         )
+
+    def _until(self, older_than_seconds: float) -> sa.ColumnElement[int]:
+        dialect = self.engine.dialect.name
+        return asked_once(now_ms(dialect) - int(older_than_seconds * 1000), dialect)
 
     def _page(self, query: sa.Select[Any]) -> OutboxPage:
         with reading(self.engine) as connection:

@@ -117,7 +117,7 @@ class SqlCandidates:
         )
 
     def _open(self, query: sa.Select[Any]) -> Sequence[Candidate]:
-        due = (candidate.c.state == CandidateState.OPEN.value) & (candidate.c.next_at_ms <= self._database.now())
+        due = (candidate.c.state == CandidateState.OPEN.value) & (candidate.c.next_at_ms <= self._database.before(0))
         with self._database.reading() as connection:
             return [candidate_of(row) for row in connection.execute(query.where(due))]
 

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from reconciler.sql.engines import now_ms, reading, writing
+from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
 #: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 13.
 ROWS_A_STATEMENT = 500
@@ -40,6 +40,10 @@ class LedgerDatabase:
     def now(self) -> sa.ColumnElement[int]:
         """Database time in milliseconds, as an expression."""
         return self._now(self.engine.dialect.name)
+
+    def before(self, milliseconds: int) -> sa.ColumnElement[int]:
+        """Database time so many milliseconds ago, for rows to be compared with."""
+        return asked_once(self.now() - milliseconds, self.engine.dialect.name)
 
     @property
     def tells_inserted(self) -> bool:

@@ -251,6 +251,14 @@ def now_ms(dialect: str) -> sa.ColumnElement[int]:
     return sa.literal_column(NOW_MS_SQL[dialect], sa.BigInteger())
 
 
+def asked_once(now: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[int]:
+    """Database time for rows to be compared with.
+
+    PostgreSQL's clock_timestamp is volatile: compared directly it is asked again for each row, without any index.
+    """
+    return sa.select(now).scalar_subquery() if dialect == "postgresql" else now
+
+
 def database_now_ms(connection: sa.Connection) -> int:
     """Reads database time."""
     return int(connection.execute(sa.select(now_ms(connection.dialect.name))).scalar_one())

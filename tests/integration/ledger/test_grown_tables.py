@@ -1,16 +1,26 @@
-"""A table that has just grown has no statistics, or old ones: reading 500 keys must not read everybody's rows."""
+"""Tables grow for days: reading some keys, or what is due, must not read everybody's rows.
+
+A table that has just grown has no statistics, or old ones; and PostgreSQL uses no index for a time that it would have
+to ask for again for each row.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from producers.outbox import SqlOutbox
+from reconciler.contract.subscription import Subscription
+from reconciler.ledger.candidates import SqlCandidates
+from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.retention import SqlRetention
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine
+from reconciler.sql.engines import now_ms, open_engine
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate, inbox
 from tests.services import postgres
@@ -44,7 +54,7 @@ def urls() -> Iterator[dict[str, str]]:
     """A ledger and an inbox that have grown since the server last looked at them."""
     require(postgres.missing())
     with PostgresServer(options={"autovacuum": "off"}) as server:
-        found = {tree: server.create_database(tree) for tree in ("ledger", "inbox")}
+        found = {tree: server.create_database(tree) for tree in ("ledger", "inbox", "outbox")}
         for tree, url in found.items():
             schema.upgrade(url, tree)
         fill(found["ledger"], "reconciler_candidate", "environment, topic, consumer_group, shard, state, verdict,"
@@ -52,6 +62,10 @@ def urls() -> Iterator[dict[str, str]]:
              "'e', 'ORDERS', 'billing', 0, 'SETTLED', 'CONSUMED', '{}', 1, 0, 0, 0")  # fmt: skip
         fill(found["inbox"], "reconciler_inbox", "consumer_group, topic, source, applied_at_ms",
              "'billing', 'ORDERS', 'consumer', n")  # fmt: skip
+        now_ms = round(time.time() * 1000)
+        fill(found["outbox"], "reconciler_outbox", "topic, producer_group, state, created_at_ms, announced_at_ms,"
+             " settled_at_ms", f"'ORDERS', 'orders', CASE WHEN n % 2 = 0 THEN 'SETTLED' ELSE 'ANNOUNCED' END,"
+             f" {now_ms}, {now_ms}, {now_ms}")  # fmt: skip
         yield found
 
 
@@ -89,3 +103,47 @@ def test_keys_are_found_without_reading_the_rows_of_all_others(
         # The plain list, for comparison: otherwise this test would show nothing.
         assert len(connection.execute(query.where(column.in_(keys))).all()) == len(found)
         assert int(connection.execute(_READ, {"name": column.table.name}).scalar_one()) - rows_read >= ROWS
+
+
+def rows_read(engine: sa.Engine, table: str) -> list[int]:
+    """Filled with how many of the table's rows each statement of the engine's connections has read."""
+    read: list[int] = []
+
+    @sa.event.listens_for(engine, "after_cursor_execute")
+    def look(connection: sa.Connection, *_: object) -> None:
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(_READ.text.replace(":name", f"'{table}'"))
+            (rows,) = cursor.fetchone() or (0,)
+        read.append(int(rows))
+
+    return read
+
+
+def test_a_sweep_reads_no_rows_that_are_to_be_kept_or_left_alone(urls: dict[str, str]) -> None:
+    """Each sweep read all finished rows of a week, and all that wait for their effects."""
+    with closing(SqlOutbox(urls["outbox"])) as rows:
+        read = rows_read(rows.engine, "reconciler_outbox")
+        assert rows.delete_finished("orders", older_than_seconds=3_600, limit=500) == 0
+        assert rows.announced("orders", older_than_seconds=3_600, limit=500, after=None).facts == ()
+        assert rows.unannounced("orders", older_than_seconds=60, limit=500).facts == ()
+    assert read
+    assert max(read) <= 1
+
+
+def test_rounds_and_retention_read_no_verdicts_that_are_not_due(urls: dict[str, str]) -> None:
+    of = Subscription(environment="e", topic="ORDERS", group="billing")
+    later = now_ms("postgresql") + 3_600_000
+    change(urls["ledger"], {"state": "OPEN", "next_at_ms": later, "updated_at_ms": later})
+    with disposing(open_engine(urls["ledger"])) as engine:
+        read = rows_read(engine, "reconciler_candidate")
+        assert SqlCandidates(LedgerDatabase(engine)).open_due(of, limit=500) == []
+        change(urls["ledger"], {"state": "SETTLED"})
+        assert SqlRetention(LedgerDatabase(engine), keep_days=1).delete_old("e").candidates == 0
+    assert read
+    assert max(read) <= 1
+
+
+def change(url: str, values: dict[str, Any]) -> None:
+    with disposing(open_engine(url)) as engine, engine.begin() as connection:
+        connection.execute(sa.update(candidate).values(values))
+        connection.execute(sa.text("ANALYZE reconciler_candidate"))
