@@ -67,7 +67,7 @@ conformance: setup ## the client's suite against BROKER=embedded|3.2.6|4.2.0|4.4
 
 MINUTES ?= 10
 SEED ?= 1
-RATE ?= 400
+RATE ?= 450
 chaos: setup ## kills, lost calls, lost memory, stepped clocks against real services for MINUTES=10; SEED, RATE
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) --rate $(RATE)
 

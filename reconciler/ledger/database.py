@@ -47,8 +47,12 @@ class LedgerDatabase:
 
     @property
     def tells_inserted(self) -> bool:
-        """Whether `insert_telling` works here: MySQL has no RETURNING."""
-        return self.engine.dialect.name in {"postgresql", "sqlite"}
+        """Whether `insert_telling` works here, once connected: MySQL and SQLite before 3.35 have no RETURNING.
+
+        MariaDB has, and returns rows that were there, too.
+        """
+        dialect = self.engine.dialect
+        return dialect.name in {"postgresql", "sqlite"} and dialect.insert_returning
 
     def insert_telling(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, told: sa.Column[str]
@@ -57,22 +61,17 @@ class LedgerDatabase:
 
         All rows have the same columns.
         """
-        inserted: set[str] = set()
+        if not rows:
+            return frozenset()
+        is_postgresql = self.engine.dialect.name == "postgresql"
         statement = self._insert_missing(table)
-        names = list(rows[0]) if rows else []
-        # One document: the text is the same for any number of rows, so that it is parsed and planned once.
-        as_document = self.engine.dialect.name == "postgresql"
-        if as_document:
-            document = sa.bindparam("given_rows", type_=postgresql.JSON())
-            columns = [sa.column(name, table.c[name].type) for name in names]
-            given = sa.func.json_to_recordset(document).table_valued(*columns, name="given")
-            statement = statement.from_select(names, sa.select(given.render_derived(with_types=True)))
-        statement = statement.returning(told)
+        if is_postgresql:
+            statement = _from_document(statement, table, list(rows[0]))
+        inserted: set[str] = set()
         for chunk in chunks(rows, ROWS_A_STATEMENT):
-            values: Any = [dict(row) for row in chunk]
-            if as_document:
-                values = {"given_rows": values}
-            inserted.update(connection.execute(statement, values).scalars())
+            values = [dict(row) for row in chunk]
+            given: Any = {"given_rows": values} if is_postgresql else values
+            inserted.update(connection.execute(statement.returning(told), given).scalars())
         return frozenset(inserted)
 
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -102,6 +101,15 @@ class LedgerDatabase:
             case _:
                 same = {primary_key[0]: table.c[primary_key[0]]}
                 return mysql.insert(table).on_duplicate_key_update(same)
+
+
+def _from_document(statement: Any, table: sa.Table, names: list[str]) -> Any:
+    """The INSERT of all rows of one JSON parameter: its text is the same for any number of them, so that it is parsed
+    and planned once."""
+    document = sa.bindparam("given_rows", type_=postgresql.JSON())
+    columns = [sa.column(name, table.c[name].type) for name in names]
+    given = sa.func.json_to_recordset(document).table_valued(*columns, name="given")
+    return statement.from_select(names, sa.select(given.render_derived(with_types=True)))
 
 
 def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
