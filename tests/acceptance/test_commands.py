@@ -110,7 +110,7 @@ def answered(deployed: Deployment, answer: str) -> Ended:
 def test_open_breaker_freezes_repairs_while_verification_goes_on(tmp_path: Path, services: tuple[str, str]) -> None:
     settings = """
 [rounds]
-interval_seconds = 10
+interval_seconds = 20
 skew_margin_seconds = 0.5
 [repairs]
 check_back_wait_seconds = 0
@@ -118,13 +118,13 @@ breaker_candidates_min = 1
 breaker_share = 0.01
 """
     with Deployment(
-        tmp_path, redis_url=services[0], name_servers=services[1], settings=settings, grace_period_seconds=10
+        tmp_path, redis_url=services[0], name_servers=services[1], settings=settings, grace_period_seconds=20
     ) as deployed:
         service = deployed.run("run")
         deployed.consume()
         lost = deployed.commit(4, lose=True)
-        eventually(lambda: sorted(deployed.repairs()) == sorted(lost), within_seconds=60)
-        # Three calm rounds would close it again: 30 s.
+        eventually(lambda: sorted(deployed.repairs()) == sorted(lost), within_seconds=120)
+        # Three calm rounds would close it again: 60 s, in which a busy machine can start three commands.
         status = one_object(deployed.command("status", "-o", "json"), code=1)
         assert [h["kind"] for h in status["holds"]] == ["BREAKER"]
         assert status["needs_a_person"] is True
@@ -134,7 +134,7 @@ breaker_share = 0.01
         assert "close it with --breaker" in left.stdout
         closed = one_object(deployed.command("resume", deployed.topic, "--breaker", "-o", "json"))
         assert closed["lifted"] == ["BREAKER"]
-        eventually(lambda: deployed.effects() == sorted(lost), within_seconds=60)
+        eventually(lambda: deployed.effects() == sorted(lost), within_seconds=120)
         assert service.end() == 0
 
 
