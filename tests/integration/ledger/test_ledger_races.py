@@ -222,8 +222,8 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
     assert (young.candidates, young.repairs, young.rounds, young.outages) == (0, 0, 0, 0)
     with ledger.database.writing() as connection:
         for table, columns in {
-            ledger_metadata.tables["reconciler_candidate"]: ["updated_at_ms"],
-            repair: ["done_at_ms", "created_at_ms"],
+            ledger_metadata.tables["reconciler_candidate"]: ["next_at_ms", "updated_at_ms"],
+            repair: ["next_at_ms", "done_at_ms", "created_at_ms"],
             round_row: ["stored_at_ms"],
             outage: ["closed_at_ms"],
         }.items():
