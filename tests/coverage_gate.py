@@ -35,6 +35,7 @@ POLICY = tuple(
         "repair_questions",
         "brakes",
         "reconcile_round",
+        "looked",
         "classic_round",
         "shard_rounds",
         "outage",
