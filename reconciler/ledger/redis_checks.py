@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -58,19 +57,17 @@ def check_redis(client: RedisClient, *, environment: str, accept_unverified: boo
     """
     with translated_errors():
         if not isinstance(client, RedisCluster):
-            if isinstance(client.connection_pool, SentinelConnectionPool):
-                _require_primary(client, "the Sentinels name a server")
-            return list(_check_node(client, environment, accept_unverified=accept_unverified))
+            is_named = isinstance(client.connection_pool, SentinelConnectionPool)
+            return list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
         found: list[RedisFinding] = []
         # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
         # but this would correct it, and a healthy cluster would be refused for ever.
         client.nodes_manager.initialize()
         for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
             one: redis.Redis = client.get_redis_connection(node)
-            _require_primary(one, f"the cluster names {node.name}")
             found += [
                 RedisFinding(name=f"{node.name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
-                for f in _check_node(one, environment, accept_unverified=accept_unverified)
+                for f in _check_node(one, environment, accept_unverified=accept_unverified, is_named=True)
             ]
         return found
 
@@ -82,14 +79,17 @@ def require_safe(findings: Sequence[RedisFinding]) -> None:
         raise ConfigurationError("; ".join(f"Redis {f.name}: {f.detail} - {f.remedy}" for f in refused))
 
 
-def _check_node(client: redis.Redis, environment: str, *, accept_unverified: bool) -> Iterator[RedisFinding]:
+def _check_node(
+    client: redis.Redis, environment: str, *, accept_unverified: bool, is_named: bool
+) -> Iterator[RedisFinding]:
+    """`is_named`: a cluster's nodes or Sentinels named this server as a primary."""
     client.ping()
     info = _ask(client, lambda: client.info("all"))
     settings: dict[str, Any] = {}
     for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # 6.2 takes one name a command
         settings |= _ask(client, partial(client.config_get, name))
     unverified = Severity.ADVICE if accept_unverified else Severity.REFUSED
-    yield _role(client, unverified)
+    yield _role(client, unverified, is_named=is_named)
     yield _version(info, unverified)
     yield _eviction(info, settings, unverified)
     yield from _memory(info)
@@ -114,39 +114,29 @@ def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
     return answer
 
 
-def _require_primary(node: redis.Redis, named: str) -> None:
-    """Who names primaries may not have heard of a fail-over yet: it will, and no setting is wrong."""
-    with suppress(ResponseError):  # whether ROLE may be asked is a finding of its own
-        answer: Any = node.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
-        if _text(answer[0]) != "master":
-            _leave(node)
-            raise RedisAway(f"{named} as a primary, but it is a {_text(answer[0])}: a fail-over is not over yet")
-
-
 def _leave(client: redis.Redis) -> None:
     # fakeredis' TCP server closes a connection after an error reply: the next question takes a new one.
     client.connection_pool.disconnect(inuse_connections=False)
 
 
-def _role(client: redis.Redis, unverified: Severity) -> RedisFinding:
+def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> RedisFinding:
     try:
         answer: Any = client.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
     except ResponseError as error:
         _leave(client)
         return _unknown("role", f"ROLE is refused ({error})", unverified)
-    role = _text(answer[0])
+    role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":
         return RedisFinding(name="role", severity=Severity.OK, detail="primary")
+    if is_named:  # by somebody who has not heard of a fail-over yet: it will, and no setting is wrong
+        _leave(client)  # Sentinels name the new primary to new connections only
+        raise RedisAway(f"a server that is named as a primary is a {role}: a fail-over is not over yet")
     return RedisFinding(
         name="role",
         severity=Severity.REFUSED,
         detail=f"this server is a {role}",
         remedy="give the URL of the primary, or redis+sentinel://",
     )
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _version(info: Mapping[str, Any], unverified: Severity) -> RedisFinding:
