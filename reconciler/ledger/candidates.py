@@ -17,6 +17,9 @@ from reconciler.ports import Candidate, Verification
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate
 
+#: Over a new row whose verdict is written by the UPDATE that follows.
+_NO_VERDICT_YET = {"state": CandidateState.OPEN.value, "loss_verdict": None, "evidence": "{}", "attempts": 0}
+
 
 class SqlCandidates:
     """Candidates in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
@@ -51,26 +54,13 @@ class SqlCandidates:
 
     def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[Verification]) -> Sequence[Verification]:
         """Makes missing rows; returns whose verdicts are still to be written."""
-        if not self._database.tells_inserted:
-            blank = [self._blank(shard, seen) for seen in ordered]
-            self._database.insert_missing(connection, candidate, blank)
-            return ordered
-        now_ms = connection.execute(sa.select(self._database.now())).scalar_one()
+        now_ms = self._database.read_now_ms(connection)
         rows = [_row(shard, seen, now_ms) for seen in ordered]
+        if not self._database.tells_inserted:
+            self._database.insert_missing(connection, candidate, [row | _NO_VERDICT_YET for row in rows])
+            return ordered
         new = self._database.insert_telling(connection, candidate, rows, told=candidate.c.unique_key)
         return [seen for seen in ordered if seen.unique_key not in new]
-
-    def _blank(self, shard: Shard, seen: Verification) -> dict[str, Any]:
-        now = self._database.now()
-        return _key(shard, seen) | {
-            "state": CandidateState.OPEN.value,
-            "verdict": seen.verdict.value,
-            "evidence": "{}",
-            "attempts": 0,
-            "first_seen_ms": seen.first_seen_ms,
-            "next_at_ms": now,
-            "updated_at_ms": now,
-        }
 
     def _update(self, shard: Shard, state: CandidateState) -> sa.Update:
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
@@ -145,7 +135,8 @@ def _of(subscription: Subscription) -> sa.ColumnElement[bool]:
     )
 
 
-def _key(shard: Shard, seen: Verification) -> dict[str, Any]:
+def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
+    """A key that is judged for the first time."""
     subscription = shard.subscription
     return {
         "environment": subscription.environment,
@@ -153,12 +144,6 @@ def _key(shard: Shard, seen: Verification) -> dict[str, Any]:
         "consumer_group": subscription.group,
         "unique_key": seen.unique_key,
         "shard": shard.number,
-    }
-
-
-def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
-    """A key that is judged for the first time."""
-    return _key(shard, seen) | {
         "state": seen.state.value,
         "verdict": seen.verdict.value,
         "loss_verdict": _loss_of(seen),

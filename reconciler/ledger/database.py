@@ -41,6 +41,10 @@ class LedgerDatabase:
         """Database time in milliseconds, as an expression."""
         return self._now(self.engine.dialect.name)
 
+    def read_now_ms(self, connection: sa.Connection) -> int:
+        """Database time, asked."""
+        return int(connection.execute(sa.select(self.now())).scalar_one())
+
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
         """Database time so many milliseconds ago, for rows to be compared with."""
         return asked_once(self.now() - milliseconds, self.engine.dialect.name)

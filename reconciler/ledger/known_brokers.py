@@ -27,7 +27,7 @@ class SqlKnownBrokers:
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
         query = sa.select(broker.c.broker, broker.c.gone_since_ms).where(of_topic)
         with self._database.reading() as connection:
-            now_ms = connection.execute(sa.select(self._database.now())).scalar_one()
+            now_ms = self._database.read_now_ms(connection)
             known: dict[str, int | None] = {row.broker: row.gone_since_ms for row in connection.execute(query)}
         after = brokers_after(known, seen, now_ms=now_ms, keep_seconds=keep_seconds)
         if after != known:

@@ -60,7 +60,7 @@ class SqlOutages:
             .order_by(round_row.c.stored_at_ms.desc())
             .limit(1)
         )
-        now_ms = int(connection.execute(sa.select(self._database.now())).scalar_one())
+        now_ms = self._database.read_now_ms(connection)
         started_at_ms = min(now_ms, connection.execute(last_stored).scalar() or now_ms)
         # An earlier outage may have begun at the same round, if none was stored since: this one began no later.
         taken = sa.select(outage_table.c.started_at_ms).where(
