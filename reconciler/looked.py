@@ -18,9 +18,9 @@ class Looked:
     """One round of one subscription. Memory: two passes' keys, and those of the others that had not arrived."""
 
     announced: int
-    became_due: int
+    became_due: int = 0
     #: Keys that were taken out of pending.
-    settled: int
+    settled: int = 0
     judged: list[Judged] = field(default_factory=list)
     #: Keys of earlier passes that had arrived, counted and not kept; and those of them that the ledger did not know.
     arrived: int = 0

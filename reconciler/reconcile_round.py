@@ -112,13 +112,9 @@ class ReconcileRound:
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(announced)
         selection = self._select(plan, ours, gate, trickle=self._trickle(plan), count_until=ceiling)
-        looked = Looked(
-            announced=announced,
-            became_due=selection.became_due,
-            settled=sum(self._forget(shard, keys) for shard, keys in selection.closed.items()),
-        )
+        looked = Looked(announced=announced)
         soundings = self._verifier.soundings(plan, now_ms=max((r.now_ms for r in ours), default=None))
-        self._verify(topic, plan, selection.due, soundings, looked)
+        self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         if selection.has_more:
             self._catch_up(topic, plan, ours, gate, soundings, looked)
@@ -182,6 +178,13 @@ class ReconcileRound:
             count_until=count_until,
         )
 
+    def _look_at(
+        self, topic: TopicPlan, plan: SubscriptionPlan, selection: Selection, soundings: Soundings, looked: Looked
+    ) -> None:
+        looked.became_due += selection.became_due
+        looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
+        self._verify(topic, plan, selection.due, soundings, looked)
+
     def _verify(
         self,
         topic: TopicPlan,
@@ -214,9 +217,7 @@ class ReconcileRound:
                 return
             looked.begin_pass()
             selection = self._select(plan, ours, gate, trickle=0, count_until=-1)
-            looked.became_due += selection.became_due
-            looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
-            self._verify(topic, plan, selection.due, soundings, looked)
+            self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return
 
