@@ -52,13 +52,8 @@ class BrokerView:
 
     def copies(self) -> Iterator[tuple[str, str, int, int]]:
         """Every record that consumers can see: key, broker, queue, offset."""
-        return visible_copies(self._instance, self._topic, group=VIEW_GROUP)
-
-
-def visible_copies(instance: ClientInstance, topic: str, *, group: str) -> Iterator[tuple[str, str, int, int]]:
-    """The same for any topic. Pulls under a group of its own."""
-    for queue, record in visible_records(instance, topic, group=group):
-        yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
+        for queue, record in visible_records(self._instance, self._topic, group=VIEW_GROUP):
+            yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
 
 
 def visible_records(
