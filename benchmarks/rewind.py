@@ -109,7 +109,8 @@ class Rewound:
                 ledger.execute(
                     "INSERT INTO reconciler_candidate (environment, topic, consumer_group, unique_key, shard, state,"
                     " verdict, evidence, attempts, first_seen_ms, next_at_ms, updated_at_ms)"
-                    " SELECT %s, %s, %s, key, 0, 'CLOSED', 'CONSUMED', '{}', 1, 0, 0, 0 FROM unnest(%s::text[]) AS key",
+                    " SELECT %s, %s, %s, key, 0, 'SETTLED', 'CONSUMED', '{}', 1, 0, 0, 0"
+                    " FROM unnest(%s::text[]) AS key",
                     (self.job.environment, self.job.topic, self.job.consumer_group, [key for key, _ in found]),
                 )
                 ledger.commit()
@@ -135,7 +136,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         world.configure(job, TIMING, ledger_url=ledger)
         rewound = Rewound(world, job, url)
         with rewound.connections:
-            rewound.policy.recovery()
             rewound.rounds.run(rewound.subscription)  # no epoch yet: an outage opens
             until(
                 lambda: (
