@@ -7,7 +7,7 @@ handler wrapper records and acknowledges afterwards.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, runtime_checkable
 
@@ -37,6 +37,15 @@ class Inbox(Protocol):
         ...
 
 
+@runtime_checkable
+class BatchInbox(Inbox, Protocol):
+    """An inbox that can take several messages at once."""
+
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
+        """`apply_once` for each of them in their order; all are durable when it returns, none if it raises."""
+        ...
+
+
 class SqlInbox:
     """The inbox in the service's own database.
 
@@ -53,19 +62,13 @@ class SqlInbox:
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
         """One transaction. Any exception rolls it back and passes; so does a transaction that the handler ended."""
+        return self.apply_together([(entry, effect)])[0]
+
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
+        """The same for several messages in their order, in one transaction: all have their effect, or none."""
         with self._transaction() as connection:
             session = SqlSession(connection)
-            entered = enter_inbox(session, entry)
-            if entered is Entered.NEW:
-                effect(connection)
-                # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that
-                # swallowed a database error would be acknowledged without its effect.
-                if not session.is_intact():
-                    raise UsageError(
-                        "the handler ended the inbox's transaction (commit, rollback, or a database error that it "
-                        "swallowed): it must leave both to the wrapper; the message comes again"
-                    )
-            return entered
+            return [_enter_and_run(session, connection, entry, effect) for entry, effect in work]
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -84,3 +87,17 @@ class SqlInbox:
         finally:
             with suppress(Exception):
                 connection.close()
+
+
+def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> Entered:
+    entered = enter_inbox(session, entry)
+    if entered is Entered.NEW:
+        effect(connection)
+        # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
+        # database error would be acknowledged without its effect.
+        if not session.is_intact():
+            raise UsageError(
+                "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
+                "it must leave both to the wrapper; the message comes again"
+            )
+    return entered

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 
-from consumers.effect import Inbox, SqlInbox
+from consumers.effect import BatchInbox, Inbox, SqlInbox
 from consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
@@ -37,6 +38,15 @@ class Recorder(Protocol):
         ...
 
 
+@runtime_checkable
+class BatchRecorder(Recorder, Protocol):
+    """A recorder that takes several keys at once."""
+
+    def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
+        """`record` for all of them, False if one is not there; without `wait` it returns at once."""
+        ...
+
+
 class HandlerRefused(TransientError):
     """The handler answered that the message should come again; its writes were rolled back."""
 
@@ -51,6 +61,35 @@ class HandlerCounts:
     collisions: int = 0
     #: Acknowledged although the recorder could not confirm.
     unrecorded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    """What a handler needs to take messages together."""
+
+    inbox: BatchInbox
+    recorder: BatchRecorder | None
+
+    @classmethod
+    def of(cls, inbox: Inbox, recorder: Recorder | None) -> _Batches:
+        """Raises InvalidValue if one of the two takes one message at a time only."""
+        if not isinstance(inbox, BatchInbox):
+            raise InvalidValue("is_batched", value=True, remedy=f"leave it out: {type(inbox).__name__} has no batches")
+        if recorder is not None and not isinstance(recorder, BatchRecorder):
+            raise InvalidValue(
+                "is_batched", value=True, remedy=f"leave it out: {type(recorder).__name__} has no batches"
+            )
+        return cls(inbox, recorder)
+
+    def record(self, messages: Sequence[ConsumedMessage]) -> int:
+        """Waits once for all of them; how many could not be confirmed."""
+        if self.recorder is None:
+            return 0
+        keys: dict[str, list[str]] = {}
+        for message in messages:
+            if message.unique_key is not None and is_unique_key(message.unique_key):
+                keys.setdefault(message.topic, []).append(message.unique_key)
+        return sum(len(some) for topic, some in keys.items() if not self.recorder.record_many(topic, some, wait=True))
 
 
 class TransactionalHandler:
@@ -70,6 +109,7 @@ class TransactionalHandler:
         topics: Iterable[str] | None = None,
         recorder: Recorder | None = None,
         dedupe_by: DedupeBy | None = None,
+        is_batched: bool = False,
     ) -> None:
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
@@ -81,6 +121,7 @@ class TransactionalHandler:
         self._inbox = inbox
         self._recorder = recorder
         self._dedupe_by = dedupe_by
+        self._batches = _Batches.of(inbox, recorder) if is_batched else None
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
         """Runs the message; an exception means RECONSUME_LATER, after which the broker redelivers it."""
@@ -100,6 +141,8 @@ class TransactionalHandler:
 
     def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus:
         """The shape of a push consumer's listener: the first failure sends the batch back, the rest is idempotent."""
+        if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
+            return ConsumeStatus.CONSUME_SUCCESS
         for message in messages:
             if self(message) is not ConsumeStatus.CONSUME_SUCCESS:
                 return ConsumeStatus.RECONSUME_LATER
@@ -118,19 +161,38 @@ class TransactionalHandler:
             self.counts.failed += 1
             self.counts.collisions += isinstance(error, Collision)
             raise
+        self._count(message, entered)
+        self._record(message)
+        return entered
+
+    def _apply_batch(self, batches: _Batches, messages: Sequence[ConsumedMessage]) -> bool:
+        """All of them in one transaction; False if that failed: then none had its effect, and each goes by itself."""
+        try:
+            work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
+            entered = batches.inbox.apply_together(work)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the message that has it meets it again by itself
+            logger.info("%d messages of group %s go one by one: %s", len(messages), self.group, error)
+            return False
+        for message, one in zip(messages, entered, strict=True):
+            self._count(message, one)
+        self.counts.unrecorded += batches.record(messages)
+        return True
+
+    def _count(self, message: ConsumedMessage, entered: Entered) -> None:
         if entered is Entered.NEW:
             self.counts.applied += 1
         else:
             self.counts.duplicates += 1
             logger.info("%s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered)
-        self._record(message)
-        return entered
 
     def _apply(self, message: ConsumedMessage, source: str) -> Entered:
+        return self._inbox.apply_once(self._entry(message, source), partial(self._run, message))
+
+    def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
         if self.topics is not None and message.topic not in self.topics:
             raise UsageError(f"handler of {self.group} got a message of topic {message.topic}, not {set(self.topics)}")
         unique_key = dedupe_identity(message)
-        entry = InboxEntry(
+        return InboxEntry(
             group=self.group,
             unique_key=unique_key,
             topic=message.topic,
@@ -138,7 +200,6 @@ class TransactionalHandler:
             dedupe_key=self._dedupe_by(message) if self._dedupe_by else None,
             source=source,
         )
-        return self._inbox.apply_once(entry, lambda connection: self._run(message, connection))
 
     def _run(self, message: ConsumedMessage, connection: Any) -> None:
         answer = self._handler(message, connection)
@@ -162,6 +223,7 @@ def transactional_handler(
     topics: str | Iterable[str] | None = None,
     recorder: Recorder | None = None,
     dedupe_by: DedupeBy | None = None,
+    is_batched: bool = False,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
@@ -170,11 +232,23 @@ def transactional_handler(
     rolls back; it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others.
     `dedupe_by` takes a message to its business id (``consumers.message.business_id``): two keys with one business
     id have one effect, the second is recorded and acknowledged.
+
+    `is_batched`: messages that the consumer delivers together (`PushSettings.batch_size`) share one transaction, which
+    saves a commit for each. The handler still gets one message at a time. If one of them fails, all are rolled back
+    and run again, each in a transaction of its own: what a handler does outside the database is then done twice.
     """
     inbox = database if isinstance(database, Inbox) else SqlInbox(database)
     wanted = (topics,) if isinstance(topics, str) else topics
 
     def decorate(handler: BusinessHandler) -> TransactionalHandler:
-        return TransactionalHandler(handler, inbox, group=group, topics=wanted, recorder=recorder, dedupe_by=dedupe_by)
+        return TransactionalHandler(
+            handler,
+            inbox,
+            group=group,
+            topics=wanted,
+            recorder=recorder,
+            dedupe_by=dedupe_by,
+            is_batched=is_batched,
+        )
 
     return decorate

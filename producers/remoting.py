@@ -13,7 +13,14 @@ from producers.outbox import SqlOutbox
 from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
 from producers.producer import TransactionalProducer
 from producers.transaction import Completion
-from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerError, TransientError, UsageError
+from reconciler.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    InvalidValue,
+    ReconcilerError,
+    TransientError,
+    UsageError,
+)
 from reconciler.evidence import EndOutcome, SendAnswer
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.consumer_message import ReceivedMessage
@@ -22,8 +29,13 @@ from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.properties import whole_number
 from reconciler.rocketmq.routes import MessageQueue
 from reconciler.rocketmq.transaction_listener import LocalTransactionState, TransactionListener
+from reconciler.rocketmq.transaction_producer import (
+    END_TIMEOUT_SECONDS,
+    SEND_TIMEOUT_SECONDS,
+    HalfSent,
+    TransactionMQProducer,
+)
 from reconciler.rocketmq.transaction_producer import HalfNotSafe as StoredHalfNotSafe
-from reconciler.rocketmq.transaction_producer import HalfSent, TransactionMQProducer
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +43,24 @@ logger = logging.getLogger(__name__)
 class RemotingHalves:
     """The port HalfSender over TransactionMQProducer. Thread-safe."""
 
-    def __init__(self, group: str, instance: ClientInstance) -> None:
+    def __init__(
+        self,
+        group: str,
+        instance: ClientInstance,
+        *,
+        send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
+        end_timeout_seconds: float = END_TIMEOUT_SECONDS,
+    ) -> None:
         self._group = group
         self._instance = instance
+        for name, seconds in (
+            ("send_timeout_seconds", send_timeout_seconds),
+            ("end_timeout_seconds", end_timeout_seconds),
+        ):
+            if not seconds > 0:
+                raise InvalidValue(name, seconds, "more than 0 seconds")
+        self._send_timeout_seconds = send_timeout_seconds
+        self._end_timeout_seconds = end_timeout_seconds
         self._producer: TransactionMQProducer | None = None
 
     def start(self, answer: Answer) -> None:
@@ -41,7 +68,13 @@ class RemotingHalves:
 
         Brokers that are away are told with a later heartbeat.
         """
-        self._producer = TransactionMQProducer(self._group, _Checks(self._group, answer), instance=self._instance)
+        self._producer = TransactionMQProducer(
+            self._group,
+            _Checks(self._group, answer),
+            instance=self._instance,
+            send_timeout_seconds=self._send_timeout_seconds,
+            end_timeout_seconds=self._end_timeout_seconds,
+        )
         self._producer.start()
         try:
             failures = self._producer.register_everywhere()
@@ -166,13 +199,17 @@ def open_producer(
     local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
     check_maximum: int = CHECK_MAXIMUM_DEFAULT,
     pool_size: int = 5,
+    send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
+    end_timeout_seconds: float = END_TIMEOUT_SECONDS,
     announce_every_seconds: float | None = INTERVAL_SECONDS_DEFAULT,
 ) -> TransactionalProducer:
     """A producer over the remoting client; start it, or use it as a context manager.
 
     `name_servers` ("a:9876;b:9876") makes a client instance of its own, `instance` shares one. `environment` and
-    `announcements` must equal the service's settings. Announcements follow their blocks within
-    `announce_every_seconds`, many keys in a message; None: each is sent in its block, as always without an outbox.
+    `announcements` must equal the service's settings. `send_timeout_seconds`: until the half is stored;
+    `end_timeout_seconds`: how long a block waits for the answer to its END_TRANSACTION, which may never come.
+    Announcements follow their blocks within `announce_every_seconds`, many keys in a message; None: each is sent in its
+    block, as always without an outbox.
     Raises ConfigurationError, InvalidValue, MissingDependency.
     """
     if (name_servers is None) == (instance is None):
@@ -183,7 +220,9 @@ def open_producer(
     try:
         producer = _RemotingProducer(
             group=group,
-            halves=RemotingHalves(group, shared),
+            halves=RemotingHalves(
+                group, shared, send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds
+            ),
             announcer=Announcer(RemotingAnnouncements(group, shared), route),
             outbox=outbox,
             without_outbox=without_outbox,

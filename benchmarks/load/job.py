@@ -39,6 +39,8 @@ class Job:
     threads: int = 1
     #: The services' own statements go to psycopg instead of SQLAlchemy.
     plain_driver: bool = False
+    #: Messages of a queue that share one transaction of the inbox; 1: each has its own.
+    batch: int = 1
 
     @property
     def path(self) -> Path:

@@ -64,7 +64,16 @@ def run(options: argparse.Namespace, world: World) -> int:
         "options": {
             name: getattr(options, name)
             for name in (
-                *("broker", "seconds", "producers", "threads", "consumers", "consumer_threads", "plain_driver"),
+                *(
+                    "broker",
+                    "seconds",
+                    "producers",
+                    "threads",
+                    "consumers",
+                    "consumer_threads",
+                    "batch",
+                    "plain_driver",
+                ),
             )
         },
         "producers_told": dict(told),
@@ -91,6 +100,7 @@ def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
         shards=options.shards,
         threads=options.threads,
         plain_driver=options.plain_driver,
+        batch=options.batch,
     )
     world.configure(job, _timing(options), ledger_url=ledger)
     tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
@@ -181,6 +191,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=8, help="of each producing process")
     parser.add_argument("--consumers", type=int, default=2, help="consuming processes")
     parser.add_argument("--consumer-threads", type=int, default=8, help="of each consuming process")
+    parser.add_argument("--batch", type=int, default=1, help="messages of a queue that share one inbox transaction")
     parser.add_argument("--plain-driver", action="store_true", help="the services' own statements without SQLAlchemy")
     parser.add_argument("--broker", default="embedded")
     parser.add_argument("--shards", type=int, default=16)

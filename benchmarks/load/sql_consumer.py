@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +20,6 @@ from benchmarks.load.job import Job
 from consumers.handler import transactional_handler
 from consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
 from consumers.recorder import CommitRecorder
-from reconciler.rocketmq.push_settings import PushSettings
 
 #: Written once: to put a statement together costs as much as to execute it.
 INSERT_EFFECT = sa.insert(sa.table("effects", sa.column("unique_key"), sa.column("amount")))
@@ -31,13 +31,15 @@ def main(job_path: str, threads: int) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = Job.read(job_path)
     engine = sa.create_engine(job.inbox_url or "", pool_size=threads, max_overflow=0)
-    settings = PushSettings(consume_from=DEFAULT_SETTINGS.consume_from, threads=threads)
+    settings = replace(DEFAULT_SETTINGS, threads=threads, batch_size=job.batch)
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=job.consumer_group, topics=[job.topic], shards=job.shards
     ) as recorder:
         database = engine.raw_connection if job.plain_driver else engine
 
-        @transactional_handler(database, group=job.consumer_group, topics=job.topic, recorder=recorder)
+        @transactional_handler(
+            database, group=job.consumer_group, topics=job.topic, recorder=recorder, is_batched=job.batch > 1
+        )
         def handle(message: Any, connection: Any) -> None:
             if job.plain_driver:
                 with closing(connection.cursor()) as cursor:

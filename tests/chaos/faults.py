@@ -83,9 +83,8 @@ def freeze_redis(world: World, dice: random.Random) -> None:
 
 
 def old_redis_data(world: World, dice: random.Random) -> None:
-    """Redis comes back as it was some time ago; the first time the copy is made."""
-    if dice.random() < 0.3 or not world.restore_redis_data():
-        world.keep_redis_data()
+    """Redis comes back as it was when its last backup was made, at the beginning of this minute of chaos."""
+    world.restore_redis_data()
 
 
 def kill_a_broker(world: World, dice: random.Random) -> None:

@@ -81,6 +81,7 @@ def _become(order: dict[str, Any]) -> None:
     try:
         os.setsid()
         _be_as_nice_among_sessions()
+        _be_called(order["role"])
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for number, target in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
             os.dup2(number, target)
@@ -101,6 +102,12 @@ def _be_as_nice_among_sessions() -> None:
     """Linux shares the processor among sessions first (sched(7), autogroup): niceness alone counts within one only."""
     with suppress(OSError), open("/proc/self/autogroup", "w") as group:
         group.write(str(os.nice(0)))
+
+
+def _be_called(name: str) -> None:
+    """What ps and top show; otherwise all actors look like their nursery."""
+    with suppress(OSError), open("/proc/self/comm", "w") as comm:
+        comm.write(name)
 
 
 def _tell(what: dict[str, Any]) -> None:

@@ -24,7 +24,9 @@ from tests.chaos.job import PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of
 
 #: Many, since a thread whose END gets lost waits for its answer as a service would.
-THREADS = 16
+THREADS = 24
+#: Shorter than the default: ENDs get lost all the time, and a thread that waits sends nothing.
+END_TIMEOUT_SECONDS = 1.0
 #: What a thread writes down of its intentions in one transaction before it begins with them.
 PLANNED = 16
 ROLL_BACKS = 0.02
@@ -122,6 +124,7 @@ def main(job_path: str, producer_number: str) -> int:
         outbox_url=job.database_url,
         announcements=route,
         local_transaction_timeout_seconds=5.0,
+        end_timeout_seconds=END_TIMEOUT_SECONDS,
         pool_size=THREADS,  # fewer would overflow, and an overflow connection lives for one statement
     )
     share = job.rate_per_second / len(PRODUCER_GROUPS) / THREADS

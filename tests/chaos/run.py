@@ -64,6 +64,7 @@ class ChaosRun:
         started = time.monotonic()
         deadline = started + seconds
         while time.monotonic() < deadline:
+            world.keep_redis_data()
             self._chaos(min(deadline, time.monotonic() + CHAOS_SECONDS))
             if deadline - time.monotonic() > L1_BOUND_SECONDS:
                 self._quiet_phase()

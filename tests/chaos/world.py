@@ -26,7 +26,7 @@ from tests.services.postgres import USER, PostgresServer
 from tests.services.redis_server import RedisServer
 from tests.services.stacked import Stacked
 
-POSTGRES_OPTIONS = {"max_connections": "300", "shared_buffers": "256MB", "max_wal_size": "4GB"}
+POSTGRES_OPTIONS = {"max_connections": "400", "shared_buffers": "256MB", "max_wal_size": "4GB"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
 #: Whoever is sentenced lives for so long at most; at least 0, which is in the middle of its start.
@@ -78,6 +78,7 @@ class World(Stacked):
             schema.upgrade(url, tree)
         make_tables(self.database)
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
+        self._redis_backup = self.folder / "redis-backup"
         self._start_hosts()
         self.cluster = Cluster(self.folder, self._stack, seed=self._seed)
         if not all(disk.is_mounted for disk in self.cluster.disks.values()):
@@ -183,14 +184,12 @@ class World(Stacked):
 
     # ----------------------------------------------------------------- Redis' data
 
-    def keep_redis_data(self) -> Path:
-        """A copy of Redis' files as they are now, made while it is stopped."""
-        copy = self.folder / "redis-old"
+    def keep_redis_data(self) -> None:
+        """A backup of Redis' files as they are now, made while it is stopped."""
         self.redis.stop()
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.redis.folder, copy, ignore=shutil.ignore_patterns("*.sock", "*.log"))
+        shutil.rmtree(self._redis_backup, ignore_errors=True)
+        shutil.copytree(self.redis.folder, self._redis_backup, ignore=shutil.ignore_patterns("*.sock", "*.log"))
         self.redis.start()
-        return copy
 
     def pending_keys(self) -> int:
         """Announced keys of all shards that are neither matched nor settled."""
@@ -198,18 +197,15 @@ class World(Stacked):
             answers: list[Any] = [client.zcard(key) for key in client.scan_iter("reconciler:*:pending")]
         return sum(answers)
 
-    def restore_redis_data(self) -> bool:
-        """Redis comes back with the old copy; False if there is none yet."""
-        copy = self.folder / "redis-old"
-        if not copy.exists():
-            return False
+    def restore_redis_data(self) -> None:
+        """Redis comes back with its backup."""
         self.redis.kill()
+        kept = {path.name for path in self._redis_backup.iterdir()}
         for path in self.redis.folder.iterdir():
-            if path.name in {p.name for p in copy.iterdir()}:
+            if path.name in kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        shutil.copytree(copy, self.redis.folder, dirs_exist_ok=True)
+        shutil.copytree(self._redis_backup, self.redis.folder, dirs_exist_ok=True)
         self.redis.start()
-        return True
 
     def end_load(self, *, within_seconds: float) -> None:
         """Producers are told to stop, and nobody is sentenced any more."""

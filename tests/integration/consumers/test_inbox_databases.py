@@ -117,6 +117,23 @@ def test_one_business_id_under_eight_keys_at_once_has_one_effect(
         assert len(rows) == 8
 
 
+def test_batches_that_share_messages_in_another_order_have_one_effect_each(engine: sa.Engine) -> None:
+    wrapped = transactional_handler(engine, group="billing", is_batched=True)(pay)
+    for _ in range(3):
+        batch = [message() for _ in range(6)]
+        gate = threading.Barrier(2)
+
+        def run(messages: Sequence[ConsumedMessage], gate: threading.Barrier = gate) -> ConsumeStatus:
+            gate.wait(10)
+            return wrapped.listener(messages)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(run, [batch, batch[::-1]]))
+        # Each may have waited for the other: the database then ends one of them, which goes message by message.
+        assert wrapped.listener(batch) is ConsumeStatus.CONSUME_SUCCESS
+        assert [effect_count(engine, each.unique_key) for each in batch] == [1] * 6
+
+
 def test_the_second_waits_for_the_first_and_takes_over_if_it_rolls_back(
     engine: sa.Engine, wrapped: TransactionalHandler
 ) -> None:

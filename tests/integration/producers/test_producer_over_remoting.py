@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,6 +27,7 @@ from reconciler.evidence import EndOutcome
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.name_servers import NameServers
+from reconciler.rocketmq.transaction_producer import END_TIMEOUT_SECONDS
 from tests.polling import eventually
 from tests.unit.producers.world import GROUP, TOPIC, World, message
 
@@ -162,6 +164,17 @@ def test_an_end_that_is_lost_is_finished_by_check_back(
     assert announced_keys(asking_broker) == [tx.unique_key], "the announcement depends on the row alone"
     assert committed_keys(asking_broker) == []
     assert _asked_until_committed(asking_broker) == [tx.unique_key]
+
+
+def test_a_lost_end_does_not_hold_a_block_for_longer_than_it_was_told(broker: EmbeddedBroker, start: Start) -> None:
+    producer = start(broker.name_servers, end_timeout_seconds=0.1, without_outbox=True, outbox_url=None)
+    broker.faults.drop_ends(1)
+    began = time.monotonic()
+    with producer.transaction(message()) as tx:
+        pass
+    assert time.monotonic() - began < END_TIMEOUT_SECONDS, "a block without the setting waits for that long"
+    assert tx.end_answer is not None
+    assert tx.end_answer.outcome is EndOutcome.NO_ANSWER
 
 
 def test_an_outer_transaction_is_finished_by_check_back(

@@ -39,6 +39,12 @@ def test_settings_that_contradict_each_other(world: World, changes: dict[str, ob
         make(world, **changes)
 
 
+@pytest.mark.parametrize("name", ["send_timeout_seconds", "end_timeout_seconds"])
+def test_a_time_out_that_no_broker_can_meet_is_refused(name: str) -> None:
+    with pytest.raises(InvalidValue, match=f"{name}.*more than 0"):
+        open_producer(group="g", environment="test", name_servers="127.0.0.1:1", without_outbox=True, **{name: 0.0})  # type: ignore[arg-type]  # names are the parameters'
+
+
 def test_an_outbox_and_without_outbox_contradict(world: World) -> None:
     outbox = SqlOutbox(world.url)
     with pytest.raises(ConfigurationError, match="contradicts"):
