@@ -18,6 +18,8 @@ from tests.chaos.job import ChaosJob
 from tests.chaos.truth import WRITE_EFFECT, digest_of
 
 THREADS = 8
+#: Messages of a queue that share one transaction; the other groups' messages have one each.
+BATCHES = {"stock": 16}
 #: The watermark follows the committed offsets, and a topic whose queues grow is noticed by the rebalancing.
 SETTINGS = replace(
     DEFAULT_SETTINGS, threads=THREADS, offset_commit_interval_seconds=0.5, rebalance_interval_seconds=5.0
@@ -30,17 +32,20 @@ def main(job_path: str, group: str) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = ChaosJob.read(Path(job_path))
+    batch = BATCHES.get(group, 1)
     engine = sa.create_engine(job.database_url, pool_size=THREADS)
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=group, shards=job.shards, timeout_seconds=1.0
     ) as recorder:
         # The driver's own connections, as many services use them: they cost half of SQLAlchemy's.
-        @transactional_handler(engine.raw_connection, group=group, topics=job.topic, recorder=recorder)
+        @transactional_handler(
+            engine.raw_connection, group=group, topics=job.topic, recorder=recorder, is_batched=batch > 1
+        )
         def apply(message: Any, connection: Any) -> None:
             with connection.cursor() as cursor:
                 cursor.execute(WRITE_EFFECT, (group, message.unique_key, digest_of(message.body)))
 
-        with TransactionalConsumer(apply, name_servers=job.name_servers, settings=SETTINGS):
+        with TransactionalConsumer(apply, name_servers=job.name_servers, settings=replace(SETTINGS, batch_size=batch)):
             stop.wait()
     engine.dispose()
     return 0

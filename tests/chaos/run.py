@@ -28,7 +28,7 @@ START_SECONDS = 90.0
 #: A short run is no longer than so many of the longest lives of sentenced processes.
 LIVES = 8
 #: Between two faults, seconds.
-CALM = (0.4, 1.3)
+CALM = (0.6, 2.0)
 #: One minute of chaos is followed by a quiet phase in which latencies are measured.
 CHAOS_SECONDS = 60.0
 #: A quiet phase begins when nothing has been left to recover for so long; leases of the dead have run out by then.

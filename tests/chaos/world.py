@@ -30,7 +30,7 @@ POSTGRES_OPTIONS = {"max_connections": "400", "shared_buffers": "256MB", "max_wa
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
 #: Whoever is sentenced lives for so long at most; at least 0, which is in the middle of its start.
-LIFE_SECONDS_MAX = 25.0
+LIFE_SECONDS_MAX = 40.0
 
 
 class World(Stacked):
