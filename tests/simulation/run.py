@@ -1,6 +1,7 @@
 """make simulate HISTORIES=N SEED=S [MUTANTS=1]: many histories on all cores, mutants, the classic round; one JSON line.
 
-A failing seed is printed with the command that replays it, the first ones with a smaller history that still fails.
+A failing seed is printed with the command that replays it, the first ones with a smaller history that still fails. A
+long run shows how far it is on a terminal; ^C ends it with the figures of what was judged so far, and exit code 130.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -18,6 +20,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+
+from rich.console import Console
+from rich.progress import track
 
 from tests.simulation.ablation import try_all
 from tests.simulation.checkers import Judgement
@@ -38,6 +43,8 @@ SHOWN_MAX = 20
 SHRUNK_MAX = 3
 #: One repair in vain in so many histories is tolerated, each with its reason told.
 HISTORIES_A_REPAIR_IN_VAIN = 10_000
+#: Exit code after ^C, as shells have it.
+INTERRUPTED = 130
 
 
 @contextmanager
@@ -81,7 +88,9 @@ def judged(
         for chunk in chunks:
             yield from judge(chunk)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    # ^C is for the parent, which then ends its workers.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context("fork").Pool(jobs, initializer=signal.signal, initargs=ignore) as pool:
         for part in pool.imap_unordered(judge, chunks):
             yield from part
 
@@ -89,28 +98,44 @@ def judged(
 def add_up(
     found: Iterator[Judgement], *, write: Callable[[str], None], failing: list[int] | None = None
 ) -> tuple[dict[str, Any], Counter[str]]:
-    """Sums, with the failing seeds told as they come, and noted in `failing`."""
+    """Sums, with the failing seeds told as they come, and noted in `failing`; ^C ends it, noted as `interrupted`."""
     sums: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     shown = 0
-    for judgement in found:
-        sums["histories"] += 1
-        sums["messages"] += judgement.messages
-        sums["repairs"] += judgement.repairs
-        sums["failing_histories"] += judgement.has_failed
-        for name in ("lost", "double", "phantom", "body_differs", "unaccounted", "other"):
-            sums[name] += len(getattr(judgement, name))
-        sums["unnecessary_repairs"] += len(judgement.unnecessary)
-        sums["raced_repairs"] += len(judgement.raced)
-        seen += judgement.seen
-        if (judgement.has_failed or judgement.unnecessary) and shown < SHOWN_MAX:
-            shown += 1
-            for line in (judgement.accidents + [f"unnecessary repair: {text}" for text in judgement.unnecessary])[:3]:
-                write(f"seed {judgement.seed}: {line}")
-            if failing is not None:
-                failing.append(judgement.seed)
-                write(f"seed {judgement.seed}: replay with  {Variant(seed=judgement.seed).command}")
+    try:
+        for judgement in found:
+            _add(judgement, sums)
+            seen += judgement.seen
+            if (judgement.has_failed or judgement.unnecessary) and shown < SHOWN_MAX:
+                shown += 1
+                vain = [f"unnecessary repair: {text}" for text in judgement.unnecessary]
+                for line in [*judgement.accidents, *vain][:3]:
+                    write(f"seed {judgement.seed}: {line}")
+                if failing is not None:
+                    failing.append(judgement.seed)
+                    write(f"seed {judgement.seed}: replay with  {Variant(seed=judgement.seed).command}")
+    except KeyboardInterrupt:
+        sums["interrupted"] = 1
     return dict(sums), seen
+
+
+def _add(judgement: Judgement, sums: Counter[str]) -> None:
+    sums["histories"] += 1
+    sums["messages"] += judgement.messages
+    sums["repairs"] += judgement.repairs
+    sums["failing_histories"] += judgement.has_failed
+    for name in ("lost", "double", "phantom", "body_differs", "unaccounted", "other"):
+        sums[name] += len(getattr(judgement, name))
+    sums["unnecessary_repairs"] += len(judgement.unnecessary)
+    sums["raced_repairs"] += len(judgement.raced)
+
+
+def _shown(found: Iterator[Judgement], total: int) -> Iterator[Judgement]:
+    """The histories, with a bar on a terminal."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        return iter(track(found, "histories", total=total, console=console))
+    return found
 
 
 def _run_histories(options: argparse.Namespace, write: Callable[[str], None]) -> tuple[dict[str, Any], Counter[str]]:
@@ -126,9 +151,8 @@ def _run_histories(options: argparse.Namespace, write: Callable[[str], None]) ->
         return add_up(iter([judgement]), write=write)
     judge = partial(judge_seeds, troubles=troubles, messages=messages)
     failing: list[int] = []
-    found = add_up(
-        judged(options.seed, options.histories, jobs=options.jobs, judge=judge), write=write, failing=failing
-    )
+    all_of_them = judged(options.seed, options.histories, jobs=options.jobs, judge=judge)
+    found = add_up(_shown(all_of_them, options.histories), write=write, failing=failing)
     for seed in sorted(failing)[:SHRUNK_MAX]:
         with _undisturbed():
             smallest = shrink(Variant(seed=seed, troubles=troubles, messages=messages))
@@ -186,17 +210,20 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     sums, seen = _run_histories(options, write)
     seconds = time.monotonic() - started
+    is_interrupted = bool(sums.get("interrupted"))
     classic, failures = 0, 0
-    if options.histories > 1:
+    if options.histories > 1 and not is_interrupted:
         wanted = min(options.histories, CLASSIC_MAX) if options.classic is None else options.classic
         for judgement in judged(options.seed, wanted, jobs=options.jobs, judge=judge_classic):
             classic += 1
             failures += judgement.has_failed or bool(judgement.unnecessary)
+    if is_interrupted:
+        options.mutants = 0
     of_mutants, is_uncaught = _run_mutants(options, write)
     write("accidents that happened, by kind:")
     for kind, number in sorted(seen.items()):
         write(f"{number:9d}  {kind}")
-    is_drawn = options.troubles is None and options.messages is None
+    is_drawn = options.troubles is None and options.messages is None and not is_interrupted
     rare = too_rare(seen, histories=sums.get("histories", 0)) if is_drawn else {}
     for name, number in rare.items():
         write(f"fault {name!r} fired {number} times: too rare to show anything")
@@ -218,6 +245,8 @@ def main(arguments: list[str]) -> int:
     is_canary_dead = classic >= 100 and failures < 0.95 * classic
     in_vain_max = max(1, answer["histories"] // HISTORIES_A_REPAIR_IN_VAIN)
     is_vain = answer["unnecessary_repairs"] > in_vain_max
+    if is_interrupted:
+        return INTERRUPTED
     return int(bool(sums["failing_histories"]) or is_vain or bool(rare) or is_uncaught or is_canary_dead)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.ablation import try_all
+from tests.simulation.checkers import Judgement
 from tests.simulation.mutants import Mutant, mutants, patched
 from tests.simulation.run import add_up, judge_classic, judged
 from tests.simulation.swarm import TROUBLES, draw
@@ -38,6 +40,18 @@ def test_every_trouble_is_drawn_on_and_off() -> None:
     drawn = [draw(seed) for seed in range(200)]
     for trouble in TROUBLES:
         assert 0 < sum(bool(swarm.of(trouble)) for swarm in drawn) < 200, trouble
+
+
+def test_a_run_that_is_interrupted_keeps_what_was_judged() -> None:
+    def interrupted() -> Iterator[Judgement]:
+        yield run_history(draw(1))
+        yield run_history(draw(2))
+        raise KeyboardInterrupt
+
+    sums, seen = add_up(interrupted(), write=print)
+    assert (sums["histories"], sums["interrupted"]) == (2, 1)
+    assert sums["messages"] >= 200
+    assert seen
 
 
 def test_a_world_without_troubles_needs_no_repair() -> None:
