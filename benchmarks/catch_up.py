@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.load.job import Job
 from benchmarks.load.lag_producer import main as send
+from benchmarks.load.postgres import ask, tell
 from benchmarks.load.processes import Meter
-from benchmarks.load.sql import ask, tell
 from benchmarks.load.world import Timing, World, until
 
 WITHIN_SECONDS = 300

@@ -21,10 +21,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
 import redis
 
 from benchmarks.load.job import Job
+from benchmarks.load.postgres import connect
 from benchmarks.load.world import Timing, World, until
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
@@ -40,7 +40,7 @@ PAGE = 500
 
 def consumed(url: str, job: Job, keys: Sequence[str]) -> None:
     """Inbox rows, as a consumer leaves them."""
-    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+    with connect(url) as connection:
         at_ms = round(time.time() * 1000)
         with connection.cursor().copy(
             "COPY reconciler_inbox (unique_key, topic, consumer_group, source, applied_at_ms) FROM STDIN"
@@ -96,8 +96,8 @@ class Rewound:
         """The least, without a question whether anybody else was faster."""
         shards = self.topic.shards_of(self.subscription)
         with (
-            psycopg.connect(self.url.replace("+psycopg", "")) as inbox,
-            psycopg.connect(self.policy.settings.ledger.url.get_secret_value().replace("+psycopg", "")) as ledger,
+            connect(self.url) as inbox,
+            connect(self.policy.settings.ledger.url.get_secret_value()) as ledger,
         ):
             for start in range(0, len(made), PAGE):
                 page = made[start : start + PAGE]

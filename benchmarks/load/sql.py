@@ -18,27 +18,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from benchmarks.load import service_log
 from benchmarks.load.figures import Goal, at_least, equal, percentile, report
 from benchmarks.load.job import Job
+from benchmarks.load.postgres import ask, tell
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
 
 WORKERS_START_SECONDS = 4.0
-
-
-def ask(url: str, sql: str) -> list[tuple[Any, ...]]:
-    """All rows of a query."""
-    with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        return connection.execute(sql.encode()).fetchall()
-
-
-def tell(url: str, sql: str) -> None:
-    """One statement."""
-    with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        connection.execute(sql.encode())
 
 
 def run(options: argparse.Namespace, world: World) -> int:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import redis
-
 from tests.chaos.cluster import SERVICE_NOT_AVAILABLE, SYSTEM_BUSY
 from tests.chaos.job import LEASE_SECONDS
 from tests.chaos.world import World
@@ -64,8 +62,7 @@ def freeze_a_consumer(world: World, dice: random.Random) -> None:
 
 def flush_redis(world: World, dice: random.Random) -> None:
     """FLUSHALL."""
-    with redis.Redis.from_url(world.redis.url) as client:
-        client.flushall()
+    world.redis_client.flushall()
 
 
 def kill_redis(world: World, dice: random.Random) -> None:

@@ -65,12 +65,14 @@ def still_recovering(engine: sa.Engine, client: redis.Redis, job: ChaosJob) -> s
     with engine.connect() as connection:
         found = {what: int(connection.execute(sa.text(sql), values).scalar_one()) for what, sql in _SIGNS.items()}
         looked_at = int(connection.execute(sa.text(_LOOKED_AT)).scalar_one())
-    found["keys nobody has looked at"] = max(0, _overdue(client) - looked_at)
+    found["keys nobody has looked at"] = max(0, pending_keys(client, for_seconds=LOOKED_AT_SECONDS) - looked_at)
     return ", ".join(f"{number} {what}" for what, number in found.items() if number)
 
 
-def _overdue(client: redis.Redis) -> int:
-    """Keys of all shards that have been pending for too long."""
-    seconds, microseconds = client.time()
-    until_ms = seconds * 1000 + microseconds // 1000 - round(LOOKED_AT_SECONDS * 1000)
-    return sum(int(client.zcount(name, "-inf", until_ms)) for name in client.scan_iter("reconciler:*:pending"))
+def pending_keys(client: redis.Redis, *, for_seconds: float | None = None) -> int:
+    """Announced keys of all shards that are neither matched nor settled; those only that have been so for so long."""
+    until: int | str = "+inf"
+    if for_seconds is not None:
+        seconds, microseconds = client.time()
+        until = seconds * 1000 + microseconds // 1000 - round(for_seconds * 1000)
+    return sum(int(client.zcount(name, "-inf", until)) for name in client.scan_iter("reconciler:*:pending"))

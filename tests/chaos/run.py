@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import redis
 import sqlalchemy as sa
 
 from tests.chaos.checker import Judgement, QuietWindow, flows, judge, missing_effects, unfinished
@@ -17,7 +16,7 @@ from tests.chaos.copies import write_copies
 from tests.chaos.faults import FAULTS, SLOW_SECONDS, SLOW_TO_HEAL, Deck, Fault, fill_a_disk
 from tests.chaos.in_vain import Blow
 from tests.chaos.job import L1_BOUND_SECONDS, LEASE_SECONDS, PRODUCER_GROUPS
-from tests.chaos.recovery import still_recovering
+from tests.chaos.recovery import pending_keys, still_recovering
 from tests.chaos.service_logs import noted
 from tests.chaos.truth import NOW_MS
 from tests.chaos.world import LIFE_SECONDS_MAX, World
@@ -147,16 +146,12 @@ class ChaosRun:
         world.deadly = True
 
     def _recovers(self) -> bool:
-        with redis.Redis.from_url(self._world.redis.url) as client:
-            return self._becomes_whole(client)
-
-    def _becomes_whole(self, client: redis.Redis) -> bool:
         world = self._world
         since = whole_since = time.monotonic()
         wrong = ""
         while (now := time.monotonic()) - since < RECOVERY_SECONDS_MAX:
             world.pause(0.5)
-            before, wrong = wrong, still_recovering(world.database, client, world.job)
+            before, wrong = wrong, still_recovering(world.database, world.redis_client, world.job)
             if wrong and _words(wrong) != _words(before):
                 self._tell(f"recovering: {wrong}")
             if wrong:
@@ -205,7 +200,7 @@ class ChaosRun:
         while time.monotonic() < deadline:
             world.pause(1.0)
             left = unfinished(world.database)
-            if not left and (pending := world.pending_keys()):
+            if not left and (pending := pending_keys(world.redis_client)):
                 left = f"{pending} keys pending"
             self._tell(f"healing: {left or 'at rest'}")
             if left:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import redis
 import sqlalchemy as sa
@@ -78,6 +77,7 @@ class World(Stacked):
             schema.upgrade(url, tree)
         make_tables(self.database)
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
+        self.redis_client = self._stack.enter_context(redis.Redis.from_url(self.redis.url))
         self._redis_backup = self.folder / "redis-backup"
         self._start_hosts()
         self.cluster = Cluster(self.folder, self._stack, seed=self._seed)
@@ -190,12 +190,6 @@ class World(Stacked):
         shutil.rmtree(self._redis_backup, ignore_errors=True)
         shutil.copytree(self.redis.folder, self._redis_backup, ignore=shutil.ignore_patterns("*.sock", "*.log"))
         self.redis.start()
-
-    def pending_keys(self) -> int:
-        """Announced keys of all shards that are neither matched nor settled."""
-        with redis.Redis.from_url(self.redis.url) as client:
-            answers: list[Any] = [client.zcard(key) for key in client.scan_iter("reconciler:*:pending")]
-        return sum(answers)
 
     def restore_redis_data(self) -> None:
         """Redis comes back with its backup."""
