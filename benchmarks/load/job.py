@@ -41,6 +41,8 @@ class Job:
     plain_driver: bool = False
     #: Messages of a queue that share one transaction of the inbox; 1: each has its own.
     batch: int = 1
+    #: A consumer's PushSettings.pull_interval_seconds.
+    pull_interval_seconds: float = 0.0
 
     @property
     def path(self) -> Path:

@@ -88,6 +88,7 @@ def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
         threads=options.threads,
         plain_driver=options.plain_driver,
         batch=options.batch,
+        pull_interval_seconds=options.pull_interval,
     )
     world.configure(job, _timing(options), ledger_url=ledger)
     tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")

@@ -31,7 +31,12 @@ def main(job_path: str, threads: int) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = Job.read(job_path)
     engine = sa.create_engine(job.inbox_url or "", pool_size=threads, max_overflow=0)
-    settings = replace(DEFAULT_SETTINGS, threads=threads, batch_size=job.batch)
+    settings = replace(
+        DEFAULT_SETTINGS,
+        threads=threads,
+        batch_size=job.batch,
+        pull_interval_seconds=job.pull_interval_seconds,
+    )
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=job.consumer_group, topics=[job.topic], shards=job.shards
     ) as recorder:

@@ -112,10 +112,16 @@ class PullLoop:
         except ReconcilerError as error:
             self._failed(queue, era, address, error)
             return
-        if result.status is PullStatus.FOUND or offset < result.next_offset:
-            self._pull(queue)
+        pause = self._pause_after(result, has_progressed=offset < result.next_offset)
+        if pause:
+            self._steps.later(pause, lambda: self._pull(queue))
         else:
-            self._steps.later(IDLE_PAUSE_SECONDS, lambda: self._pull(queue))
+            self._pull(queue)
+
+    def _pause_after(self, result: PullResult, *, has_progressed: bool) -> float:
+        if result.status is PullStatus.FOUND:
+            return 0.0 if result.next_offset < result.max_offset else self._settings.pull_interval_seconds
+        return 0.0 if has_progressed else IDLE_PAUSE_SECONDS
 
     def _wanted(self, queue: ProcessQueue, result: PullResult) -> list[ReceivedMessage]:
         """Messages of the tags subscribed to: brokers compare hashes only. Raises what makes the pull begin again."""

@@ -10,6 +10,8 @@ from reconciler.rocketmq.process_queue import CacheLimits
 
 #: Messages that a broker gives out in one pull at most (maxTransferCountOnMessageInMemory) by default.
 MAXIMUM_PULL_BATCH = 1_024
+#: DefaultMQPushConsumerImpl.checkConfig allows 65 535 ms.
+PULL_INTERVAL_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,9 @@ class PushSettings:
     batch_size: int = 1
     #: Messages of one pull at most.
     pull_batch_size: int = 32
+    #: Pause after a pull that brought all there was, so that the next one brings several: cheaper, and later.
+    #: DefaultMQPushConsumer's pullInterval also pauses while more waits, which would hold up a group that is behind.
+    pull_interval_seconds: float = 0.0
     #: Per queue.
     limits: CacheLimits = field(default_factory=CacheLimits)
     #: How long a broker may hold a pull until a message comes.
@@ -52,6 +57,10 @@ class PushSettings:
         for name in ("offset_commit_interval_seconds", "rebalance_interval_seconds"):
             if getattr(self, name) <= 0:
                 raise InvalidValue(name, getattr(self, name), "more than 0 seconds")
+        if self.pull_interval_seconds > PULL_INTERVAL_SECONDS_MAX:
+            raise InvalidValue(
+                "pull_interval_seconds", self.pull_interval_seconds, f"{PULL_INTERVAL_SECONDS_MAX:g} at most"
+            )
         if self.max_reconsume_times < -1:
             raise InvalidValue("max_reconsume_times", self.max_reconsume_times, "0 or more; -1: without end (orderly)")
         if self.consume_from is ConsumeFrom.TIMESTAMP and self.consume_timestamp_ms <= 0:

@@ -291,6 +291,36 @@ def test_batches_do_not_exceed_the_batch_size(instance: ClientInstance, topic: s
     assert max(sizes) == 10
 
 
+def test_messages_that_come_one_by_one_are_pulled_together_after_a_pause(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queue = instance.routes.read_queues(topic)[0]
+    sizes: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        sizes.append(len(messages))
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    consumers.start("G", topic, listener, batch_size=32, pull_interval_seconds=3.0)
+    send_to(instance, queue, ["first"])
+    eventually(lambda: sizes == [1], within_seconds=60)
+    for body in numbered(5):
+        send_to(instance, queue, [body])
+    eventually(lambda: sum(sizes) == 6, within_seconds=60)
+    assert sizes == [1, 5]
+
+
+def test_a_group_that_is_behind_does_not_pause_between_pulls(
+    instance: ClientInstance, topic: str, consumers: Consumers
+) -> None:
+    queue = instance.routes.read_queues(topic)[0]
+    send_to(instance, queue, numbered(40))
+    got = Collector()
+    # Ten pulls with a pause after each would take ten minutes.
+    consumers.start("G", topic, got, pull_batch_size=4, pull_interval_seconds=60.0)
+    eventually(lambda: len(got.bodies) == 40, within_seconds=60)
+
+
 def test_flow_control_bounds_what_waits_for_a_slow_listener(
     instance: ClientInstance, topic: str, consumers: Consumers
 ) -> None:
