@@ -26,6 +26,10 @@ from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
 
 WORKERS_START_SECONDS = 4.0
+_TOLD_OPTIONS = (
+    *("broker", "seconds", "producers", "threads", "consumers", "consumer_threads"),
+    *("batch", "pull_interval", "plain_driver"),
+)
 
 
 def run(options: argparse.Namespace, world: World) -> int:
@@ -48,21 +52,7 @@ def run(options: argparse.Namespace, world: World) -> int:
     for consumer in consumers:
         consumer.stop()
     figures = _figures(outbox, inbox) | {
-        "options": {
-            name: getattr(options, name)
-            for name in (
-                *(
-                    "broker",
-                    "seconds",
-                    "producers",
-                    "threads",
-                    "consumers",
-                    "consumer_threads",
-                    "batch",
-                    "plain_driver",
-                ),
-            )
-        },
+        "options": {name: getattr(options, name) for name in _TOLD_OPTIONS},
         "producers_told": dict(told),
         "consumers_told": [world.log(f"consumer-{n}").read_text().split("\n")[-2] for n in range(options.consumers)],
         **usage,
@@ -180,6 +170,9 @@ def main() -> int:
     parser.add_argument("--consumers", type=int, default=2, help="consuming processes")
     parser.add_argument("--consumer-threads", type=int, default=8, help="of each consuming process")
     parser.add_argument("--batch", type=int, default=1, help="messages of a queue that share one inbox transaction")
+    parser.add_argument(
+        "--pull-interval", type=float, default=0.0, help="seconds between a consumer's pulls of a queue"
+    )
     parser.add_argument("--plain-driver", action="store_true", help="the services' own statements without SQLAlchemy")
     parser.add_argument("--broker", default="embedded")
     parser.add_argument("--shards", type=int, default=16)
