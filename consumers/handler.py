@@ -20,7 +20,7 @@ from consumers.effect import BatchInbox, Inbox, SqlInbox
 from consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import Collision, InvalidValue, TransientError, UsageError
+from reconciler.errors import Collision, InvalidValue, ReconcilerError, TransientError, UsageError
 from reconciler.rocketmq.consumer_listener import ConsumeStatus
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,10 @@ class BatchRecorder(Recorder, Protocol):
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
         """`record` for all of them, False if one is not there; without `wait` it returns at once."""
         ...
+
+
+class InboxNotReached(TransientError):
+    """The database failed before the handler began: it says nothing about the message. Its error is the cause."""
 
 
 class HandlerRefused(TransientError):
@@ -152,8 +156,8 @@ class TransactionalHandler:
         """Inbox, effect, commit, record; returns when the message may be acknowledged.
 
         Raises what the handler raised, HandlerRefused, Collision, UsageError (the handler ended the transaction, or
-        a topic that is not its own), or the database's error; nothing was applied then, unless the commit itself
-        failed without an answer: the redelivery finds out.
+        a topic that is not its own), InboxNotReached, or the database's error from the handler on; nothing was applied
+        then, unless the commit itself failed without an answer: the redelivery finds out.
         """
         try:
             entered = self._apply(message, source)
@@ -186,7 +190,22 @@ class TransactionalHandler:
             logger.info("%s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered)
 
     def _apply(self, message: ConsumedMessage, source: str) -> Entered:
-        return self._inbox.apply_once(self._entry(message, source), partial(self._run, message))
+        entry = self._entry(message, source)
+        has_begun = False
+
+        def effect(connection: Any) -> None:
+            nonlocal has_begun
+            has_begun = True
+            self._run(message, connection)
+
+        try:
+            return self._inbox.apply_once(entry, effect)
+        except ReconcilerError:
+            raise
+        except Exception as error:
+            if has_begun:
+                raise
+            raise InboxNotReached(f"the inbox of {self.group}: {type(error).__name__}: {error}") from error
 
     def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
         if self.topics is not None and message.topic not in self.topics:

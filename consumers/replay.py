@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from consumers.hand_over_rows import HandOverRows
-from consumers.handler import TransactionalHandler
+from consumers.handler import InboxNotReached, TransactionalHandler
 from consumers.inbox import SOURCE_HAND_OVER, Entered
 from consumers.message import HandedOverMessage
 from reconciler.clock import Clock, SystemClock
@@ -69,6 +69,8 @@ class ReplayCounts:
     already_applied: int = 0
     #: Failed now, will be tried again.
     postponed: int = 0
+    #: The handler's database was away before it began: tried again, as often as it takes.
+    unreached: int = 0
     #: Given up: FAILED.
     failed: int = 0
     #: Somebody else's, or lost to somebody else in the middle.
@@ -79,6 +81,7 @@ class ReplayCounts:
             applied=self.applied + other.applied,
             already_applied=self.already_applied + other.already_applied,
             postponed=self.postponed + other.postponed,
+            unreached=self.unreached + other.unreached,
             failed=self.failed + other.failed,
             lost_claims=self.lost_claims + other.lost_claims,
         )
@@ -119,7 +122,8 @@ class ReplayWorker:
         self._jitter = jitter or random.Random()
 
     def run_once(self, *, limit: int = ROWS_AT_ONCE, stop: threading.Event | None = None) -> ReplayCounts:
-        """Works on what is due now, at most `limit` rows a topic. Raises DatabaseAway if the ledger is away."""
+        """Works on what is due now, at most `limit` rows a topic, and stops where the handler's database is away.
+        Raises DatabaseAway if the ledger is away."""
         counts = ReplayCounts()
         for topic in self._topics:
             rows = self._open_queue.claimable(self._environment, topic, scope=self._handler.group, limit=limit)
@@ -127,16 +131,18 @@ class ReplayWorker:
                 if stop is not None and stop.is_set():
                     return counts
                 counts += self._work_on(row)
+                if counts.unreached:
+                    return counts
         return counts
 
     def run(self, stop: threading.Event) -> ReplayCounts:
-        """Works until the event is set and finishes the row in hand; a ledger that is away is asked again, later."""
+        """Works until the event is set and finishes the row in hand; a database that is away is tried again, later."""
         counts = ReplayCounts()
         failures = 0
         while not stop.is_set():
             try:
                 done = self.run_once(stop=stop)
-                failures = 0
+                failures = failures + 1 if done.unreached else 0
             except ReconcilerError as error:
                 failures += 1
                 logger.warning("hand-overs of %s wait: %s", self._handler.group, error)
@@ -171,6 +177,8 @@ class ReplayWorker:
             return ReplayCounts(lost_claims=1)
         try:
             entered = self._apply(sending)
+        except InboxNotReached as error:
+            return self._put_back(sending, error, token)
         except Exception as error:  # noqa: BLE001 - whatever the service's code raises is written down and tried again
             return self._note_failure(sending, error, token)
         answer = "applied" if entered is Entered.NEW else f"already applied ({entered})"
@@ -212,6 +220,20 @@ class ReplayWorker:
         if self._open_queue.change(row, change, token=token) is None:
             return ReplayCounts(lost_claims=1)
         return ReplayCounts(failed=int(is_final), postponed=int(not is_final))
+
+    def _put_back(self, row: Repair, error: InboxNotReached, token: str) -> ReplayCounts:
+        """Without a count: an outage that lasts for hours must not use up the attempts of every message."""
+        logger.warning("hand-over of %s to %s waits: %s", row.unique_key, row.scope, error)
+        change = RepairChange(
+            state=RepairState.OPEN,
+            rung=row.rung,
+            answer=f"{type(error).__name__}: {error}",
+            wait_seconds=BACK_OFF_SECONDS_MIN,
+            releases=True,
+            takes_back_attempt=True,
+        )
+        is_mine = self._open_queue.change(row, change, token=token) is not None
+        return ReplayCounts(unreached=1, lost_claims=int(not is_mine))
 
 
 class _CannotReplay(PermanentError):

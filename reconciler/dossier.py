@@ -25,6 +25,7 @@ class Question(StrEnum):
     COMMITTED_COPIES = "committed copies"
     INBOX_AGAIN = "inbox again"
     GROUP_COPIES = "group copies"
+    COPIES_AGAIN = "committed copies again"
     HALF_COPIES = "half copies"
     CHECK_BACK = "check-back"
     PARKED_COPIES = "parked copies"
@@ -64,6 +65,8 @@ class Dossier:
     #: Read after the positions.
     inbox_again: Lookup[InboxRow] | None = None
     group_copies: Mapping[str, Lookup[StoredMessage]] | None = None
+    #: Read after the group's copies.
+    copies_again: Lookup[StoredMessage] | None = None
     halves: Lookup[StoredMessage] | None = None
     check_back: CheckBack | None = None
     parked: Lookup[StoredMessage] | None = None

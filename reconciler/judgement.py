@@ -6,14 +6,14 @@ witness did not answer is UNKNOWN and keeps the key pending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
 from reconciler.delivery import disagreement, own_copies, reach, row_of, standing
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
-from reconciler.evidence import OutboxRow, StoredMessage
+from reconciler.evidence import Lookup, OutboxRow, StoredMessage
 from reconciler.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -125,12 +125,32 @@ def _committed_copy(d: Dossier, bench: Bench) -> Answer:
         return Question.INBOX_AGAIN
     if d.group_copies is None:
         return Question.GROUP_COPIES
-    verdict = standing(d.positions, d.group_copies)
+    return _standing(d, d.copies.records, d.group_copies, bench)
+
+
+def _standing(
+    d: Dossier,
+    copies: Sequence[StoredMessage],
+    group_copies: Mapping[str, Lookup[StoredMessage]],
+    bench: Bench,
+) -> Finding | Question:
+    """The group is past the copies and its inbox has no row."""
+    verdict = standing(d.positions, group_copies)
     if verdict is Verdict.UNKNOWN:
         return _unknown("retry or dead-letter topic did not answer")
-    if verdict is Verdict.DELIVERED_NOT_APPLIED and not bench.has_inbox:
-        return _unknown("delivered; without an inbox nobody knows whether it took effect")
+    if verdict is Verdict.DELIVERED_NOT_APPLIED:
+        if not bench.has_inbox:
+            return _unknown("delivered; without an inbox nobody knows whether it took effect")
+        if d.copies_again is None:
+            return Question.COPIES_AGAIN
+        if not _are_all_there(copies, d.copies_again.records):
+            return _unknown("a committed copy has gone: a copy for the group's next try may have gone with it")
     return Finding(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
+
+
+def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:
+    """Brokers delete the oldest first, and a copy for the next try is younger than the one that it repeats."""
+    return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
 
 
 def _commit(d: Dossier, bench: Bench) -> Answer:

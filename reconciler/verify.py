@@ -214,6 +214,11 @@ class Verifier:
                     topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms
                 )
                 return replace(d, copies=copies)
+            case Question.COPIES_AGAIN:
+                again = self._brokers.committed_copies(
+                    topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms
+                )
+                return replace(d, copies_again=again)
             case Question.GROUP_COPIES:
                 of_group = self._brokers.group_copies(bench.plan.subscription, d.unique_key, horizon=horizon)
                 return replace(d, group_copies=of_group)
@@ -248,6 +253,8 @@ def _look_ups_of(question: Question, d: Dossier) -> list[Lookup[StoredMessage]]:
     match question:
         case Question.COMMITTED_COPIES:
             asked = [d.copies]
+        case Question.COPIES_AGAIN:
+            asked = [d.copies_again]
         case Question.GROUP_COPIES:
             asked = list((d.group_copies or {}).values())
         case Question.HALF_COPIES:

@@ -192,7 +192,7 @@ class MemoryRepairs:
                     rung=change.rung,
                     token=None if gives_up else token,
                     lease_until_ms=None if gives_up else row.lease_until_ms,
-                    attempts=row.attempts + change.counts_as_attempt,
+                    attempts=row.attempts + change.counts_as_attempt - change.takes_back_attempt,
                     sent_at_ms=now_ms if change.counts_as_attempt else row.sent_at_ms,
                     first_sent_at_ms=now_ms if is_first else row.first_sent_at_ms,
                     done_at_ms=now_ms if change.state is RepairState.DONE else row.done_at_ms,

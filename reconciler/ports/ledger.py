@@ -108,6 +108,8 @@ class RepairChange:
     #: True: attempts grow by one and sent_at_ms is now, first_sent_at_ms too if it is the first; written and committed
     #: before a byte leaves.
     counts_as_attempt: bool = False
+    #: True: attempts fall by one: what was counted did not come to what it was counted for.
+    takes_back_attempt: bool = False
     #: None keeps what is written.
     target: Mapping[str, object] | None = None
     #: None keeps what is written.

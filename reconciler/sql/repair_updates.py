@@ -24,6 +24,7 @@ class ChangeShape:
     """Which columns a change writes: changes of one shape are one statement."""
 
     counts_as_attempt: bool
+    takes_back_attempt: bool
     has_target: bool
     has_answer: bool
     gives_up: bool
@@ -34,6 +35,7 @@ class ChangeShape:
         """The shape of a change."""
         return cls(
             counts_as_attempt=change.counts_as_attempt,
+            takes_back_attempt=change.takes_back_attempt,
             has_target=change.target is not None,
             has_answer=change.answer is not None,
             gives_up=change.releases or change.state in FINISHED_REPAIRS,
@@ -48,6 +50,8 @@ class ChangeShape:
             # In this order: MySQL reads columns as the assignments before have left them.
             values["first_sent_at_ms"] = sa.case((columns.sent_at_ms.is_(None), now), else_=columns.first_sent_at_ms)
             values |= {"sent_at_ms": now, "attempts": columns.attempts + 1}
+        elif self.takes_back_attempt:
+            values["attempts"] = columns.attempts - 1
         values |= {
             "state": sa.bindparam("p_state"),
             "rung": sa.bindparam("p_rung"),

@@ -165,6 +165,17 @@ def test_the_first_send_is_written_once_and_survives_every_later_one(world: Worl
     assert (sent.attempts, sent.first_sent_at_ms) == (1, first_ms)
 
 
+def test_an_attempt_that_came_to_nothing_is_taken_back(world: World) -> None:
+    repairs = world.ledger.repairs
+    send = RepairChange(state=RepairState.SENDING, rung=Rung.HAND_OVER, counts_as_attempt=True)
+    row = repairs.change(claimed(world), send, token="mine")
+    assert row is not None
+    back = RepairChange(state=RepairState.OPEN, rung=Rung.HAND_OVER, takes_back_attempt=True, releases=True)
+    row = repairs.change(row, back, token="mine")
+    assert row is not None
+    assert (row.attempts, row.sent_at_ms is None, row.token) == (0, False, None)
+
+
 def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
     repairs = world.ledger.repairs
     mine = claimed(world)

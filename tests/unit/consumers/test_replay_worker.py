@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,53 @@ def test_a_failing_handler_is_tried_again_later_and_given_up_after_16_attempts(e
     make_due(engine)
     assert worker.run_once() == ReplayCounts()
     assert effect_count(engine) == 0
+
+
+def test_a_service_database_that_is_away_for_hours_uses_up_no_attempt(engine: sa.Engine) -> None:
+    is_away = True
+
+    def connect() -> sa.Connection:
+        if is_away:
+            raise sqlite3.OperationalError("unable to open database file")
+        return engine.connect()
+
+    keys = [new_key(), new_key()]
+    for key in keys:
+        insert_row(engine, key)
+    worker = worker_of(engine, transactional_handler(connect, group="billing")(pay))
+    for _ in range(20):
+        make_due(engine)
+        assert worker.run_once() == ReplayCounts(unreached=1), "the others would meet the same"
+    rows = [row_of(engine, key) for key in keys]
+    assert {(row.state, row.attempts, row.token) for row in rows} == {("OPEN", 0, None)}
+    assert any("unable to open" in (row.answer or "") for row in rows)
+    is_away = False
+    make_due(engine)
+    assert worker.run_once() == ReplayCounts(applied=2)
+    assert {(row_of(engine, key).state, row_of(engine, key).attempts) for key in keys} == {("DONE", 1)}
+
+
+def test_a_worker_asks_a_database_that_is_away_less_and_less_often(engine: sa.Engine) -> None:
+    class Away(ManualClock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pauses: list[float] = []
+
+        def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
+            self.pauses.append(timeout_seconds)
+            make_due(engine)
+            if len(self.pauses) == 8:
+                event.set()
+            return event.is_set()
+
+    def connect() -> sa.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    insert_row(engine, new_key())
+    clock = Away()
+    handler = transactional_handler(connect, group="billing")(pay)
+    assert worker_of(engine, handler, clock=clock).run(threading.Event()) == ReplayCounts(unreached=8)
+    assert clock.pauses == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
 
 
 def test_a_message_that_kills_its_worker_is_given_up_too(engine: sa.Engine) -> None:

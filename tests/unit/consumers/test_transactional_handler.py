@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
-from consumers.handler import TransactionalHandler, transactional_handler
+from consumers.handler import InboxNotReached, TransactionalHandler, transactional_handler
 from consumers.inbox import Entered
 from consumers.message import ConsumedMessage, HandedOverMessage, business_id
 from reconciler.errors import Collision, InvalidValue, MalformedInput, UsageError
@@ -99,6 +99,22 @@ def test_what_an_existing_handler_returns_otherwise_is_success(engine: sa.Engine
 
     assert wrap(engine, answers)(message()) is ConsumeStatus.CONSUME_SUCCESS
     assert effect_count(engine) == 1
+
+
+def test_a_database_that_fails_before_the_handler_is_told_apart_from_one_that_fails_in_it(engine: sa.Engine) -> None:
+    def connect() -> sa.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    unreached = transactional_handler(connect, group="billing")(pay)
+    with pytest.raises(InboxNotReached, match="unable to open") as caught:
+        unreached.apply(message())
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+
+    def fails(received: ConsumedMessage, connection: sa.Connection) -> None:
+        raise sqlite3.OperationalError("no such table: orders")
+
+    with pytest.raises(sqlite3.OperationalError):
+        wrap(engine, fails).apply(message())
 
 
 class Killed(BaseException):

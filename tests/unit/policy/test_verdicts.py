@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from reconciler.brakes import BreakerRules
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.judgement import state_of, wait_seconds
+from reconciler.ports import Horizon
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import TOPIC, World, key
 
@@ -185,6 +187,23 @@ def test_retry_that_was_acknowledged_without_an_effect_is_not_applied() -> None:
     world.consume(effects=False)
     world.broker.in_group_topic("billing", "retry", replace(copy, queue_offset=0), topic="%RETRY%billing")
     assert judged(world, lost).verdict is Verdict.DELIVERED_NOT_APPLIED
+
+
+def test_retention_that_passes_between_two_look_ups_is_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Message and copy for its next try are deleted after the one was found and before the other is asked for."""
+    world = World()
+    lost = world.deliver(1)
+    world.consume(effects=False)
+    group_copies = world.broker.group_copies
+
+    def deleted_meanwhile(subscription: Subscription, unique_key: str, *, horizon: Horizon) -> object:
+        world.broker.copies.clear()
+        world.broker.halves.clear()
+        return group_copies(subscription, unique_key, horizon=horizon)
+
+    monkeypatch.setattr(world.broker, "group_copies", deleted_meanwhile)
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+    assert judged(world, lost).verdict is Verdict.EXPIRED, "which is repaired, if a body was kept"
 
 
 def test_dead_letter_is_quarantined() -> None:
