@@ -50,7 +50,7 @@ def test_a_run_that_is_interrupted_keeps_what_was_judged() -> None:
 
     sums, seen = add_up(interrupted(), write=print)
     assert (sums["histories"], sums["interrupted"]) == (2, 1)
-    assert sums["messages"] >= 200
+    assert sums["messages"] > 100, "of both histories"
     assert seen
 
 
