@@ -91,7 +91,7 @@ class _Batches:
             return 0
         keys: dict[str, list[str]] = {}
         for message in messages:
-            if message.unique_key is not None and is_unique_key(message.unique_key):
+            if is_unique_key(message.unique_key):
                 keys.setdefault(message.topic, []).append(message.unique_key)
         return sum(len(some) for topic, some in keys.items() if not self.recorder.record_many(topic, some, wait=True))
 
@@ -230,7 +230,6 @@ class TransactionalHandler:
     def _record(self, message: ConsumedMessage) -> None:
         if self._recorder is None or not is_unique_key(message.unique_key):
             return
-        assert message.unique_key is not None  # noqa: S101 - for the type checker: it has the shape of a key
         if not self._recorder.record(message.topic, message.unique_key):
             self.counts.unrecorded += 1
 

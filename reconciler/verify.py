@@ -209,16 +209,12 @@ class Verifier:
         # "Not found" counts only if the index had passed the announcement by more than the clocks may differ.
         not_before_ms = d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
         match question:
-            case Question.COMMITTED_COPIES:
+            case Question.COMMITTED_COPIES | Question.COPIES_AGAIN:
                 copies = self._brokers.committed_copies(
                     topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms
                 )
-                return replace(d, copies=copies)
-            case Question.COPIES_AGAIN:
-                again = self._brokers.committed_copies(
-                    topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms
-                )
-                return replace(d, copies_again=again)
+                is_again = question is Question.COPIES_AGAIN
+                return replace(d, copies_again=copies) if is_again else replace(d, copies=copies)
             case Question.GROUP_COPIES:
                 of_group = self._brokers.group_copies(bench.plan.subscription, d.unique_key, horizon=horizon)
                 return replace(d, group_copies=of_group)

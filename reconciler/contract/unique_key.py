@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from typing import TypeGuard
 
 from reconciler.errors import MalformedInput
 
@@ -26,7 +27,7 @@ UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
 _SHAPE = re.compile(r"(?:[0-9A-F]{2}){16,32}", re.ASCII)
 
 
-def is_unique_key(text: object) -> bool:
+def is_unique_key(text: object) -> TypeGuard[str]:
     """True for an even number of 32 to 64 upper-case hexadecimal digits."""
     return isinstance(text, str) and _SHAPE.fullmatch(text) is not None
 
