@@ -142,9 +142,11 @@ def test_two_daemons_share_a_history_and_one_adopts_what_the_other_left(
     services[0].end(signal.SIGKILL)
     committed += deployed.commit(10, producer=producer)
     eventually(lambda: keys(root, deployed, "consumed") == set(committed), within_seconds=90)
+    # The dead one's announcement queues are taken over in their own time.
+    eventually(lambda: keys(root, deployed, "announced") == set(committed), within_seconds=90)
     eventually(lambda: len(list((root / ".spool").rglob("lock"))) == 1, within_seconds=60)
     assert services[1].end() == 0, services[1].output[-3000:]
-    assert keys(root, deployed, "announced") == set(committed)
+    assert keys(root, deployed, "announced") == keys(root, deployed, "consumed") == set(committed)
     assert_whole(root, deployed)
 
 
