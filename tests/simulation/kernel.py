@@ -141,6 +141,8 @@ class Process:
         self.proved: dict[str, tuple[int, float]] = {}
         #: When it last read an inbox, and until when it was last stopped by SIGSTOP; for the checkers.
         self.asked_inbox_at = self.stopped_until = 0.0
+        #: Whose offsets it read last: before its first look-up a round asks where its group stands; for the checkers.
+        self.asked_offsets_of = ""
         self.clock = MachineClock(self, skew_ms)
         self._threads: list[greenlet] = []
 

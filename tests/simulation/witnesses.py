@@ -178,6 +178,7 @@ class _OffsetsSeen:
     def of_group(self, address: str, queue: MessageQueue, group: str) -> int | None:
         broker = self._cluster.at(address)
         place = (group, queue.topic, queue.queue_id)
+        self._process.asked_offsets_of = group
         found: int | None = ask(self._process, broker, lambda: broker.offsets.get(place), "QUERY_CONSUMER_OFFSET")
         return found
 
