@@ -104,6 +104,7 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     eventually(lambda: set(deployed.effects()) == everything, within_seconds=90)
     eventually(lambda: set(deployed.repairs().values()) == {"DONE"}, within_seconds=60)
     eventually(lambda: keys(root, deployed, "consumed") == everything, within_seconds=60)
+    eventually(lambda: keys(root, deployed, "announced") == everything, within_seconds=60)
 
     story = deployed.command("explain", lost[0], "--output", "json")
     assert story.exit_code == 0, story.stderr
@@ -116,7 +117,7 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     assert standing["watermark_ms"] > 0
     assert service.end() == 0, service.output[-3000:]
 
-    assert keys(root, deployed, "announced") == everything
+    assert keys(root, deployed, "announced") == keys(root, deployed, "consumed") == everything
     assert keys(root, deployed, "repair") == set(lost)
     assert keys(root, deployed, "verdict") >= set(lost)
     snapshots = rows(root, deployed, "snapshot")
