@@ -67,6 +67,17 @@ def reach(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMess
     return Verdict.UNKNOWN if None in passed else None
 
 
+def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> str:
+    """Why reach() is UNKNOWN, for people."""
+    if positions is None:
+        return "the group's offsets are not known: a broker did not answer"
+    place = next(copy for copy in copies if has_passed(positions, copy) is None)
+    return (
+        f"a copy lies in {place.topic} queue {place.queue_id} on {place.broker}, which is not among the route's "
+        "readable queues: no consumer gets it there"
+    )
+
+
 def standing(
     positions: Sequence[QueuePosition] | None,
     group_copies: Mapping[str, Lookup[StoredMessage]],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
-from reconciler.delivery import disagreement, own_copies, reach, row_of, standing
+from reconciler.delivery import disagreement, own_copies, reach, row_of, standing, why_unknown
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
 from reconciler.evidence import Lookup, OutboxRow, StoredMessage
 from reconciler.ports import Repair
@@ -120,7 +120,7 @@ def _committed_copy(d: Dossier, bench: Bench) -> Answer:
         case Verdict.LAGGING:
             return Finding(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
         case Verdict.UNKNOWN:
-            return _unknown("the group's offset is not known")
+            return _unknown(why_unknown(d.positions, d.copies.records))
     if bench.has_inbox and d.inbox_again is None:
         return Question.INBOX_AGAIN
     if d.group_copies is None:

@@ -130,14 +130,18 @@ def test_unknown_offsets_are_unknown() -> None:
     world = World()
     lost = world.deliver(1)
     world.broker.positions_known = False
-    assert judged(world, lost).verdict is Verdict.UNKNOWN
+    verification = judged(world, lost)
+    assert verification.verdict is Verdict.UNKNOWN
+    assert "a broker did not answer" in reason(verification)
 
 
-def test_copy_in_a_queue_without_a_position_is_unknown() -> None:
+def test_copy_in_a_queue_that_no_consumer_reads_is_unknown_and_the_queue_is_named() -> None:
     world = World()
     lost = world.deliver(1)
     world.broker.copies = [replace(world.broker.copies[0], queue_id=7)]
-    assert judged(world, lost).verdict is Verdict.UNKNOWN
+    verification = judged(world, lost)
+    assert verification.verdict is Verdict.UNKNOWN
+    assert f"{TOPIC} queue 7 on broker-a" in reason(verification)
 
 
 def test_acknowledged_without_an_effect_is_shown_and_not_repaired() -> None:
