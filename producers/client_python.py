@@ -30,7 +30,7 @@ from producers.errors import HalfNotSafe
 from producers.outbox import SqlOutbox
 from producers.ports import AnnouncementSender, Outbox, Outcome, SentHalf
 from producers.producer import TransactionalProducer
-from producers.remoting import RemotingAnnouncements
+from producers.remoting import RemotingAnnouncements, check_timeouts
 from producers.transaction import Completion, Transaction
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue, ReconcilerError, UsageError
@@ -175,6 +175,7 @@ def open_native_producer(
     what to install, ConfigurationError (also for a HOME that cannot be written), InvalidValue.
     """
     check_group(group)
+    check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)
     route = AnnouncementRoute.of(environment, announcements)
     instance_name = new_instance_name(group, name_servers)
     library = load_library(transactions=True)

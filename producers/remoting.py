@@ -53,12 +53,7 @@ class RemotingHalves:
     ) -> None:
         self._group = group
         self._instance = instance
-        for name, seconds in (
-            ("send_timeout_seconds", send_timeout_seconds),
-            ("end_timeout_seconds", end_timeout_seconds),
-        ):
-            if not seconds > 0:
-                raise InvalidValue(name, seconds, "more than 0 seconds")
+        check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)
         self._send_timeout_seconds = send_timeout_seconds
         self._end_timeout_seconds = end_timeout_seconds
         self._producer: TransactionMQProducer | None = None
@@ -239,6 +234,13 @@ def open_producer(
         raise
     producer.owned = shared if instance is None else None
     return producer
+
+
+def check_timeouts(**named_seconds: float) -> None:
+    """Raises InvalidValue for a time-out in which nothing can be answered."""
+    for name, seconds in named_seconds.items():
+        if not seconds > 0:
+            raise InvalidValue(name, seconds, "more than 0 seconds")
 
 
 class _Checks(TransactionListener):

@@ -28,7 +28,7 @@ from benchmarks.load.world import Timing, World, until
 WORKERS_START_SECONDS = 4.0
 _TOLD_OPTIONS = (
     *("broker", "seconds", "producers", "threads", "consumers", "consumer_threads"),
-    *("batch", "pull_interval", "plain_driver"),
+    *("batch", "pull_interval", "plain_driver", "shards"),
 )
 
 

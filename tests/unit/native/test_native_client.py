@@ -173,6 +173,12 @@ def test_groups_and_instances_have_names_of_their_own() -> None:
         new_instance_name("orders", "nowhere")
 
 
+@pytest.mark.parametrize("name", ["send_timeout_seconds", "end_timeout_seconds"])
+def test_a_time_out_that_no_broker_can_meet_is_refused_before_the_library_is_loaded(name: str) -> None:
+    with pytest.raises(InvalidValue, match=f"{name}.*more than 0"):
+        open_native_producer(group="g", environment="test", name_servers="a:9876", without_outbox=True, **{name: 0.0})  # type: ignore[arg-type]  # names are the parameters'
+
+
 def test_announcements_must_be_for_the_same_environment() -> None:
     with pytest.raises(ConfigurationError, match="announcements are for"):
         open_native_producer(
