@@ -14,8 +14,9 @@ between two rounds. Should an operator lower and raise commit_generations again,
 
 The floor (where announcements are read again after Redis lost everything) comes out of the same step. K:covered keeps,
 beside pending, which announcement offsets each of the last rounds had covered. All that was announced below the offsets
-of a round and is not settled is pending with no later time than that round's: so the newest round before the oldest
-pending key tells the floor. Both lie in one memory. However often Redis falls back, and to whatever earlier memory, it
+of a round and is not settled is pending with no later time than that round's (or has been taken up again after it was
+settled: then its open row in the ledger is followed without Redis): so the newest round before the oldest pending key
+tells the floor. Both lie in one memory. However often Redis falls back, and to whatever earlier memory, it
 takes the two along together, and nobody has to find out which rounds of the ledger it has undone. A floor that was true
 once stays true: what was matched or settled below it is so for good.
 """

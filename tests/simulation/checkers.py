@@ -256,7 +256,10 @@ class Checkers:
                 break
 
     def floor_raised(self, subscription: Subscription) -> None:
-        """Everything announced below a floor has its effect or a closed ledger row: it would not be read again."""
+        """Everything announced below a floor has its effect or a ledger row: it would not be read again.
+
+        An open row is followed from the ledger, whatever Redis remembers.
+        """
         world = self._world
         for (owner, _), floor in world.ledger.rows.floors.items():
             if owner != subscription:
@@ -278,9 +281,8 @@ class Checkers:
         except (ValueError, KeyError):
             return
         for key in keys:
-            row = self._world.candidate(group, key)
-            is_closed = row is not None and row.state is not CandidateState.OPEN
-            if key not in self._world.inboxes[group].rows and not is_closed:
+            is_known = key in self._world.inboxes[group].rows or self._world.candidate(group, key) is not None
+            if not is_known:
                 self.judgement.other.append(f"{key} of {group} lies below the floor, and nothing is known of it")
 
     def forgotten(self, root: str, members: tuple[bytes, ...]) -> None:
