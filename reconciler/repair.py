@@ -214,7 +214,9 @@ class Repairer:
             return []
         keys = [repair.unique_key for repair in repairs]
         inboxes: Mapping[str, Mapping[str, Lookup[InboxRow]]] = {
-            plan.group: self._inbox.read(plan.subscription, keys) for plan in topic.subscriptions
+            plan.group: self._inbox.read(plan.subscription, keys)
+            for plan in topic.subscriptions
+            if self._inbox.is_configured(plan.subscription)
         }
         outbox: Mapping[str, Lookup[OutboxRow]] = self._outbox.read(topic.topic, keys)
         has_outbox = self._outbox.is_configured(topic.topic)

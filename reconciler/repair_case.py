@@ -132,7 +132,7 @@ class Case:
     has_outbox: bool
     #: After a send the effect is looked for no earlier.
     verify_after_seconds: float
-    #: Group -> its inbox, and the outbox: both read after the claim.
+    #: Group -> its inbox, for groups that have one configured, and the outbox: both read after the claim.
     inboxes: Mapping[str, Lookup[InboxRow]]
     outbox: Lookup[OutboxRow]
     copies: Lookup[StoredMessage] | None = None
@@ -160,6 +160,13 @@ class Case:
         known, tag = self.tag
         wanting = [p for p in self.topic.subscriptions if not known or p.accepts(tag)]
         return tuple(p for p in wanting if not self._has_effect(p.group))
+
+    @property
+    def effect_unknown(self) -> str | None:
+        """Why no group is known to lack the effect; None: one is known to, or has no inbox that could tell."""
+        lookups = [self.inboxes.get(plan.group) for plan in self.missing]
+        unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
+        return unknown[0] if unknown and len(unknown) == len(lookups) else None
 
     def _has_effect(self, group: str) -> bool:
         lookup = self.inboxes.get(group)

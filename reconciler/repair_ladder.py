@@ -116,7 +116,7 @@ def open_halves(case: Case) -> tuple[StoredMessage, ...]:
 
 
 def _open(case: Case) -> Ask | Decision:
-    refused = _too_often(case) or _commit_unproved(case)
+    refused = _too_often(case) or _commit_unproved(case) or _effect_unknown(case)
     if refused is not None:
         return refused
     if case.copies is None:
@@ -147,6 +147,13 @@ def _commit_unproved(case: Case) -> Decision | None:
     if row is None or not row.is_committed:
         return _failed(case, "the outbox row is not committed any more")
     return None
+
+
+def _effect_unknown(case: Case) -> Decision | None:
+    """The loss was proved some time ago: a group may have got its effect by another way since."""
+    if case.effect_unknown is None:
+        return None
+    return _wait(case, f"no group is known to lack the effect: {case.effect_unknown}")
 
 
 def _copy_found(case: Case) -> Ask | Decision | None:

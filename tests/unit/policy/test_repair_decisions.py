@@ -63,6 +63,22 @@ def test_open_repair_with_a_half_is_ended() -> None:
     assert (decided(case()).act, decided(case()).subject) == (Act.END, HALF)
 
 
+@pytest.mark.parametrize(
+    ("inboxes", "act"),
+    [
+        ({"billing": UNKNOWN, "shipping": UNKNOWN}, Act.WRITE),
+        ({"billing": EFFECT, "shipping": UNKNOWN}, Act.WRITE),
+        ({"billing": UNKNOWN, "shipping": ABSENT}, Act.END),
+        ({"billing": UNKNOWN}, Act.END),  # nobody can tell of a group without an inbox
+        ({}, Act.END),
+    ],
+)
+def test_nothing_is_sent_while_no_group_is_known_to_lack_the_effect(inboxes: dict[str, Lookup[Any]], act: Act) -> None:
+    decision = decided(case(inboxes=inboxes))
+    assert decision.act is act
+    assert decision.state is (RepairState.SENDING if act is Act.END else RepairState.OPEN)
+
+
 @pytest.mark.parametrize(("attempts", "act"), [(15, Act.END), (16, Act.WRITE), (17, Act.WRITE)])
 def test_sixteen_attempts_are_the_end(attempts: int, act: Act) -> None:
     decision = decided(case(attempts=attempts))

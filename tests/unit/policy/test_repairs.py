@@ -136,6 +136,18 @@ def test_nothing_is_sent_while_a_look_up_is_unknown(witness: str) -> None:
     assert ended(world, lost).state is RepairState.DONE
 
 
+def test_an_effect_that_came_while_the_inbox_was_away_is_seen_before_a_send() -> None:
+    world = World()
+    process, lost = world.proved_loss()
+    world.inbox.away = True
+    world.rounds(process, 5)
+    assert (ended(world, lost).state, world.broker.ends) == (RepairState.OPEN, [])
+    world.inbox.rows["billing", lost] = world.inbox_row("billing", lost)
+    world.inbox.away = False
+    world.rounds(process, 10)
+    assert (ended(world, lost).state, world.broker.ends) == (RepairState.DONE, [])
+
+
 def test_outbox_that_goes_away_stops_the_repair_and_a_vanished_row_fails_it() -> None:
     world = World()
     process, lost = world.proved_loss()
