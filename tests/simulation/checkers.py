@@ -91,13 +91,24 @@ class Checkers:
         self.judgement.look_ups += 1
         world, group = self._world, process.asked_offsets_of
         is_repaired = (world.plan.environment, topic, "*", key) in world.ledger.rows.repairs
-        if topic == world.plan.topic and not is_repaired and self._is_waiting_long(key, group):
+        if topic != world.plan.topic or is_repaired:
+            return
+        self._within_grace(key)
+        if self._is_waiting_long(key, group):
             now = world.kernel.now
             since, number = self._gated.get((process, group), (now, 0))
             self._gated[process, group] = since, number + 1
             if number + 1 > 30 + now - since:
                 self.judgement.other.append(f"{process.name} asked {number + 1} times for {group}, which is slow")
                 self._gated[process, group] = now, -1_000
+
+    def _within_grace(self, key: str) -> None:
+        """Nobody asks about a message before its group had its time; what was announced before its commit, excepted."""
+        world = self._world
+        committed_at = max(database.orders.get(key, -1e9) for database in world.outboxes.values())
+        age = world.kernel.now - committed_at
+        if age < world.swarm.grace_period - world.swarm.skew_margin - 0.1 and key not in world.troubles.forged:
+            self.judgement.other.append(f"{key} was looked up {age:.1f} s after its commit: no grace period")
 
     def _is_waiting_long(self, key: str, group: str) -> bool:
         since = self._world.kernel.now - self._world.swarm.grace_period
