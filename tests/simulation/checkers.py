@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +106,7 @@ class Checkers:
     def _within_grace(self, key: str) -> None:
         """Nobody asks about a message before its group had its time; what was announced before its commit, excepted."""
         world = self._world
-        committed_at = max(database.orders.get(key, -1e9) for database in world.outboxes.values())
-        age = world.kernel.now - committed_at
+        age = world.kernel.now - self._committed_at(key)
         if age < world.swarm.grace_period - world.swarm.skew_margin - 0.1 and key not in world.troubles.forged:
             self.judgement.other.append(f"{key} was looked up {age:.1f} s after its commit: no grace period")
 
@@ -118,8 +118,7 @@ class Checkers:
                 is_copy = record.physical_offset and broker.at_offset(record.physical_offset) is record
                 stored_at = broker.stored_at[record.physical_offset // 100 - 1]
                 if is_copy and record.system_flag != 4 and stored_at < since:
-                    passed = broker.offsets.get((group, record.topic, record.queue_id), 0)
-                    return bool(passed <= record.queue_offset)
+                    return self._waits(broker, record.topic, record.queue_id, record.queue_offset, groups=[group])
         return False
 
     def told_to_roll_back(self, key: str) -> None:
@@ -147,7 +146,7 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        age = world.kernel.now - max(d.orders.get(unique_key, -1e9) for d in world.outboxes.values())
+        age = world.kernel.now - self._committed_at(unique_key)
         differs = 0.1
         if unique_key in world.troubles.forged:
             # Announced before its commit: its row tells about when that was, by its database's clock, and no later
@@ -193,7 +192,7 @@ class Checkers:
 
     def _proved(self, process: Process, unique_key: str, kind: str) -> None:
         """No repair before every broker's index was proved to have passed the commit."""
-        committed_at = max(database.orders.get(unique_key, 0.0) for database in self._world.outboxes.values())
+        committed_at = self._committed_at(unique_key)
         for name in self._world.cluster.brokers:
             if self._is_unheard_of(name):
                 continue
@@ -220,7 +219,9 @@ class Checkers:
                 if topic != self._world.plan.topic:
                     continue
                 for record in queue:
-                    if record.unique_key != unique_key or not self._waits(broker, topic, queue_id, record.queue_offset):
+                    if record.unique_key != unique_key:
+                        continue
+                    if not self._waits(broker, topic, queue_id, record.queue_offset, groups=self._world.inboxes):
                         continue
                     if self._is_unheard_of(broker.name):
                         self.judgement.raced.append(f"{unique_key} by {kind}: a copy waits at {broker.name}, unrouted")
@@ -235,10 +236,8 @@ class Checkers:
                         self.judgement.unnecessary.append(f"{unique_key} by {kind}: a copy waits at {broker.name}")
                     return
 
-    def _waits(self, broker: Any, topic: str, queue_id: int, queue_offset: int) -> bool:
-        return any(
-            broker.offsets.get((group, topic, queue_id), 0) <= queue_offset for group in self._world.inboxes
-        )  # fmt: skip
+    def _waits(self, broker: Any, topic: str, queue_id: int, queue_offset: int, *, groups: Iterable[str]) -> bool:
+        return any(broker.offsets.get((group, topic, queue_id), 0) <= queue_offset for group in groups)
 
     def before_round(self, root: str) -> tuple[set[bytes], set[bytes]]:
         """Keys that must still be pending after the round, and keys that must not."""
@@ -333,6 +332,10 @@ class Checkers:
         if not is_quiet and not judgement.lost:
             judgement.unaccounted.append(f"not quiet at the end: {why_not}")
         return judgement
+
+    def _committed_at(self, key: str) -> float:
+        """Long ago for a key without a commit."""
+        return max(database.orders.get(key, -1e9) for database in self._world.outboxes.values())
 
     def _committed(self, key: str) -> bool:
         return self._world.is_committed(key)
