@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.services.ports import free_port
 from tests.services.processes import ServiceFailed, tail
 from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.rocketmq import QUICK, UPDATE_BROKER_CONFIG
@@ -29,6 +30,9 @@ START_SECONDS = 60.0
 class EmbeddedBroker:
     """Name server and broker on one port. Confined to the test that started it.
 
+    Without ``listen`` the port is one that no other test process gets while this one lives: a broker that its test
+    stopped is away, and nobody else's broker answers in its place.
+
     ``properties`` are set over the wire with the names of a real broker's configuration, over the same short
     intervals that real brokers get in tests.
     """
@@ -39,12 +43,12 @@ class EmbeddedBroker:
         family: str = "5.x",
         arguments: Sequence[str] = (),
         properties: dict[str, str] | None = None,
-        listen: str = "127.0.0.1:0",
+        listen: str | None = None,
     ) -> None:
         self.family = family
         self.arguments = list(arguments)
         self.properties = {**QUICK, **(properties or {})}
-        self.name_servers = listen
+        self.name_servers = listen or f"127.0.0.1:{free_port()}"
         self._folder = tempfile.TemporaryDirectory(prefix="reconciler-embedded-")
         self._process: subprocess.Popen[bytes] | None = None
 

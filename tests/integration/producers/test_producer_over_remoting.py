@@ -29,6 +29,7 @@ from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.name_servers import NameServers
 from reconciler.rocketmq.transaction_producer import END_TIMEOUT_SECONDS
 from tests.polling import eventually
+from tests.services.ports import free_port
 from tests.unit.producers.world import GROUP, TOPIC, World, message
 
 UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
@@ -319,7 +320,7 @@ def test_a_signed_announcement_arrives_with_its_signature(world: World, start: S
 
 
 def test_brokers_that_are_away_at_start_are_found_later(world: World, start: Start) -> None:
-    broker = EmbeddedBroker()
+    broker = EmbeddedBroker(listen=f"127.0.0.1:{free_port()}")
     broker.start()
     name_servers = broker.name_servers
     broker.stop()
