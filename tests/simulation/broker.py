@@ -135,6 +135,13 @@ class Broker:
             return None
         return self.log[number - 1]
 
+    def has_copy(self, key: str, topics: tuple[str, ...]) -> bool:
+        """Whether the log still holds a record of the message in one of the topics, however its queue was left."""
+        for record in self.log:
+            if record is not None and record.properties.get("UNIQ_KEY") == key and record.topic in topics:
+                return True
+        return False
+
     def query(self, topic: str, key: str) -> list[MessageRecord]:
         """QUERY_MESSAGE: what the index has by now."""
         self._index()

@@ -246,8 +246,7 @@ class World:
             return True
         if self.swarm.keep_bodies or not (self.swarm.of("retention") or self.swarm.of("broker tail")):
             return False
-        copies = [r for broker in self.cluster.brokers.values() for r in broker.log if r is not None]
-        return not any(record.unique_key == key and record.topic in (TOPIC, HALF_TOPIC) for record in copies)
+        return not any(broker.has_copy(key, (TOPIC, HALF_TOPIC)) for broker in self.cluster.brokers.values())
 
     # ---- what brokers and networks do
 
