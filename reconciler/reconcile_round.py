@@ -11,7 +11,7 @@ from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.dossier import PAGE_KEYS, Dossier
 from reconciler.errors import InvalidValue, RedisAway
@@ -328,7 +328,8 @@ class ReconcileRound:
     def repair_one(
         self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
     ) -> tuple[Judged, RepairOutcome | None]:
-        """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance.
+        """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
+        a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 
         None: there is nothing to repair. A dry run changes nothing and tells the next step.
         """
@@ -336,17 +337,32 @@ class ReconcileRound:
         if not dry_run:
             self._another_chance(topic, subscription, unique_key)
         judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
+        if not dry_run and judged.verification.verdict is Verdict.CONSUMED:
+            self._let_worker_finish(topic, subscription, unique_key)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
         known = self._candidates.read(subscription, [unique_key]).get(unique_key)
-        if known is None or known.loss_verdict is None or known.verdict is Verdict.CONSUMED:
+        if known is None or known.loss_verdict is None:
             return
+        is_consumed = known.verdict is Verdict.CONSUMED
         rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
-            if row.scope == EVERY_GROUP and row.state is RepairState.FAILED:
+            if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
+                continue
+            if row.rung is Rung.HAND_OVER and row.rung in topic.repair_order:
+                self._repairs.reopen(row, rung=Rung.HAND_OVER)
+            elif not is_consumed:
                 self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
-                self._candidates.reopen(subscription, unique_key)
+        if not is_consumed:
+            self._candidates.reopen(subscription, unique_key)
+
+    def _let_worker_finish(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
+        """The effect came by another way than the hand-over that FAILED: its worker finds it, and ends the row."""
+        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        for row in rows:
+            if row.scope == subscription.group and row.state is RepairState.FAILED:
+                self._repairs.reopen(row, rung=Rung.HAND_OVER)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""

@@ -233,7 +233,7 @@ class MemoryRepairs:
             if row is None or row.state is not RepairState.FAILED:
                 return False
             now_ms = self._rows.clock.now_ms()
-            self._write(replace(row, state=RepairState.OPEN, rung=rung, attempts=0, next_at_ms=now_ms))
+            self._write(replace(row, state=RepairState.OPEN, rung=rung, attempts=1, next_at_ms=now_ms))
             return True
 
     def _lease_until_ms(self, lease_seconds: float) -> int:
@@ -252,11 +252,17 @@ class MemoryHandOvers:
         self._repairs = repairs
 
     def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
-        """One OPEN row a group."""
+        """One OPEN row a group; a FAILED one begins again."""
         text = encode_hand_over(message)
-        for group in groups:
-            key = (environment, message.real_topic, group, message.unique_key)
-            self._repairs.insert(key, Rung.HAND_OVER, text)
+        with self._rows.lock:
+            for group in groups:
+                key = (environment, message.real_topic, group, message.unique_key)
+                known = self._rows.repairs.get(key)
+                if known is not None and known.state is RepairState.FAILED:
+                    now_ms = self._rows.clock.now_ms()
+                    self._rows.repairs[key] = replace(known, state=RepairState.OPEN, attempts=0, next_at_ms=now_ms)
+                    self._rows.messages[key] = text
+                self._repairs.insert(key, Rung.HAND_OVER, text)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
         """The message, unless it was emptied."""

@@ -60,7 +60,7 @@ class SqlRepairs(RepairRows):
         values = {
             "state": RepairState.OPEN.value,
             "rung": rung.value,
-            "attempts": 0,
+            "attempts": 1,
             "next_at_ms": self._database.now(),
         }
         return self._update(repair, repair_table.c.state == RepairState.FAILED.value, values) is not None
@@ -74,16 +74,31 @@ class SqlHandOvers:
         self._repairs = repairs
 
     def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
-        """One OPEN row a group."""
+        """One OPEN row a group; a FAILED one begins again."""
         if not groups:
             return
+        c = repair_table.c
         text = encode_hand_over(message)
+        failed = (
+            (c.environment == environment)
+            & (c.topic == message.real_topic)
+            & c.scope.in_(sorted(set(groups)))
+            & (c.unique_key == message.unique_key)
+            & (c.state == RepairState.FAILED.value)
+        )
+        again = {
+            "state": RepairState.OPEN.value,
+            "attempts": 0,
+            "next_at_ms": self._database.now(),
+            "message": text,
+        }
         rows = [
             new_row(self._database, (environment, message.real_topic, group, message.unique_key), Rung.HAND_OVER)
             | {"message": text}
             for group in sorted(set(groups))
         ]
         with self._database.writing() as connection:
+            connection.execute(sa.update(repair_table).where(failed).values(again))
             self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:

@@ -164,7 +164,10 @@ class Repairs(RepairBatches, Protocol):
         ...
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """An operator's wish: a FAILED row is OPEN again on the rung, with no attempts. False if it is not FAILED."""
+        """An operator's wish: a FAILED row is OPEN again on the rung. False if it is not FAILED.
+
+        It counts one attempt: whatever copy is out there has been waited for, so the next step sends again.
+        """
         ...
 
 
@@ -180,7 +183,8 @@ class HandOvers(Protocol):
     """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway."""
 
     def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
-        """One OPEN row a group with the message; rows that exist are left as they are."""
+        """One OPEN row a group with the message. Rows that exist are left as they are, except FAILED ones: they begin
+        again, with this message and no attempts."""
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:

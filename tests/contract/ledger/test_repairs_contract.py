@@ -162,7 +162,7 @@ def test_the_first_send_is_written_once_and_survives_every_later_one(world: Worl
     assert again is not None
     sent = repairs.change(again, send, token="other")
     assert sent is not None
-    assert (sent.attempts, sent.first_sent_at_ms) == (1, first_ms)
+    assert (sent.attempts, sent.first_sent_at_ms) == (2, first_ms)
 
 
 def test_an_attempt_that_came_to_nothing_is_taken_back(world: World) -> None:
@@ -184,7 +184,8 @@ def test_an_operator_reopens_a_failed_repair_and_no_other(world: World) -> None:
     repairs.change(mine, change, token="mine")
     assert repairs.reopen(mine, rung=Rung.REPUBLISH)
     row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
-    assert (row.state, row.rung, row.attempts) == (RepairState.OPEN, Rung.REPUBLISH, 0)
+    # One attempt: what was sent before has been waited for.
+    assert (row.state, row.rung, row.attempts) == (RepairState.OPEN, Rung.REPUBLISH, 1)
     assert claimable(world) == [key(1)]
 
 
@@ -267,6 +268,28 @@ def test_inserting_again_neither_replaces_the_message_nor_the_claim(world: World
     world.ledger.hand_overs.insert(world.environment, message(1, body=b"other"), groups=["billing", "shipping"])
     assert handed_over(world) == mine
     assert world.ledger.hand_overs.message_of(handed_over(world)) == message(1)
+
+
+def test_a_hand_over_that_failed_begins_again_with_the_message_of_now_and_no_other_row_does(world: World) -> None:
+    ledger = world.ledger
+    for number, groups in ((1, ["billing", "shipping"]), (2, ["billing"])):
+        ledger.hand_overs.insert(world.environment, message(number), groups=groups)
+    failed = RepairChange(state=RepairState.FAILED, rung=Rung.HAND_OVER, counts_as_attempt=True, wait_seconds=99)
+    for group, number in (("billing", 1), ("shipping", 1), ("billing", 2)):
+        rows = ledger.repairs.read(world.environment, "ORDERS", [key(number)])[key(number)]
+        (row,) = (row for row in rows if row.scope == group)
+        mine = ledger.repairs.claim(row, token="worker", lease_seconds=LEASE_SECONDS)
+        assert mine is not None
+        assert ledger.repairs.change(mine, failed, token="worker") is not None
+    ledger.hand_overs.insert(world.environment, message(1, body=b"other"), groups=["billing"])
+    found = ledger.repairs.read(world.environment, "ORDERS", [key(1), key(2)])
+    assert {(row.unique_key, row.scope): (row.state, row.attempts) for rows in found.values() for row in rows} == {
+        (key(1), "billing"): (RepairState.OPEN, 0),
+        (key(1), "shipping"): (RepairState.FAILED, 1),
+        (key(2), "billing"): (RepairState.FAILED, 1),
+    }
+    (again,) = ledger.repairs.claimable(world.environment, "ORDERS", scope="billing", limit=9)
+    assert ledger.hand_overs.message_of(again) == message(1, body=b"other")
 
 
 def test_finishing_empties_the_message_and_keeps_the_answer(world: World) -> None:
