@@ -18,7 +18,7 @@ from reconciler.contract.announcement import (
     is_signed,
 )
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import MalformedInput
+from reconciler.errors import InvalidValue, MalformedInput
 from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
 
 
@@ -47,6 +47,10 @@ class AnnouncementRules:
     bare_keys: bool = False
     #: If set, announcements without its HMAC are refused.
     signature_secret: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.signature_secret == b"":
+            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
 
     def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> tuple[str, ...] | RefusedAnnouncement:
         """The announced keys, or why the message is refused. Empty: another topic's message that hashed alike."""

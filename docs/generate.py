@@ -154,7 +154,7 @@ def exit_codes_page() -> str:
         "3": "a dependency is away (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
         "4": "partly done: some repairs failed, were held or are not due yet",
         "70": "a bug, with its traceback",
-        "130": "SIGINT, or a second SIGTERM",
+        "130": "SIGINT, a second SIGTERM, or a SIGTERM whose turn in hand took over 30 s",
     }
     lines = ["# Exit codes", "", NOTE, "The same for every command.", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in rows.items()]

@@ -43,6 +43,9 @@ class AnnouncementRoute:
         if not self.environment or len(self.environment) > 64:
             raise InvalidValue("environment", self.environment, "1 to 64 characters, as in the service's settings")
 
+        if self.signature_secret == b"":
+            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
+
     @classmethod
     def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:
         """The route that was given, else the default one. Raises ConfigurationError if it is another environment's."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
-    """Runs the command line; without the extra `daemon` says what to install and exits with 2."""
+    """Runs the command line; without the extra `daemon` only the audit, else says what to install and exits with 2."""
     try:
         from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in {"reconciler", "producers", "consumers"}:
             raise
+        if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
         sys.stderr.write(
             f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'\n"
         )

@@ -249,6 +249,7 @@ def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clo
         try:
             serve()
         except TransientError as error:
+            notify_systemd("READY=1")  # it waits by itself: systemd need not start it again
             logger.warning("start_waits", extra={"error": str(error)})
             clock.wait(stop, START_AGAIN_SECONDS)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, SecretStr
 
@@ -53,6 +53,11 @@ def _redis_url(value: SecretStr) -> SecretStr:
 
 def _database_url(value: SecretStr) -> SecretStr:
     url = urlsplit(value.get_secret_value())
+    if url.netloc.count("@") > 1:
+        # urlsplit ends the password at the last @, SQLAlchemy's make_url at the first.
+        raise ValueError("percent-encode the @ of the password (%40), and other characters that a URL gives a meaning")
+    if "password" in parse_qs(url.query):
+        raise ValueError("put the password before the host, where it is masked: dialect://user:password@host/database")
     dialect = url.scheme.split("+")[0]
     if dialect not in DATABASE_SCHEMES:
         raise ValueError(f"expected a SQLAlchemy URL of {', '.join(DATABASE_SCHEMES)}")
@@ -67,8 +72,9 @@ def _database_url(value: SecretStr) -> SecretStr:
 def _require_port(url: Any) -> None:
     try:
         _ = url.port
-    except ValueError as error:
-        raise ValueError(f"malformed port: {error}") from error
+    except ValueError:
+        # The error's text repeats what stands there, which is a piece of a password that is not percent-encoded.
+        raise ValueError("malformed port; special characters of a password are percent-encoded") from None
 
 
 def no_duplicates(value: Any) -> Any:

@@ -61,7 +61,7 @@ class UniqueKeyTopicSettings(Section):
         default_factory=dict, description="Business topics whose announcements have a topic of their own."
     )
     bare_keys: bool = Field(default=False, description="Announcements are version 0: one bare key each.")
-    signature_secret: SecretStr | None = Field(
+    signature_secret: Annotated[SecretStr, Field(min_length=1)] | None = Field(
         default=None, description="If set, announcements without a valid HMAC-SHA256 are refused."
     )
 
@@ -259,6 +259,12 @@ def contradictions(settings: Settings) -> list[str]:
     """Values that are fine alone and cannot work together; each line names fields, values and remedy."""
     problems: list[str] = []
     produced = {topic for producer in settings.producers for topic in producer.topics}
+    problems += [
+        f"unique_key_topic.topics has {topic!r}, which no producer sends; correct the name, or add it to topics of a "
+        "[[producers]] section"
+        for topic in settings.unique_key_topic.topics
+        if topic not in produced
+    ]
     seen: set[tuple[str, str]] = set()
     for number, s in enumerate(settings.subscriptions):
         where = f"subscriptions[{number}]"

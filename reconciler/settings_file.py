@@ -7,10 +7,12 @@ file. An unknown setting or variable is an error, never ignored.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from reconciler.errors import ConfigurationError
 from reconciler.settings import Settings
 
 ENVIRONMENT_PREFIX = "RECONCILER_"
+#: What stands below this is the name of a business topic, which has capitals; it is no file that holds a value either.
+NAMES_TOPICS = ("unique_key_topic", "topics")
 #: Variables with our prefix that are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG"})
 
@@ -100,13 +104,16 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
         if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
             continue
         value = environ[name]
-        path = [part.lower() for part in name.removeprefix(ENVIRONMENT_PREFIX).split("__")]
-        if path[-1].endswith("_file"):
+        parts = name.removeprefix(ENVIRONMENT_PREFIX).split("__")
+        path = [part.lower() for part in parts]
+        if tuple(path[:-1]) == NAMES_TOPICS:
+            path[-1] = parts[-1]
+        elif path[-1].endswith("_file"):
             path[-1] = path[-1].removesuffix("_file")
             try:
                 value = Path(value).read_text(encoding="utf-8").strip()
-            except OSError as error:
-                problems.append(f"{name} = {value!r}: cannot be read: {error.strerror}")
+            except (OSError, UnicodeDecodeError) as error:
+                problems.append(f"{name} = {value!r}: cannot be read: {error}")
                 continue
         problem = _set(document, path, _parsed(value))
         if problem:
@@ -115,12 +122,12 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
 
 
 def _parsed(value: str) -> Any:
-    # Lists and tables come as TOML/JSON values; anything else is text that validation converts.
-    if value.startswith(("[", "{")):
-        try:
-            return tomllib.loads(f"value = {value}")["value"]
-        except (tomllib.TOMLDecodeError, RecursionError):
-            return value
+    # Lists and tables come as JSON or TOML; anything else is text that validation converts.
+    if not value.startswith(("[", "{")):
+        return value
+    for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
+        with suppress(ValueError, RecursionError):
+            return parse(value)
     return value
 
 

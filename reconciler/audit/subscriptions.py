@@ -7,10 +7,12 @@ about evidence are not looked at.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -252,11 +254,11 @@ def _apply_variables(document: dict[str, Any], environ: Mapping[str, str]) -> li
 
 
 def _parsed(value: str) -> Any:
-    if value.startswith(("[", "{")):
-        try:
-            return tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            return value
+    if not value.startswith(("[", "{")):
+        return value
+    for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
+        with suppress(ValueError, RecursionError):
+            return parse(value)
     return value
 
 

@@ -19,7 +19,9 @@ from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from consumers.replay import ReplayWorker
 from reconciler.bootstrap.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.bootstrap.connections import Connections
+from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Subscription
+from reconciler.daemon import notify_systemd, serve_when_possible
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings import Settings, SubscriptionSettings
 
@@ -81,15 +83,22 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
 
 
 def run_announcements(settings: Settings, stop: threading.Event) -> None:
-    """Announcement consumers until the stop. Raises DependencyAway at the start only; later they wait."""
-    with Connections(settings) as connections:
+    """Announcement consumers until the stop; waits for dependencies that are away. Raises ConfigurationError."""
+    clock = SystemClock()
+    serve_when_possible(lambda: _announce(settings, stop, clock), stop=stop, clock=clock)
+
+
+def _announce(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+    with Connections(settings, clock=clock) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_brokers(connections))
         _require_stored_shards(connections)
         consumer = build_announcement_consumer(connections)
         consumer.start()
+        notify_systemd("READY=1")
         try:
             stop.wait()
         finally:
+            notify_systemd("STOPPING=1")
             consumer.stop()
 
 
@@ -107,12 +116,31 @@ def _require_stored_shards(connections: Connections) -> None:
 def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic: str, group: str) -> None:
     """A replay worker of one group until the stop. `handler` is package.module:function, plain or decorated.
 
-    Raises DependencyAway at the start only; later it waits.
+    Waits for dependencies that are away. Raises ConfigurationError, InvalidValue for a handler of another group.
     """
     configured = find_subscription(settings, topic, group)
     function = load_function(handler)
-    with Connections(settings) as connections:
-        require(ask_ledger(connections))
+    if isinstance(function, TransactionalHandler):
+        _require_same(function, topic=topic, group=group)
+    clock = SystemClock()
+    serve_when_possible(lambda: _replay(settings, configured, function, stop, clock), stop=stop, clock=clock)
+
+
+def _require_same(handler: TransactionalHandler, *, topic: str, group: str) -> None:
+    """A decorated handler keeps its own group: rows of another one would wait for ever."""
+    if handler.group != group:
+        raise InvalidValue("--group", group, f"the handler is decorated for group {handler.group!r}")
+    if handler.topics is not None and topic not in handler.topics:
+        raise InvalidValue("--topic", topic, f"the handler is decorated for {', '.join(sorted(handler.topics))}")
+
+
+def _replay(
+    settings: Settings, configured: SubscriptionSettings, function: Any, stop: threading.Event, clock: Clock
+) -> None:
+    topic, group = configured.topic, configured.group
+    with Connections(settings, clock=clock) as connections:
+        # What the worker itself will ask: its login needs no other table.
+        connections.ledger.repairs.claimable(settings.environment, topic, scope=group, limit=1)
         if isinstance(function, TransactionalHandler):
             wrapped = function
         else:
@@ -136,7 +164,9 @@ def run_replay(settings: Settings, stop: threading.Event, *, handler: str, topic
             clock=connections.clock,
         )
         connections.close_at_end(worker.close)
+        notify_systemd("READY=1")
         worker.run(stop)
+        notify_systemd("STOPPING=1")
 
 
 def load_function(name: str) -> Any:

@@ -230,7 +230,7 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
         name="permissions",
         severity=Severity.REFUSED,
         detail="refused: " + ", ".join(refused)[:1_000],
-        remedy="give the user the commands and keys of the ACL in the Redis reference",
+        remedy="give the user the commands and keys of the ACL in docs/operations.md, section Redis",
     )
 
 

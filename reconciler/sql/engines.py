@@ -45,11 +45,7 @@ def open_engine(
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
     a pooled connection is not tested before its use.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        # The URL may hold a password: it is not repeated.
-        raise InvalidValue("database url", "(hidden)", "expected dialect://user:password@host:port/database") from error
+    parsed = _parsed(url)
     if parsed.get_backend_name() not in _BACKENDS:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb")
     parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
@@ -65,6 +61,18 @@ def open_engine(
         raise MissingDependency(
             f"{parsed.drivername} needs {error.name}: pip install 'checkback-reconciler[{extra}]'"
         ) from error
+
+
+def _parsed(url: str) -> sa.URL:
+    # The URL may hold a password: neither it nor an error that quotes a piece of it is repeated.
+    expected = "expected dialect://user:password@host:port/database, special characters of the password as %40"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidValue("database url", "(hidden)", expected) from None
+    if "@" in (parsed.host or "") or "password" in parsed.query:
+        raise InvalidValue("database url", "(hidden)", f"{expected}: it would be shown in messages as it stands")
+    return parsed
 
 
 def _existing(url: sa.URL) -> sa.URL:

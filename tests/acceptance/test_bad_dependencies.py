@@ -197,7 +197,7 @@ def moved_away(database: Path) -> Iterator[None]:
         path.rename(f"{path}.away")
     yield
     assert not database.exists(), "an empty database was made in its place"
-    for path in files:
+    for path in reversed(files):  # the database last: nobody may open it without its WAL
         Path(f"{path}.away").rename(path)
 
 

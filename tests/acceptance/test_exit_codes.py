@@ -6,6 +6,7 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.name_servers import TopicNotFound
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
-from tests.acceptance.deployment import Deployment
+from tests.acceptance.deployment import Deployment, Service
 from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -44,6 +45,11 @@ def rounds(deployed: Deployment) -> int:
     return len(deployed.rows(deployed.ledger, "SELECT 1 FROM reconciler_round"))
 
 
+def has_waited(service: Service) -> bool:
+    """It has said that a dependency is away."""
+    return "start_waits" in service.output
+
+
 # ----------------------------------------------------------------- away
 
 
@@ -57,7 +63,6 @@ def test_redis_that_is_away_is_3_for_commands_and_a_wait_for_the_service(
         "repair": 3,
         "rebuild": 3,
     }
-    assert deployed.command("announcements").exit_code == 3
     status = deployed.command("status", "--output", "json")
     assert status.exit_code == 3
     assert status.document["subscriptions"][0]["pending"] is None
@@ -72,11 +77,12 @@ def test_redis_that_is_away_is_3_for_commands_and_a_wait_for_the_service(
     checks = failed(deployed.command("doctor", "-o", "json"))
     assert checks["redis"]["remedy"] == "start Redis, or correct redis.url"
 
-    service = deployed.run("run")
-    eventually(lambda: "start_waits" in service.output, within_seconds=60)
+    services = [deployed.run("run"), deployed.run("announcements")]
+    for service in services:
+        eventually(partial(has_waited, service), within_seconds=60)
     redis_server.start()
     eventually(lambda: rounds(deployed) > 0, within_seconds=60)
-    assert service.end() == 0
+    assert [service.end() for service in services] == [0, 0]
 
 
 def test_broker_that_is_away_is_3_for_commands_and_a_wait_for_the_services(
@@ -121,10 +127,16 @@ def test_ledger_that_is_away_is_3(new_deployment: DeploymentFactory) -> None:
         ("once",),
         ("explain", NOBODYS_KEY),
         ("hold", deployed.topic),
-        ("announcements",),
-        ("replay", "--handler", "builtins:print", "--topic", deployed.topic, "--group", deployed.group),
     ]
     assert {command[0]: code(*command) for command in commands} == {command[0]: 3 for command in commands}
+    replay = ("replay", "--handler", "builtins:print", "--topic", deployed.topic, "--group", deployed.group)
+    text = deployed.config.read_text()
+    assert f"sqlite:///{deployed.ledger}" in text
+    away_url = environment["RECONCILER_LEDGER__URL"]
+    deployed.config.write_text(text.replace(f"sqlite:///{deployed.ledger}", away_url))
+    for service in (deployed.run("announcements"), deployed.run(*replay)):
+        eventually(partial(has_waited, service), within_seconds=60)
+        assert service.end() == 0
     assert code("doctor") == 1
     assert code("db", "upgrade", "ledger", "--url", environment["RECONCILER_LEDGER__URL"]) == 2  # it has no --config
     away = reconciler("db", "upgrade", "ledger", "--url", environment["RECONCILER_LEDGER__URL"])

@@ -75,6 +75,14 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(python: Pa
     ]
 
 
+@pytest.mark.parametrize("command", ["audit", "statement"])
+def test_an_auditor_needs_no_service_to_be_installed(python: Path, command: str) -> None:
+    ran = run(python.parent / "reconciler", command, "--help")
+    assert ran.returncode == 2
+    assert "pip install 'checkback-reconciler[audit]'" in ran.stderr
+    assert "daemon" not in ran.stderr
+
+
 def test_the_embedded_broker_needs_nothing_but_python(python: Path) -> None:
     ran = run(
         python, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import reconciler.embedded.serving"

@@ -63,4 +63,5 @@ def test_signal_ends_every_service_with_its_code(
     deployed = new_deployment()
     services = [deployed.run(name) for name in ("run", "sweep", "announcements")]
     eventually(lambda: len(deployed.rows(deployed.ledger, "SELECT 1 FROM reconciler_round")) > 0, within_seconds=60)
+    eventually(lambda: all(service.takes_signals for service in services), within_seconds=60)
     assert [service.end(number) for service in services] == [code] * 3

@@ -102,7 +102,9 @@ class Work:
 
     def round(self) -> None:
         """As the service does it: lease, state, the atomic step."""
-        assert self._leases.take(self.of, token="me", lease_seconds=30)
+        if not self._leases.take(self.of, token="me", lease_seconds=30):
+            self.rounds_that_did_not_run += 1  # MIGRATE took the watched lease between its look and its renewal
+            return
         state = self.memory.state(self.of)
         assert state.epoch == self.epoch, "a moved slot looks like lost memory"
         assert state.generation >= self.generation, "the fence went back"

@@ -17,7 +17,8 @@ from tests.services.requirements import downloaded
 from tests.services.topics import create_topic, topic_name
 from tests.services.wheel_environment import wheel_python
 
-pytestmark = pytest.mark.native
+# The first one installs the wheel, the others wait for it.
+pytestmark = [pytest.mark.native, pytest.mark.timeout(900)]
 
 PROGRAM = "ordinary_service.py"
 QUEUES = 4

@@ -48,7 +48,7 @@ class EmbeddedBroker:
         self.family = family
         self.arguments = list(arguments)
         self.properties = {**QUICK, **(properties or {})}
-        self.name_servers = listen or f"127.0.0.1:{free_port()}"
+        self.name_servers = listen or f"127.0.0.1:{free_port(neighbours=(-2,))}"  # the VIP channel is two below
         self._folder = tempfile.TemporaryDirectory(prefix="reconciler-embedded-")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -89,7 +89,7 @@ class EmbeddedBroker:
     def configure(self, properties: dict[str, str]) -> None:
         """UPDATE_BROKER_CONFIG on the running broker."""
         body = "".join(f"{name}={value}\n" for name, value in properties.items())
-        with RemotingProbe(self.port) as probe:
+        with RemotingProbe(self.port, timeout_seconds=60) as probe:
             reply = probe.ask(UPDATE_BROKER_CONFIG, {}, body.encode())
         if reply.code != 0:
             raise ServiceFailed(f"embedded broker refused {properties}: {reply.code} {reply.remark}")

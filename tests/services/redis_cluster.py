@@ -26,6 +26,8 @@ SLOTS = 16_384
 WHOLE_SECONDS = 60.0
 #: A node that does not answer within this is down for the test.
 ANSWER_SECONDS = 0.5
+#: An order that is given once waits longer.
+ORDER_SECONDS = 20.0
 #: Name and password of clients where servers have an ACL file.
 LOGIN = ("service", "serves")
 
@@ -76,12 +78,12 @@ def connected(server: RedisServer, *, timeout_seconds: float = ANSWER_SECONDS) -
         yield client
 
 
-def ask(server: RedisServer, *command: str | int) -> Any:
+def ask(server: RedisServer, *command: str | int, timeout_seconds: float = ANSWER_SECONDS) -> Any:
     """The answer of this very server; None if there is none in time or it is an error."""
     if server.is_frozen:
         return None
     try:
-        with connected(server) as client:
+        with connected(server, timeout_seconds=timeout_seconds) as client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py has no annotation
     except (redis.RedisError, OSError):
         return None
@@ -127,12 +129,13 @@ class RedisClusterServers(Stacked):
         primaries, replicas = self.servers[: self._primaries], self.servers[self._primaries :]
         bounds = [round(SLOTS * number / self._primaries) for number in range(self._primaries + 1)]
         for server, first, after in zip(primaries, bounds, bounds[1:], strict=False):
-            assert ask(server, "CLUSTER ADDSLOTSRANGE", first, after - 1)
+            assert ask(server, "CLUSTER ADDSLOTSRANGE", first, after - 1, timeout_seconds=ORDER_SECONDS)
         # Epochs of their own, so that no two begin with the same one and have to sort that out first.
         for number, server in enumerate(self.servers, 1):
-            assert ask(server, "CLUSTER SET-CONFIG-EPOCH", number)
+            assert ask(server, "CLUSTER SET-CONFIG-EPOCH", number, timeout_seconds=ORDER_SECONDS)
         for server in self.servers[1:]:
-            assert ask(self.servers[0], "CLUSTER MEET", "127.0.0.1", server.port, server.options["cluster-port"])
+            address = ("127.0.0.1", server.port, server.options["cluster-port"])
+            assert ask(self.servers[0], "CLUSTER MEET", *address, timeout_seconds=ORDER_SECONDS)
         eventually(lambda: all(len(self.nodes(s)) == len(self.servers) for s in self.servers), within_seconds=60)
         for number, server in enumerate(replicas):
             primary = self.node_id(primaries[number % self._primaries])
@@ -152,7 +155,7 @@ class RedisClusterServers(Stacked):
 
     def node_id(self, server: RedisServer) -> str:
         """The node's identity."""
-        return str(self.itself(server)["node_id"])
+        return str(eventually(lambda: self.itself(server).get("node_id"), within_seconds=ORDER_SECONDS))
 
     def server_of(self, key: str) -> RedisServer | None:
         """Of those that claim the slot the one with the highest epoch, which wins in the end."""
@@ -199,7 +202,7 @@ class RedisClusterServers(Stacked):
 
     def fail_over(self, primary: RedisServer) -> None:
         """CLUSTER FAILOVER at its replica, again where it came to nothing: it is given up silently after 5 s."""
-        (replica, *_) = self.replicas_of(primary)
+        replica = eventually(lambda: self.replicas_of(primary), within_seconds=ORDER_SECONDS)[0]
         for _ in range(5):
             ask(replica, "CLUSTER FAILOVER")
             with suppress(AssertionError):

@@ -12,7 +12,7 @@ from redis.retry import Retry
 from tests.polling import eventually
 from tests.services.ports import answers, free_port
 from tests.services.processes import Child
-from tests.services.redis_cluster import ANSWER_SECONDS, LOGIN, WHOLE_SECONDS, ask
+from tests.services.redis_cluster import ANSWER_SECONDS, LOGIN, ORDER_SECONDS, WHOLE_SECONDS, ask
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import redis_missing, sentinel_missing
 from tests.services.stacked import Stacked
@@ -70,7 +70,7 @@ class RedisSentinelServers(Stacked):
         for server in self.servers:
             self._stack.enter_context(server)
         for server in self.servers[1:]:
-            assert ask(server, "REPLICAOF", "127.0.0.1", self.servers[0].port)
+            assert ask(server, "REPLICAOF", "127.0.0.1", self.servers[0].port, timeout_seconds=ORDER_SECONDS)
         for number in range(3):
             self._start_sentinel(number)
         eventually(self.is_whole, within_seconds=WHOLE_SECONDS, message="Sentinels know everybody")
@@ -177,9 +177,9 @@ class RedisSentinelServers(Stacked):
 
     def cut_off(self, server: RedisServer) -> None:
         """Sentinels lose it, clients do not: two primaries as soon as a replica is promoted."""
-        assert ask(server, "ACL SETUSER", WATCHER, "off")
+        assert ask(server, "ACL SETUSER", WATCHER, "off", timeout_seconds=ORDER_SECONDS)
         ask(server, "CLIENT KILL USER", WATCHER)
 
     def let_in(self, server: RedisServer) -> None:
         """Ends the split."""
-        assert ask(server, "ACL SETUSER", WATCHER, "on")
+        assert ask(server, "ACL SETUSER", WATCHER, "on", timeout_seconds=ORDER_SECONDS)

@@ -187,7 +187,7 @@ class RealBroker(_JavaServer):
     def update_config(self, **properties: str) -> None:
         """Changes properties of the running broker; a restart forgets them."""
         body = "".join(f"{name}={value}\n" for name, value in properties.items())
-        with RemotingProbe(self.port) as probe:
+        with RemotingProbe(self.port, timeout_seconds=20) as probe:
             reply = probe.ask(UPDATE_BROKER_CONFIG, {}, body.encode())
         if reply.code != 0:
             raise ServiceFailed(f"{self.what} refused {properties}: {reply.code} {reply.remark}")

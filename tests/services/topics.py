@@ -25,7 +25,7 @@ def create_topic(broker_port: int, topic: str, *, queues: int = 4, name_server_p
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
         "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
     }  # fmt: skip
-    with RemotingProbe(broker_port) as probe:
+    with RemotingProbe(broker_port, timeout_seconds=60) as probe:
         reply = probe.ask(UPDATE_AND_CREATE_TOPIC, fields)
     assert reply.code == 0, f"creating {topic}: {reply.code} {reply.remark}"
     if name_server_port is not None:

@@ -320,7 +320,7 @@ def test_a_signed_announcement_arrives_with_its_signature(world: World, start: S
 
 
 def test_brokers_that_are_away_at_start_are_found_later(world: World, start: Start) -> None:
-    broker = EmbeddedBroker(listen=f"127.0.0.1:{free_port()}")
+    broker = EmbeddedBroker(listen=f"127.0.0.1:{free_port(neighbours=(-2,))}")
     broker.start()
     name_servers = broker.name_servers
     broker.stop()

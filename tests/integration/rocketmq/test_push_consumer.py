@@ -359,7 +359,9 @@ def test_a_consumer_survives_lost_connections(
 
 
 def test_a_consumer_survives_a_restart_of_its_broker(tmp_path: Path) -> None:
-    restarted = EmbeddedBroker(listen=f"127.0.0.1:{free_port()}", settings=quick_settings(), data=tmp_path)
+    restarted = EmbeddedBroker(
+        listen=f"127.0.0.1:{free_port(neighbours=(-2,))}", settings=quick_settings(), data=tmp_path
+    )
     with restarted, ClientInstance(restarted.name_servers) as instance:
         topic = new_topic(instance, restarted.address)
         consumers = Consumers(restarted.name_servers)

@@ -21,6 +21,7 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, InvalidValue, ProtocolViolation
 from reconciler.rocketmq.frame import Command, decode_frame, encode_frame
 from tests.polling import eventually
+from tests.services.ports import free_port
 from tests.unit.embedded.raw_client import RawClient, body_of
 
 FRAMES = Path(__file__).resolve().parents[2] / "frames"
@@ -70,7 +71,7 @@ def test_a_knob_is_a_fault_or_a_property() -> None:
 def test_a_broker_starts_without_its_name_server_and_registers_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reconciler.embedded.registration._FIRST_SECONDS", 0.05)
     monkeypatch.setattr("reconciler.embedded.registration._RETRY_SECONDS", 0.05)
-    names = EmbeddedBroker(is_broker=False)
+    names = EmbeddedBroker(is_broker=False, listen=f"127.0.0.1:{free_port()}")
     names.start()
     names.stop()
     with EmbeddedBroker(name_servers=names.address) as broker, RawClient(broker.address) as client:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
-from reconciler.daemon import Daemon, DrainGaveUp, StopSignals, Tick, notify_systemd
+from reconciler.daemon import Daemon, DrainGaveUp, StopSignals, Tick, notify_systemd, serve_when_possible
+from reconciler.errors import RedisAway
 from tests.polling import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -42,6 +43,25 @@ def test_systemd_is_told_about_start_and_stop(systemd: socket.socket) -> None:
     assert systemd.recv(100) == b"STOPPING=1"
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_service_that_waits_for_a_dependency_counts_as_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, clock = threading.Event(), ManualClock()
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(path))
+        receiver.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        answers: list[Exception | None] = [RedisAway("away"), None]
+
+        def serve() -> None:
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+
+        serve_when_possible(serve, stop=stop, clock=clock)
+        assert receiver.recv(100) == b"READY=1"
+    assert answers == []
 
 
 def test_abstract_socket_of_systemd_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:

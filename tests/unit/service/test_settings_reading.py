@@ -111,6 +111,11 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
         ({"RECONCILER_PRODUCERS__3__GROUP": "x"}, "no entry 3"),
         ({"RECONCILER_LEDGER__URL": "postgresql://h:99999/x"}, "port"),
         ({"RECONCILER_LEDGER__URL": "oracle://h/x"}, "sqlite, postgresql"),
+        ({"RECONCILER_LEDGER__URL": "postgresql://u:p@ss:word@h/x"}, "percent-encode the @"),
+        ({"RECONCILER_LEDGER__URL": "postgresql://u@h/x?password=word"}, "put the password before the host"),
+        ({"RECONCILER_UNIQUE_KEY_TOPIC__TOPICS__ODRERS": "OX"}, "topics has 'ODRERS', which no producer sends"),
+        ({"RECONCILER_UNIQUE_KEY_TOPIC__SIGNATURE_SECRET_FILE": "/dev/null"}, "signature_secret = (hidden)"),
+        ({"RECONCILER_PRODUCERS__GROUP": "x"}, "names a list"),
         ({"RECONCILER_LEDGER__URL": "postgresql://h"}, "names no database"),
         ({"RECONCILER_ROCKETMQ__NAME_SERVERS": "h:0"}, "no host:port"),
         ({"RECONCILER_REDIS__URL_FILE": "/no/such/file"}, "cannot be read"),
@@ -118,6 +123,31 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
 )
 def test_value_that_cannot_work_is_refused(environ: dict[str, str], part: str) -> None:
     assert part in problems_of(environ)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:hun@ter2@h/x", "postgresql://u:hun/ter2@h/x", "mysql://u:hun#ter2@h/x"]
+)
+def test_password_that_is_not_percent_encoded_is_not_shown(url: str) -> None:
+    text = problems_of({"RECONCILER_LEDGER__URL": url})
+    assert "hun" not in text
+    assert "ter2" not in text
+
+
+@pytest.mark.parametrize(
+    "whole_list",
+    ['[{"group": "g", "topics": ["ORDERS"]}]', '[{group = "g", topics = ["ORDERS"]}]'],
+    ids=["JSON", "TOML"],
+)
+def test_list_from_the_environment_is_json_or_toml(whole_list: str) -> None:
+    settings = load_settings(EXAMPLE, {"RECONCILER_PRODUCERS": whole_list})
+    assert [(p.group, p.topics) for p in settings.producers] == [("g", ["ORDERS"])]
+
+
+def test_topic_with_capitals_gets_its_route_from_the_environment() -> None:
+    route = "RECONCILER_UNIQUE_KEY_TOPIC__TOPICS"
+    for environ in ({f"{route}__ORDERS": "OX"}, {route: '{"ORDERS": "OX"}'}):
+        assert load_settings(EXAMPLE, environ).unique_key_topic.name_for("ORDERS") == "OX"
 
 
 def test_check_answerer_without_evidence_is_refused(tmp_path: Path) -> None:
