@@ -92,6 +92,7 @@ class SqlInbox:
 def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> Entered:
     entered = enter_inbox(session, entry)
     if entered is Entered.NEW:
+        session.mark()
         effect(connection)
         # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
         # database error would be acknowledged without its effect.

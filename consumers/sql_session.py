@@ -23,7 +23,11 @@ _NAME = re.compile(r":([a-z_]+)")
 _PSYCOPG_IDLE = 0
 _PSYCOPG_IN_TRANSACTION = 2
 _MYSQL_DUPLICATE_ENTRY = 1062  # ER_DUP_ENTRY
+_MYSQL_NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _MYSQL_IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
+
+
+_SAVEPOINT = "reconciler_inbox"
 
 
 class SqlSession:
@@ -63,6 +67,7 @@ class SqlSession:
             )
 
         self._transaction = None if self._owner is None else self._owner.get_transaction()
+        self._is_marked = False
 
     def execute(self, sql: str, parameters: Mapping[str, object]) -> int:
         """Runs a statement with :names; returns the number of rows it touched."""
@@ -96,16 +101,34 @@ class SqlSession:
     def is_duplicate_key(self, error: Exception) -> bool:
         """Whether the database refused a row because its key exists: MySQL error 1062 and nothing else."""
         original = getattr(error, "orig", None) or error
-        return type(original).__name__ == "IntegrityError" and original.args[:1] == (_MYSQL_DUPLICATE_ENTRY,)
+        return type(original).__name__ == "IntegrityError" and _mysql_number(error) == _MYSQL_DUPLICATE_ENTRY
+
+    def mark(self) -> None:
+        """After the inbox row, before the handler: `is_intact` will know whether it is still the same transaction.
+
+        InnoDB answers a deadlock (1213) by rolling back the whole transaction; the next statement begins another one,
+        without the row, and neither driver nor SQLAlchemy hears of it. A savepoint ends with its transaction.
+        """
+        if self.dialect == "mysql":
+            self.execute(f"SAVEPOINT {_SAVEPOINT}", {})
+            self._is_marked = True
 
     def is_intact(self) -> bool:
         """Whether the transaction is the one of the beginning, open and sound.
 
-        An aborted one of PostgreSQL commits as a rollback. A DB-API connection cannot tell its second transaction
-        from its first; SQLAlchemy can.
+        An aborted one of PostgreSQL commits as a rollback. A DB-API connection of PostgreSQL or SQLite cannot tell its
+        second transaction from its first; SQLAlchemy can.
         """
         if self._owner is not None and self._owner.get_transaction() is not self._transaction:
             return False
+        if self._is_marked:
+            self._is_marked = False
+            try:
+                self.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}", {})
+            except Exception as error:
+                if _mysql_number(error) == _MYSQL_NO_SAVEPOINT:
+                    return False
+                raise
         if self._package == "sqlite3":
             return bool(self._raw.in_transaction)
         if self._package == "pymysql":
@@ -130,6 +153,11 @@ class SqlSession:
 
     def _driver_sql(self, sql: str) -> str:
         return sql if self._package == "sqlite3" else _pyformat(sql)  # paramstyle named
+
+
+def _mysql_number(error: Exception) -> object:
+    original = getattr(error, "orig", None) or error
+    return original.args[0] if original.args else None
 
 
 def _package_of(raw: object) -> str:

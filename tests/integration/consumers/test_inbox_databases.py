@@ -225,6 +225,73 @@ def test_a_handler_that_swallows_a_database_error_does_not_lose_its_effect(engin
 
 
 @pytest.mark.sql("mariadb")
+@pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
+def test_a_handler_that_tries_again_after_a_deadlock_has_no_effect_without_its_row(mariadb_url: str, kind: str) -> None:
+    """InnoDB rolls the whole transaction back, inbox row included; what the handler does next is another one."""
+    with inbox_engine(mariadb_url) as engine:
+        with engine.begin() as connection:
+            connection.execute(effects.insert(), [{"unique_key": name, "amount": 0} for name in "AB"])
+        has_a, has_b = threading.Event(), threading.Event()
+
+        def heavier() -> None:
+            """InnoDB gives up the transaction that has changed less."""
+            with engine.begin() as connection:
+                rows = [{"unique_key": f"other-{number}", "amount": 1} for number in range(200)]
+                connection.execute(effects.insert(), rows)
+                connection.execute(effects.update().where(effects.c.unique_key == "B").values(amount=0))
+                has_b.set()
+                assert has_a.wait(30)
+                connection.execute(effects.update().where(effects.c.unique_key == "A").values(amount=0))
+
+        def run(connection: Any, name: str) -> None:
+            sql = f"UPDATE effects SET amount = amount + 1 WHERE unique_key = '{name}'"
+            connection.execute(sa.text(sql)) if kind == "sqlalchemy" else connection.cursor().execute(sql)
+
+        deadlocks: list[object] = []
+
+        def tries_again(_received: ConsumedMessage, connection: Any) -> None:
+            for _ in range(2):
+                try:
+                    run(connection, "A")
+                    has_a.set()
+                    assert has_b.wait(30)
+                    run(connection, "B")
+                except (sa.exc.OperationalError, pymysql.OperationalError) as error:
+                    deadlocks.append(getattr(error, "orig", None) or error)
+                else:
+                    return
+
+        def connect() -> Any:
+            connection = driver_connection(engine)
+            # As the engine has it: REPEATABLE READ would lock every row that a statement without an index passes.
+            connection.cursor().execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            return connection
+
+        handler = transactional_handler(engine if kind == "sqlalchemy" else connect, group="billing")(tries_again)
+        received = message()
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(heavier)
+            answers = [handler(received)]
+            other.result(30)
+        assert [error.args[0] for error in deadlocks] == [1213]  # type: ignore[attr-defined]
+        answers += [handler(received), handler(received)]
+        assert answers == [ConsumeStatus.RECONSUME_LATER, ConsumeStatus.CONSUME_SUCCESS, ConsumeStatus.CONSUME_SUCCESS]
+        with engine.connect() as connection:
+            of_a = sa.select(effects.c.amount).where(effects.c.unique_key == "A")
+            assert connection.execute(of_a).scalar_one() == 1
+
+
+def test_business_ids_that_a_database_cannot_tell_apart_never_lose_an_effect(engine: sa.Engine) -> None:
+    wrapped = transactional_handler(engine, group="billing", dedupe_by=business_id)(pay)
+    first, second = message(BUSINESS_ID="one"), message(BUSINESS_ID="one ")
+    assert [wrapped(first), wrapped(message(BUSINESS_ID="one"))] == [ConsumeStatus.CONSUME_SUCCESS] * 2
+    answer = wrapped(second)
+    is_told_apart = engine.dialect.name not in {"mysql", "mariadb"}
+    assert (answer is ConsumeStatus.CONSUME_SUCCESS) == is_told_apart
+    assert effect_count(engine, second.unique_key) == int(is_told_apart)
+
+
+@pytest.mark.sql("mariadb")
 def test_mysql_repeatable_read_sees_the_row_that_it_met(mariadb_url: str) -> None:
     """MySQL's default isolation reads a snapshot that may be older than the row that refused the insert."""
     entry = InboxEntry(group="billing", unique_key=new_key(), topic="ORDERS")
