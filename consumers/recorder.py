@@ -338,9 +338,10 @@ class CommitRecorder:
         """Keys that have reached their age."""
         with self._lock:
             expired = self._kept.take_expired(until_seconds)
-            self._note_kept()
         for kept in expired:
             self._miss(kept.topic, kept.keys)
+        with self._lock:  # not before they count as missed: flush() waits for it
+            self._note_kept()
 
     def _note_kept(self) -> None:
         if self._kept.count:

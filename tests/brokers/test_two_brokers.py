@@ -65,7 +65,8 @@ def test_sends_go_on_and_look_ups_say_unknown_until_the_broker_is_back(
         "broker-1": Presence.UNKNOWN,
         "broker-2": Presence.ABSENT,
     }
-    assert lookups.find(topic, sent.unique_key).presence is Presence.FOUND  # one that has it is enough
+    # One that has it is enough; its index is written after the send was acknowledged.
+    eventually(lambda: lookups.find(topic, sent.unique_key).presence is Presence.FOUND, within_seconds=60)
 
     cluster.broker("broker-1").start()
     found = eventually(

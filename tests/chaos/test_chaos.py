@@ -32,7 +32,7 @@ def test_no_accident_in_a_minute_of_kills_lost_calls_and_lost_memory(tmp_path: P
     accidents = ("lost", "double", "phantom", "body_differs", "unaccounted")
     assert {name: result[name] for name in accidents} == dict.fromkeys(accidents, 0)
     assert result["committed"] > 500
-    assert result["kills"] >= 5  # half a dozen where the machine is slow, some thirty where it is not
+    assert result["kills"] >= 2  # few where the machine is slow, some thirty where it is not
     assert result["faults_total"] >= 10
 
 

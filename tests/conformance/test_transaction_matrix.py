@@ -46,7 +46,9 @@ def test_a_half_is_invisible_to_consumers_and_found_by_its_keys(steps: Steps) ->
     half = steps.send_half(topic)
     steps.pass_index()
     assert steps.delivered(topic) == []
-    (found,) = find_half(steps, half)
+    found, *put_back = find_half(steps, half)
+    # Open for longer than a second, which a slow machine may take to come here, it is put back.
+    assert all("TRANSACTION_CHECK_TIMES" in record.properties for record in put_back)
     assert (found.body, found.unique_key) == (half.message.body, half.unique_key)
     assert found.physical_offset == half.sent.commit_log_offset
     assert found.queue_offset == half.sent.queue_offset
@@ -56,7 +58,7 @@ def test_a_half_is_invisible_to_consumers_and_found_by_its_keys(steps: Steps) ->
         assert found.transaction_state is TransactionState.NONE
         assert found.properties["REAL_TOPIC"] == topic
         assert steps.query(topic, half.business_key) == []
-        assert steps.query(HALF_TOPIC, half.business_key) == [found]
+        assert steps.query(HALF_TOPIC, half.business_key)[0] == found
     else:
         assert found.transaction_state is TransactionState.PREPARED
         assert half.sent.queue_offset == 0

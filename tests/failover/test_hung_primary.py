@@ -36,7 +36,7 @@ class Interrupted(RedisShardMemory):
 
 def test_rounds_do_not_wait_a_rounds_time_out_for_a_primary_that_hangs(redis_server: RedisServer) -> None:
     # With the round's time-out at every command this test would not end within its own.
-    with closing(open_redis(redis_server.url, timeout_seconds=0.2, round_timeout_seconds=600)) as rounds:
+    with closing(open_redis(redis_server.url, timeout_seconds=1.0, round_timeout_seconds=600)) as rounds:
         memory = RedisShardMemory(rounds)
         epoch = memory.begin_epoch(OF)
         assert memory.take_round(OF, epoch=epoch) is not None
@@ -48,8 +48,8 @@ def test_rounds_do_not_wait_a_rounds_time_out_for_a_primary_that_hangs(redis_ser
 
 
 def test_a_round_that_takes_longer_than_other_commands_may_still_gets_its_reply(redis_server: RedisServer) -> None:
-    with closing(open_redis(redis_server.url, timeout_seconds=0.2, round_timeout_seconds=30)) as rounds:
-        thaw = threading.Timer(1.0, redis_server.thaw)
+    with closing(open_redis(redis_server.url, timeout_seconds=1.0, round_timeout_seconds=30)) as rounds:
+        thaw = threading.Timer(3.0, redis_server.thaw)
 
         def hang() -> None:
             redis_server.freeze()

@@ -99,7 +99,7 @@ def test_one_holder_has_the_lease_until_it_gives_it_up(backend: Backend) -> None
 
 def test_a_dead_holders_lease_ends_by_itself(backend: Backend) -> None:
     sets, shard = backend.half_sets, backend.shard()
-    assert sets.take_lease(shard, queue(), token="dead", lease_seconds=0.2)
+    assert sets.take_lease(shard, queue(), token="dead", lease_seconds=2.0)
     assert not sets.take_lease(shard, queue(), token="heir", lease_seconds=30)
     eventually(lambda: sets.take_lease(shard, queue(), token="heir", lease_seconds=30), within_seconds=60)
 

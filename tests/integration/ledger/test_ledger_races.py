@@ -127,7 +127,7 @@ def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:
 def test_a_lease_that_ended_in_database_time_is_taken_over(ledger: SqlLedger) -> None:
     ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
     row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0]
-    assert ledger.repairs.claim(row, token="dead", lease_seconds=0.3) is not None
+    assert ledger.repairs.claim(row, token="dead", lease_seconds=3.0) is not None
     assert ledger.repairs.claim(row, token="early", lease_seconds=60) is None
     heir = eventually(lambda: ledger.repairs.claim(row, token="heir", lease_seconds=60), within_seconds=60)
     assert heir is not None

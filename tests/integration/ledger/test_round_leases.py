@@ -44,7 +44,7 @@ class RacedRedis(redis.Redis):
 
 def test_a_lease_ends_by_itself(client: RedisClient) -> None:
     leases = RedisRoundLeases(client)
-    assert leases.take(OF, token="dead", lease_seconds=0.2)
+    assert leases.take(OF, token="dead", lease_seconds=2.0)
     assert not leases.take(OF, token="heir", lease_seconds=60)
     eventually(lambda: leases.take(OF, token="heir", lease_seconds=60), within_seconds=60)
     assert not leases.take(OF, token="dead", lease_seconds=60)

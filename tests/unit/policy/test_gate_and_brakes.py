@@ -330,6 +330,41 @@ def test_calm_of_one_group_does_not_close_the_breaker_of_another() -> None:
     assert TOPIC not in world.ledger.holds.active(ENVIRONMENT)
 
 
+def test_a_stand_by_whose_rounds_have_no_shard_does_not_close_the_breaker_of_the_owner() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5))
+    owner, stand_by = world.process(owner="reconciler-0"), world.process(owner="reconciler-1")
+
+    def turn() -> None:
+        world.clock.advance(5)
+        for process in (owner, stand_by):
+            process.run(world.subscriptions[0])
+
+    for _ in range(4):
+        turn()
+    for number in range(6):
+        world.lose(number)
+    for _ in range(6):
+        if not world.events.of(BreakerOpened):
+            turn()
+    assert len(world.events.of(BreakerOpened)) == 1
+    for _ in range(2):
+        turn()
+        assert (len(world.events.of(BreakerClosed)), world.broker.ends) == (0, [])
+    turn()
+    assert len(world.events.of(BreakerClosed)) == 1
+
+
+def test_calm_rounds_of_before_close_no_breaker() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5))
+    process = world.process()
+    world.rounds(process, 5)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="other", reason="test")
+    world.rounds(process, 2)
+    assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
+    world.rounds(process, 1)
+    assert TOPIC not in world.ledger.holds.active(ENVIRONMENT)
+
+
 # ---- plain values
 
 
