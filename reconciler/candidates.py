@@ -145,7 +145,8 @@ class CandidateSelector:
 
     def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate) -> list[Dossier]:
         numbers = {shard.number for shard in shards}
-        rows = self._candidates.open_due(plan.subscription, limit=max(1, self.rules.candidates_max // 2))
+        limit = max(1, self.rules.candidates_max // 2)
+        rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit) if numbers else ()
         return [
             Dossier(
                 unique_key=row.unique_key,
@@ -156,7 +157,6 @@ class CandidateSelector:
                 gate_open=row.loss_verdict is not None or gate.lets_through(row.first_seen_ms),
             )
             for row in rows
-            if row.shard in numbers
         ]
 
     def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: Gate, walk: _Walk) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -97,11 +97,11 @@ class SqlCandidates:
             .limit(limit)
         )
 
-    def open_due(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """OPEN rows that are due, by that time."""
+    def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
+        """OPEN rows of the shards that are due, by that time."""
         return self._open(
             sa.select(candidate)
-            .where(_of(subscription))
+            .where(_of(subscription), candidate.c.shard.in_(sorted(shards)))
             .order_by(candidate.c.next_at_ms, candidate.c.unique_key)
             .limit(limit)
         )

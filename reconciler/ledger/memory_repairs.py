@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.clock import Clock
@@ -73,9 +73,9 @@ class MemoryCandidates:
         found = self._open(subscription, lambda row: row.loss_verdict is not None)
         return sorted(found, key=lambda row: (row.first_seen_ms, row.unique_key))[:limit]
 
-    def open_due(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """OPEN rows that are due, by that time."""
-        found = self._open(subscription, lambda _row: True)
+    def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
+        """OPEN rows of the shards that are due, by that time."""
+        found = self._open(subscription, lambda row: row.shard in shards)
         return sorted(found, key=lambda row: (row.next_at_ms, row.unique_key))[:limit]
 
     def _open(self, subscription: Subscription, wanted: Callable[[Candidate], bool]) -> list[Candidate]:

@@ -62,20 +62,10 @@ class SqlRetention:
         before = self._database.before(self._keep_ms)
         c, r = candidate.c, repair.c
         newer = round_row.alias("newer")
-        is_followed = (
-            sa.select(sa.literal(1))
-            .where(
-                newer.c.environment == round_row.c.environment,
-                newer.c.topic == round_row.c.topic,
-                newer.c.consumer_group == round_row.c.consumer_group,
-                newer.c.shard == round_row.c.shard,
-                newer.c.epoch == round_row.c.epoch,
-                newer.c.generation > round_row.c.generation,
-                newer.c.void == 0,
-            )
-            .correlate(round_row)
-            .exists()
-        )
+        # Of an epoch that Redis has lost nothing is asked any more once another one had rounds.
+        is_followed = _exists(
+            newer, newer.c.epoch == round_row.c.epoch, newer.c.generation > round_row.c.generation
+        ) | _exists(newer, newer.c.epoch != round_row.c.epoch, newer.c.stored_at_ms > round_row.c.stored_at_ms)
         finished = {
             # next_at_ms for the index: what is still to come there is deleted later.
             candidate: (c.state == CandidateState.SETTLED.value) & (c.next_at_ms < before) & (c.updated_at_ms < before),
@@ -119,3 +109,20 @@ class SqlRetention:
             if len(found) < self._rows:
                 return total, False
         return total, True
+
+
+def _exists(newer: sa.NamedFromClause, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    """Whether the shard of a round has another one that counts and meets the conditions."""
+    return (
+        sa.select(sa.literal(1))
+        .where(
+            newer.c.environment == round_row.c.environment,
+            newer.c.topic == round_row.c.topic,
+            newer.c.consumer_group == round_row.c.consumer_group,
+            newer.c.shard == round_row.c.shard,
+            newer.c.void == 0,
+            *conditions,
+        )
+        .correlate(round_row)
+        .exists()
+    )

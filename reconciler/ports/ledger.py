@@ -63,10 +63,11 @@ class Candidates(Protocol):
         """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first."""
         ...
 
-    def open_due(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+    def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
         """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
 
-        Also those that have left pending by a match since: their rows end by the inbox.
+        Only of the shards: rows of one that nobody looks at must not take the others' room. Also those that have left
+        pending by a match since: their rows end by the inbox.
         """
         ...
 

@@ -90,7 +90,7 @@ def test_groups_topics_and_environments_do_not_mix(world: World) -> None:
     ):
         assert candidates.read(other, [key(1)]) == {}
         assert candidates.open_losses(other, limit=10) == []
-        assert candidates.open_due(other, limit=10) == []
+        assert candidates.open_due(other, shards=range(9), limit=10) == []
         assert not candidates.reopen(other, key(1))
 
 
@@ -100,7 +100,7 @@ def test_an_open_row_is_due_exactly_when_its_time_has_come(world: World, offset_
     candidates.record(of, [verification(1, Verdict.LOST_CONFIRM, wait_seconds=10)])
     world.clock.advance(10 + offset_ms / 1000)
     assert bool(candidates.open_losses(of.subscription, limit=1)) is is_due
-    assert bool(candidates.open_due(of.subscription, limit=1)) is is_due
+    assert bool(candidates.open_due(of.subscription, shards=[of.number], limit=1)) is is_due
 
 
 def test_losses_come_oldest_first_and_without_rows_that_are_no_loss_or_not_open(world: World) -> None:
@@ -132,7 +132,21 @@ def test_due_rows_come_by_their_time_with_any_verdict(world: World) -> None:
         ],
     )
     world.clock.advance(3)
-    assert [row.unique_key for row in candidates.open_due(of.subscription, limit=10)] == [key(2), key(3), key(1)]
+    assert [row.unique_key for row in candidates.open_due(of.subscription, shards=[of.number], limit=10)] == [
+        key(2),
+        key(3),
+        key(1),
+    ]
+
+
+def test_rows_of_a_shard_that_nobody_looks_at_take_no_room(world: World) -> None:
+    candidates, stopped, healthy = world.ledger.candidates, shard(world.environment, 1), shard(world.environment, 2)
+    for number in range(5):
+        candidates.record(stopped, [verification(number, Verdict.UNKNOWN)])
+    candidates.record(healthy, [verification(9, Verdict.UNKNOWN)])
+    found = candidates.open_due(healthy.subscription, shards={2, 3}, limit=2)
+    assert [row.unique_key for row in found] == [key(9)]
+    assert len(candidates.open_due(healthy.subscription, shards={1, 2}, limit=10)) == 6
 
 
 def test_an_operator_reopens_what_was_quarantined(world: World) -> None:

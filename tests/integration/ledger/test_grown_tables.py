@@ -136,7 +136,7 @@ def test_rounds_and_retention_read_no_verdicts_that_are_not_due(urls: dict[str, 
     change(urls["ledger"], {"state": "OPEN", "next_at_ms": later, "updated_at_ms": later})
     with disposing(open_engine(urls["ledger"])) as engine:
         read = rows_read(engine, "reconciler_candidate")
-        assert SqlCandidates(LedgerDatabase(engine)).open_due(of, limit=500) == []
+        assert SqlCandidates(LedgerDatabase(engine)).open_due(of, shards=range(16), limit=500) == []
         change(urls["ledger"], {"state": "SETTLED"})
         assert SqlRetention(LedgerDatabase(engine), keep_days=1).delete_old("e").candidates == 0
     assert read

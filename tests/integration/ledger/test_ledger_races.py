@@ -202,6 +202,27 @@ def test_rounds_floors_and_refusals_by_many_leave_the_highest(ledger: SqlLedger)
 # ---- retention
 
 
+def test_rounds_of_memories_that_redis_has_lost_do_not_stay_for_ever(ledger: SqlLedger) -> None:
+    """A Redis without persistence begins an epoch at every restart; each round asks for the newest of every epoch."""
+    of, day_ms = shard(ENVIRONMENT), 86_400_000
+    epochs = [f"test:{name}" for name in ("c", "a", "b", "d")]
+    for days_ago, epoch in zip((4, 3, 2, 0), epochs, strict=True):
+        for generation in (1, 2):
+            ledger.rounds.store(round_done(of, generation, 1_000 - 10 * days_ago + generation, epoch=epoch))
+        with ledger.database.writing() as connection:
+            past = sa.update(round_row).where(round_row.c.epoch == epoch)
+            connection.execute(past.values(stored_at_ms=round_row.c.stored_at_ms - days_ago * day_ms))
+    retention = SqlRetention(ledger.database, keep_days=2.5)
+    assert retention.delete_old(ENVIRONMENT).rounds == 4
+    assert SqlRetention(ledger.database, keep_days=1).delete_old(ENVIRONMENT).rounds == 2
+    with ledger.database.reading() as connection:
+        left = connection.execute(sa.select(round_row.c.epoch, round_row.c.generation)).all()
+    assert sorted(map(tuple, left)) == [("test:d", 1), ("test:d", 2)]
+    last = ledger.rounds.last(of)
+    assert last is not None
+    assert (last.epoch, last.generation) == ("test:d", 2)
+
+
 def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLedger) -> None:
     of, day_ms = shard(ENVIRONMENT), 86_400_000
     states = [CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTINED]

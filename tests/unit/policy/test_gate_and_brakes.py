@@ -365,6 +365,24 @@ def test_calm_rounds_of_before_close_no_breaker() -> None:
     assert TOPIC not in world.ledger.holds.active(ENVIRONMENT)
 
 
+def test_open_rows_of_a_stopped_shard_starve_no_other_shard() -> None:
+    world = World(shards=2, selection=SelectionRules(skew_margin_seconds=0.5, candidates_max=8))
+    process, subscription = world.process(), world.subscriptions[0]
+    world.broker.unknown.add("halves")
+    lost = [world.lose(number) for number in range(1, 41)]
+    for _ in range(12):
+        world.clock.advance(5)
+        process.run(subscription)
+    world.broker.unknown.clear()
+    stopped = world.topic.shards_of(subscription)[1]
+    world.shards._memory(stopped).epoch = "staging:abcd"  # another environment's marker
+    world.rounds(process, 60)
+    rows = world.ledger.candidates.read(subscription, lost)
+    healthy = {row.verdict for row in rows.values() if row.shard != stopped.number}
+    assert healthy == {Verdict.CONSUMED}
+    assert {row.shard for row in rows.values() if row.state is CandidateState.OPEN} == {stopped.number}
+
+
 # ---- plain values
 
 
