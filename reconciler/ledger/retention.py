@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
+from sqlalchemy.sql.selectable import NamedFromClause
 
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.ledger.database import LedgerDatabase
@@ -111,7 +112,7 @@ class SqlRetention:
         return total, True
 
 
-def _exists(newer: sa.NamedFromClause, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+def _exists(newer: NamedFromClause, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Whether the shard of a round has another one that counts and meets the conditions."""
     return (
         sa.select(sa.literal(1))
