@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules, RoundLoad, TokenBucket
+from reconciler.brakes import BreakerRules, CircuitBreaker, RoundLoad, TokenBucket
 from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
@@ -381,6 +381,16 @@ def test_open_rows_of_a_stopped_shard_starve_no_other_shard() -> None:
     healthy = {row.verdict for row in rows.values() if row.shard != stopped.number}
     assert healthy == {Verdict.CONSUMED}
     assert {row.shard for row in rows.values() if row.state is CandidateState.OPEN} == {stopped.number}
+
+
+def test_a_breaker_that_somebody_else_has_closed_is_not_told_closed_twice() -> None:
+    world = World()
+    breaker = CircuitBreaker(holds=world.ledger.holds, rules=BreakerRules(), owner="me", events=world.events)
+    calm = RoundLoad(announced=0, left_over=0, verified=0, losses=0, ladders=0, ladders_absent=0)
+    of = world.subscriptions[0]
+    for _ in range(4):  # the hold was read at the beginning of the round, and is gone by now
+        breaker.round_ended(of, calm, siblings=[of], holds=[HoldKind.BREAKER], has_run=True)
+    assert world.events.of(BreakerClosed) == []
 
 
 # ---- plain values

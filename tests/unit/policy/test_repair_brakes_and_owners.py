@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.contract.tables import HoldKind, RepairState, Rung
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence import EndOutcome
 from reconciler.repair import RepairRules
@@ -177,6 +177,24 @@ def test_operator_gives_a_failed_repair_another_chance() -> None:
     _, outcome = process.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert outcome.outcome == "done"
+
+
+def test_operator_sends_nothing_again_for_a_key_that_has_had_its_effect() -> None:
+    world = World(repair_order=END_ONLY)
+    lost = world.lose(1)
+    world.broker.scripted = [say(EndOutcome.HALF_GONE, 1)]
+    process = world.process()
+    world.rounds(process, 8)
+    assert ended(world, lost).state is RepairState.FAILED
+    row = world.candidate(lost)
+    assert row is not None
+    place = (world.subscriptions[0], lost)
+    world.ledger.rows.candidates[place] = replace(row, verdict=Verdict.CONSUMED, state=CandidateState.SETTLED)
+    sent = len(world.broker.ends)
+    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    assert outcome is not None
+    assert (outcome.outcome, ended(world, lost).state) == ("failed", RepairState.FAILED)
+    assert len(world.broker.ends) == sent
 
 
 def test_key_without_a_loss_has_nothing_to_repair() -> None:
