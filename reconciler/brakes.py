@@ -6,7 +6,7 @@ kind BREAKER), so all processes see it; only the count of calm rounds is kept he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
@@ -123,8 +123,6 @@ class CircuitBreaker:
         self._owner = owner
         self._events = events
         self._calm: dict[Subscription, int] = {}
-        #: Topics whose breaker was open when this process looked last.
-        self._open: set[str] = set()
 
     def open_if(self, subscription: Subscription, reason: str | None) -> None:
         """Opens for a reason; None does nothing."""
@@ -138,28 +136,8 @@ class CircuitBreaker:
                 BreakerOpened(environment=subscription.environment, topic=subscription.topic, reason=reason)
             )
 
-    def round_ended(
-        self,
-        subscription: Subscription,
-        load: RoundLoad,
-        *,
-        siblings: Sequence[Subscription],
-        holds: Collection[HoldKind],
-        has_run: bool,
-    ) -> None:
-        """Counts calm rounds; closes when every subscription of the topic had three in a row while it was open.
-
-        Rounds of before it was open, maybe by another process, say nothing; nor does a round without a shard (`has_run`
-        is False: another process has the leases). `holds`: those of the topic.
-        """
-        if HoldKind.BREAKER not in holds:
-            self._open.discard(subscription.topic)
-            return
-        if subscription.topic not in self._open:
-            self._open.add(subscription.topic)
-            self._calm.update(dict.fromkeys(siblings, 0))
-        if not has_run:
-            return
+    def round_ended(self, subscription: Subscription, load: RoundLoad, *, siblings: Sequence[Subscription]) -> None:
+        """Counts calm rounds; closes when every subscription of the topic had three in a row."""
         storm = self.rules.too_many(load) or self.rules.too_absent(load.ladders, load.ladders_absent)
         self._calm[subscription] = 0 if storm else self._calm.get(subscription, 0) + 1
         if min(self._calm.get(sibling, 0) for sibling in siblings) < CALM_ROUNDS_TO_CLOSE:

@@ -124,13 +124,7 @@ class ReconcileRound:
         )
 
         repairs = self._repairer.run(topic)
-        self._breaker.round_ended(
-            plan.subscription,
-            load,
-            siblings=[p.subscription for p in topic.subscriptions],
-            holds=repairs.holds,
-            has_run=bool(ours),
-        )
+        self._breaker.round_ended(plan.subscription, load, siblings=[p.subscription for p in topic.subscriptions])
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings)
         self._events.emit(event)
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules, CircuitBreaker, RoundLoad, TokenBucket
+from reconciler.brakes import BreakerRules, RoundLoad, TokenBucket
 from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
@@ -330,41 +330,6 @@ def test_calm_of_one_group_does_not_close_the_breaker_of_another() -> None:
     assert TOPIC not in world.ledger.holds.active(ENVIRONMENT)
 
 
-def test_a_stand_by_whose_rounds_have_no_shard_does_not_close_the_breaker_of_the_owner() -> None:
-    world = World(breaker=BreakerRules(candidates_min=5))
-    owner, stand_by = world.process(owner="reconciler-0"), world.process(owner="reconciler-1")
-
-    def turn() -> None:
-        world.clock.advance(5)
-        for process in (owner, stand_by):
-            process.run(world.subscriptions[0])
-
-    for _ in range(4):
-        turn()
-    for number in range(6):
-        world.lose(number)
-    for _ in range(6):
-        if not world.events.of(BreakerOpened):
-            turn()
-    assert len(world.events.of(BreakerOpened)) == 1
-    for _ in range(2):
-        turn()
-        assert (len(world.events.of(BreakerClosed)), world.broker.ends) == (0, [])
-    turn()
-    assert len(world.events.of(BreakerClosed)) == 1
-
-
-def test_calm_rounds_of_before_close_no_breaker() -> None:
-    world = World(breaker=BreakerRules(candidates_min=5))
-    process = world.process()
-    world.rounds(process, 5)
-    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="other", reason="test")
-    world.rounds(process, 2)
-    assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
-    world.rounds(process, 1)
-    assert TOPIC not in world.ledger.holds.active(ENVIRONMENT)
-
-
 def test_open_rows_of_a_stopped_shard_starve_no_other_shard() -> None:
     world = World(shards=2, selection=SelectionRules(skew_margin_seconds=0.5, candidates_max=8))
     process, subscription = world.process(), world.subscriptions[0]
@@ -381,16 +346,6 @@ def test_open_rows_of_a_stopped_shard_starve_no_other_shard() -> None:
     healthy = {row.verdict for row in rows.values() if row.shard != stopped.number}
     assert healthy == {Verdict.CONSUMED}
     assert {row.shard for row in rows.values() if row.state is CandidateState.OPEN} == {stopped.number}
-
-
-def test_a_breaker_that_somebody_else_has_closed_is_not_told_closed_twice() -> None:
-    world = World()
-    breaker = CircuitBreaker(holds=world.ledger.holds, rules=BreakerRules(), owner="me", events=world.events)
-    calm = RoundLoad(announced=0, left_over=0, verified=0, losses=0, ladders=0, ladders_absent=0)
-    of = world.subscriptions[0]
-    for _ in range(4):  # the hold was read at the beginning of the round, and is gone by now
-        breaker.round_ended(of, calm, siblings=[of], holds=[HoldKind.BREAKER], has_run=True)
-    assert world.events.of(BreakerClosed) == []
 
 
 # ---- plain values
