@@ -146,7 +146,7 @@ class CandidateSelector:
     def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate) -> list[Dossier]:
         numbers = {shard.number for shard in shards}
         limit = max(1, self.rules.candidates_max // 2)
-        rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit) if numbers else ()
+        rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
         return [
             Dossier(
                 unique_key=row.unique_key,
