@@ -106,6 +106,14 @@ def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
     return outbox.records[0] if outbox is not None and outbox.is_found else None
 
 
+def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
+    """When the message was written: its outbox row, else its oldest copy; None if nobody knows."""
+    if row is not None:
+        return row.created_at_ms
+    copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]
+    return min((copy.born_timestamp_ms for copy in copies), default=None)
+
+
 def stand_in_row(half: StoredMessage) -> OutboxRow:
     """What is expected of a half in the weaker mode, without an outbox: itself."""
     return OutboxRow(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
-from reconciler.delivery import disagreement, own_copies, reach, row_of, standing, why_unknown
+from reconciler.delivery import disagreement, own_copies, reach, row_of, standing, why_unknown, written_ms
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
 from reconciler.evidence import Lookup, OutboxRow, StoredMessage
 from reconciler.ports import Repair
@@ -44,8 +44,10 @@ def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
     for rung in _RUNGS:
         answer = rung(dossier, bench)
         if answer is not None:
-            return _after_repair(answer, dossier)
-    return _after_repair(_everything_absent(dossier, bench), dossier)
+            break
+    else:
+        answer = _everything_absent(dossier, bench)
+    return _after_repair(_beyond_inbox(answer, dossier, bench), dossier)
 
 
 def _unknown(reason: str, wait_seconds: float | None = None) -> Finding:
@@ -265,6 +267,22 @@ _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
 
 def _is_finished(repair: Repair) -> bool:
     return repair.state in (RepairState.DONE, RepairState.FAILED)
+
+
+def _beyond_inbox(answer: Finding | Question, d: Dossier, bench: Bench) -> Finding | Question:
+    """A loss that is older than inbox rows get is none that could be proved: it may have had its effect.
+
+    One whose repair is under way is left to the repair, which looks into every group's inbox before each send.
+    """
+    if not isinstance(answer, Finding) or answer.verdict not in LOSSES or d.now_ms is None or not bench.has_inbox:
+        return answer
+    at_ms = written_ms(row_of(d.outbox), d.halves, d.parked, d.copies)
+    if d.repair is not None or at_ms is None or bench.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
+        return answer
+    return Finding(
+        verdict=Verdict.QUARANTINED,
+        reason=f"{answer.verdict}, but older than inbox_keep_days: its inbox row may have been deleted",
+    )
 
 
 def _after_repair(answer: Finding | Question, d: Dossier) -> Finding | Question:

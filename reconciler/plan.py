@@ -11,6 +11,8 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.errors import InvalidValue
 
 REPAIR_ORDER_DEFAULT = (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER)
+#: Between the look into an inbox and the effect of what is sent then; inbox rows may be deleted this much too early.
+INBOX_MARGIN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,8 @@ class SubscriptionPlan:
     tags: frozenset[str] | None = None
     #: A key younger than this is never judged.
     grace_period_seconds: float = 30.0
+    #: Age at which the service deletes inbox rows; None: never.
+    inbox_keep_seconds: float | None = None
 
     @property
     def group(self) -> str:
@@ -31,6 +35,15 @@ class SubscriptionPlan:
     def accepts(self, tag: str | None) -> bool:
         """True if the group's filter lets the tag through (FilterAPI: a message without a tag matches '*' only)."""
         return self.tags is None or tag in self.tags
+
+    def inbox_reaches(self, written_ms: int, *, now_ms: int) -> bool:
+        """True if a missing inbox row of a message that was written then proves that it had no effect.
+
+        An older message may have had its effect, and its row may have been deleted by age since.
+        """
+        if self.inbox_keep_seconds is None:
+            return True
+        return now_ms - written_ms < (self.inbox_keep_seconds - INBOX_MARGIN_SECONDS) * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,21 @@ def _open(case: Case) -> Ask | Decision:
     return _send_again(case)
 
 
+def _beyond_inbox(case: Case, message: StoredMessage) -> Decision | None:
+    """What is older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
+    row = row_of(case.outbox)
+    written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
+    unsure = [
+        plan.group
+        for plan in case.missing
+        if plan.group in case.inboxes and not plan.inbox_reaches(written_ms, now_ms=case.now_ms)
+    ]
+    if not unsure:
+        return None
+    groups = ", ".join(sorted(unsure))
+    return _failed(case, f"older than inbox_keep_days of {groups}: its inbox row may have been deleted")
+
+
 def _too_often(case: Case) -> Decision | None:
     if case.repair.attempts < ATTEMPTS_MAX:
         return None
@@ -180,7 +195,7 @@ def _end(case: Case) -> Ask | Decision:
     # Ghosts of a retried send have the same key on another broker: one is committed, the others are closed at the end.
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
-    return Decision(
+    return _beyond_inbox(case, half) or Decision(
         act=Act.END,
         state=RepairState.SENDING,
         rung=Rung.END,
@@ -199,7 +214,7 @@ def _send_again(case: Case) -> Ask | Decision:
             return _wait(case, f"no readable copy: {unknown[0].reason}")
         return _failed(case, "no half, no parked copy and no outbox body is left to send again")
     is_republish = case.repair.rung is Rung.REPUBLISH
-    return Decision(
+    return _beyond_inbox(case, source) or Decision(
         act=Act.REPUBLISH if is_republish else Act.HAND_OVER,
         state=RepairState.SENDING,
         rung=case.repair.rung,

@@ -293,6 +293,13 @@ def contradictions(settings: Settings) -> list[str]:
                 f"{where}.grace_period_seconds = {s.grace_period_seconds:g} is shorter than rounds.interval_seconds = "
                 f"{settings.rounds.interval_seconds:g}: raise it to two intervals"
             )
+        twice_skew = 2 * settings.rounds.skew_margin_seconds
+        if s.grace_period_seconds <= twice_skew:
+            problems.append(
+                f"{where}.grace_period_seconds = {s.grace_period_seconds:g} must be more than {twice_skew:g}, twice "
+                "rounds.skew_margin_seconds: the group's watermark stays that far behind, and its gate would never "
+                "open; raise it, or lower the margin"
+            )
         if s.late_after_seconds < s.grace_period_seconds:
             problems.append(
                 f"{where}.late_after_seconds = {s.late_after_seconds:g} is shorter than grace_period_seconds = "

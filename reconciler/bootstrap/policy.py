@@ -49,6 +49,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         subscription=subscription_of(settings, s),
                         tags=s.tag_set,
                         grace_period_seconds=s.grace_period_seconds,
+                        inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
                     )
                     for s in configured
                 ),

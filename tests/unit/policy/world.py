@@ -100,6 +100,7 @@ class World:
         shards: int = 2,
         grace: float = 10.0,
         skew: float = 0.5,
+        inbox_keep_seconds: Mapping[str, float] | None = None,
         repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT,
         trust_announcements: bool = False,
         selection: SelectionRules | None = None,
@@ -121,7 +122,12 @@ class World:
             environment=ENVIRONMENT,
             topic=TOPIC,
             subscriptions=tuple(
-                SubscriptionPlan(subscription=s, tags=(tags or {}).get(s.group), grace_period_seconds=grace)
+                SubscriptionPlan(
+                    subscription=s,
+                    tags=(tags or {}).get(s.group),
+                    grace_period_seconds=grace,
+                    inbox_keep_seconds=(inbox_keep_seconds or {}).get(s.group),
+                )
                 for s in self.subscriptions
             ),
             producer_groups=frozenset({PRODUCER_GROUP}),
