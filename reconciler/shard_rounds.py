@@ -82,9 +82,10 @@ class ShardRounds:
             shard=shard,
             is_ours=True,
             done=done,
-            now_ms=done.at_ms if done is not None else state.now_ms,
+            now_ms=done.clock_ms if done is not None and done.clock_ms is not None else state.now_ms,
             pending=pending,
             oldest_pending_ms=oldest_ms,
+            problem=_clock_problem(done) if done is not None else None,
         )
 
     def _void(self, shard: Shard, last: RoundDone) -> None:
@@ -95,6 +96,16 @@ class ShardRounds:
                 shard, epoch=last.epoch, generation=again.generation, at_ms=again.round_at_ms
             )
             self._events.emit(RoundsVoided(shard=shard, rounds=voided))
+
+
+def _clock_problem(done: RoundDone) -> str | None:
+    if done.clock_ms is None or done.clock_ms == done.at_ms:
+        return None
+    behind_seconds = (done.at_ms - done.clock_ms) / 1000
+    return (
+        f"{done.shard}: Redis' clock is {behind_seconds:.0f} s behind its earlier rounds: it was set back, or a node "
+        "that is behind took over"
+    )
 
 
 def _is_undone(last: RoundDone, state: ShardState) -> bool:

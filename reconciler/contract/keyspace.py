@@ -43,6 +43,8 @@ COMMIT_GENERATIONS_DEFAULT = 2
 HISTORY_GENERATIONS_MAX = 4
 #: Rounds whose times are kept for the history.
 TIMES_KEPT = 64
+#: How far the time of rounds may be ahead of Redis' clock before keys are dated by that clock instead.
+AHEAD_MS_MAX = 1_000
 #: Rounds since the oldest pending key whose announcement offsets are kept, for the floor: of more, every other one.
 COVERED_ROUNDS_MAX = 64
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import (
+    AHEAD_MS_MAX,
     COMMIT_GENERATIONS_DEFAULT,
     TIMES_KEPT,
     offsets_field,
@@ -187,18 +188,22 @@ class MemoryShards:
             self._require_own_epoch(shard, memory.epoch)
             if memory.epoch != epoch:
                 return None
+            now_ms = self._clock.now_ms()
             at_ms = max(
-                self._clock.now_ms(),
+                now_ms,
                 not_before_ms,
                 self._last_ms.get(shard, 0) + 1,
                 (memory.round_at_ms or 0) + 1,
                 max(memory.pending.values(), default=0),
             )
+            clock_ms = now_ms if at_ms > now_ms + AHEAD_MS_MAX else at_ms
             consumed = set().union(*memory.commit)
             announced, before = len(memory.half), len(memory.pending)
             new = memory.half - consumed
             for key in new:
-                memory.pending[key] = min(at_ms, memory.pending.get(key, at_ms))
+                memory.pending.setdefault(key, clock_ms)
+            for key in [key for key, first_seen_ms in memory.pending.items() if first_seen_ms > clock_ms]:
+                memory.pending[key] = clock_ms
             united = len(memory.pending)
             # Only the youngest commit set can hold a pending key (round_commands.py says why).
             late = memory.commit[0] & memory.pending.keys()
@@ -218,6 +223,7 @@ class MemoryShards:
                 epoch=epoch,
                 generation=memory.generation,
                 at_ms=at_ms,
+                clock_ms=clock_ms,
                 offsets=dict(memory.offsets),
                 floor=floor,
                 counts=RoundCounts(

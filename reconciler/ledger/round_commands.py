@@ -19,6 +19,10 @@ settled: then its open row in the ledger is followed without Redis): so the newe
 tells the floor. Both lie in one memory. However often Redis falls back, and to whatever earlier memory, it
 takes the two along together, and nobody has to find out which rounds of the ledger it has undone. A floor that was true
 once stays true: what was matched or settled below it is so for good.
+
+Times of rounds never run backwards, but Redis' clock may: it was set back, or a node that is behind took over. Keys of
+such rounds are dated by the clock, or they would not age until it has caught up; and so are those that were dated by
+a clock that was ahead. Only downwards, which the floor allows: it asks that no key is dated later than its round.
 """
 
 from __future__ import annotations
@@ -26,7 +30,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reconciler.contract.keyspace import COVERED_ROUNDS_MAX, HISTORY_GENERATIONS_MAX, TIMES_KEPT, ShardKeys
+from reconciler.contract.keyspace import (
+    AHEAD_MS_MAX,
+    COVERED_ROUNDS_MAX,
+    HISTORY_GENERATIONS_MAX,
+    TIMES_KEPT,
+    ShardKeys,
+)
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.shard_values import pairs_of, text_of
@@ -38,14 +48,15 @@ MEMBERS_A_COMMAND = 1_000
 
 #: KEYS: epoch, generation, pending, new, taken, offsets, covered; half, half:1..x; matched, matched:1..x; commit,
 #: commit:1..h. ARGV: epoch and generation that must stand, lowest time in ms, h, x, generations kept for the history,
-#: times kept, chunk, rounds kept for the floor. Returns a word and then: "ran" announced, new, pending before, added,
-#: matched late, pending after, generation, its time in ms, the floor (queue, offset, queue ..., a line each); "moved"
+#: times kept, chunk, rounds kept for the floor, how far rounds may be ahead of the clock. Returns a word and then: "ran" announced, new, pending before, added,
+#: matched late, pending after, generation, its time in ms, the time by which keys age, the floor (queue, offset,
+#: queue ..., a line each); "moved"
 #: (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type, the expected one.
 ROUND_SCRIPT = """
 local epoch, generation, pending, new, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local offsets, covered = KEYS[6], KEYS[7]
 local h, x, kept = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local times, chunk, covered_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local times, chunk, covered_max, ahead_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local half, matched, commit = 8, 9 + x, 10 + 2 * x
 
 if redis.call('GET', epoch) ~= ARGV[1] or (redis.call('GET', generation) or '0') ~= ARGV[2] then
@@ -66,12 +77,14 @@ if damaged then return damaged end
 
 -- Whoever is stopped between asking for the time and EXEC would give its keys an age they do not have.
 local now = redis.call('TIME')
-local at = math.max(tonumber(ARGV[3]), tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000))
+local clock = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+local at = math.max(tonumber(ARGV[3]), clock)
 -- No key may be older than the round that finds it, nor a round than one of before, whatever the clock says.
 local youngest = redis.call('ZRANGE', pending, -1, -1, 'WITHSCORES')[2]
 local last = string.match(redis.call('HGET', covered, 'last') or '', ' (%d+)$')
 at = math.max(at, tonumber(youngest or 0), tonumber(last or -1) + 1)
-at = string.format('%.0f', at)
+if at <= clock + ahead_max then clock = at end
+at, clock = string.format('%.0f', at), string.format('%.0f', clock)
 
 local before = redis.call('ZCARD', pending)
 local announced = redis.call('SCARD', KEYS[half])
@@ -79,8 +92,8 @@ local consumed = redis.call('SCARD', KEYS[commit])
 local fresh = redis.call('SDIFFSTORE', new, KEYS[half], unpack(KEYS, commit, commit + h))
 local added = 0
 if before * 2 < fresh then
-  -- Members of a plain set score 1, so the weight makes it the round's time; MIN keeps older ages.
-  added = redis.call('ZUNIONSTORE', pending, 2, pending, new, 'WEIGHTS', 1, at, 'AGGREGATE', 'MIN') - before
+  -- Members of a plain set score 1, so the weight makes it the time of now; MIN keeps older ages.
+  added = redis.call('ZUNIONSTORE', pending, 2, pending, new, 'WEIGHTS', 1, clock, 'AGGREGATE', 'MIN') - before
 elseif fresh > 0 then
   local cursor = '0'
   repeat
@@ -89,12 +102,25 @@ elseif fresh > 0 then
     for first = 1, #page[2], chunk do
       local scored = {}
       for i = first, math.min(first + chunk - 1, #page[2]) do
-        scored[#scored + 1] = at
+        scored[#scored + 1] = clock
         scored[#scored + 1] = page[2][i]
       end
       added = added + redis.call('ZADD', pending, 'NX', unpack(scored))
     end
   until cursor == '0'
+end
+
+-- Dated by a clock that was ahead: a bounded number a round, until none is left.
+for _ = 1, clock == at and 0 or 10 do
+  local ages, dated = redis.call('ZRANGE', pending, -chunk, -1, 'WITHSCORES'), {}
+  for i = 1, #ages, 2 do
+    if tonumber(ages[i + 1]) > tonumber(clock) then
+      dated[#dated + 1] = clock
+      dated[#dated + 1] = ages[i]
+    end
+  end
+  if #dated == 0 then break end
+  redis.call('ZADD', pending, unpack(dated))
 end
 
 local late = redis.call('ZINTERSTORE', KEYS[matched], 2, pending, KEYS[commit], 'WEIGHTS', 1, 0)
@@ -150,7 +176,7 @@ end
 local floor = base > 0 and redis.call('HGET', covered, string.format('%.0f', rounds[base])) or ''
 
 local after = redis.call('ZCARD', pending)
-return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1), at, floor}
+return {'ran', announced, fresh, before, added, late, after, redis.call('INCRBY', generation, 1), at, clock, floor}
 """
 
 
@@ -172,7 +198,8 @@ def round_commands(
         *(keys.commit, *(keys.commit_generation(number) for number in range(1, commit_generations + 1))),
     ]
     arguments = (epoch, generation, not_before_ms, commit_generations, HISTORY_GENERATIONS_MAX, history_generations)
-    script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, TIMES_KEPT, MEMBERS_A_COMMAND, COVERED_ROUNDS_MAX)
+    bounds = (TIMES_KEPT, MEMBERS_A_COMMAND, COVERED_ROUNDS_MAX, AHEAD_MS_MAX)
+    script = ("EVAL", ROUND_SCRIPT, len(names), *names, *arguments, *bounds)
     return [("HGETALL", keys.offsets), script]
 
 
@@ -194,7 +221,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
             name, found, expected = (text_of(part) for part in rest)
             raise InvariantViolation(f"{shard}: {name} is a {found}, expected a {expected}; rounds stop")
     *numbers, floor = rest
-    announced, fresh, before, added, late, after, now, at_ms = (int(number) for number in numbers)
+    announced, fresh, before, added, late, after, now, at_ms, clock_ms = (int(number) for number in numbers)
     if now != generation + 1 or after != before + added - late:
         raise InvariantViolation(
             f"{shard}: the fence is {now} after generation {generation}, pending went from {before} "
@@ -205,6 +232,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         epoch=epoch,
         generation=now,
         at_ms=at_ms,
+        clock_ms=clock_ms,
         offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets)},
         floor=_floor_of(text_of(floor)),
         counts=RoundCounts(

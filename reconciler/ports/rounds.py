@@ -32,13 +32,15 @@ class RoundDone:
     epoch: str
     #: The fence after the round.
     generation: int
-    #: Redis TIME of the round in milliseconds: the score of keys it saw first.
+    #: Redis TIME of the round in milliseconds, but later than that of every round before.
     at_ms: int
     #: "<broker>/<queue>" -> next offset of the unique-key topic, read in the same atomic step.
     offsets: Mapping[str, int]
     counts: RoundCounts
     #: As `offsets`: all that was announced below them was matched or settled when the round ran. Not stored with it.
     floor: Mapping[str, int] = field(default_factory=dict, compare=False)
+    #: The score of keys that it saw first: at_ms, unless Redis' clock is far behind its rounds. None: stored long ago.
+    clock_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ _LAST = re.compile(rb" (\d+)$")
 
 def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[Any] | None:
     """What the script answers; None: there is a history to be kept, ask Lua."""
-    epoch, expected, lowest, h, x, kept, _, chunk, covered_max = arguments
+    epoch, expected, lowest, h, x, kept, _, chunk, covered_max, ahead_max = arguments
     if int(kept):
         return None
     run, values = data.commands, data.values
@@ -34,10 +34,12 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
             if found not in (b"none", kind):
                 return [b"wrong", name.encode(), found, kind]
 
-    at = _time(data, int(lowest), pending, covered)
+    at, clock = _times(data, int(lowest), pending, covered, ahead_max)
     before, announced = len(values.get(pending) or ()), len(values.get(half[0]) or ())
     fresh = run["SDIFFSTORE"](new, half[0], *commit)
-    added = _add(data, pending, new, at, chunk)
+    added = _add(data, pending, new, clock, chunk)
+    if clock != at:
+        _date_back(data, pending, clock, chunk)
     late = run["ZINTERSTORE"](matched[0], 2, pending, commit[0], "WEIGHTS", 1, 0)
     if late * 2 > before + added:
         run["ZDIFFSTORE"](pending, 2, pending, matched[0])
@@ -54,16 +56,28 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
     floor = _floor(data, int(expected) + 1, at, (pending, offsets, covered), int(covered_max))
     after = len(values.get(pending) or ())
     ran = [announced, fresh, before, added, late, after, run["INCRBY"](generation, 1)]
-    return [b"ran", *ran, b"%d" % at, floor]
+    return [b"ran", *ran, b"%d" % at, b"%d" % clock, floor]
 
 
-def _time(data: RedisData, lowest: int, pending: str, covered: str) -> int:
-    """The round's time in ms: no key and no earlier round is younger."""
+def _times(data: RedisData, lowest: int, pending: str, covered: str, ahead_max: int) -> tuple[int, int]:
+    """The round's time in ms (no key and no earlier round is younger), and the time by which keys age."""
     seconds, microseconds = data.commands["TIME"]()
     youngest = max((data.values.get(pending) or {}).values(), default=0)
     last = _LAST.search(data.commands["HGET"](covered, "last") or b"")
     after_last = int(last.group(1)) + 1 if last is not None else 0
-    return max(lowest, int(seconds) * 1000 + int(microseconds) // 1000, int(youngest), after_last)
+    clock = int(seconds) * 1000 + int(microseconds) // 1000
+    at = max(lowest, clock, int(youngest), after_last)
+    return at, at if at <= clock + ahead_max else clock
+
+
+def _date_back(data: RedisData, pending: str, clock: int, chunk: int) -> None:
+    scores: dict[bytes, float] = data.values.get(pending) or {}
+    for _ in range(10):
+        youngest = sorted((score, member) for member, score in scores.items())[-chunk:]
+        ahead = [member for score, member in youngest if score > clock]
+        if not ahead:
+            return
+        data.commands["ZADD"](pending, *[word for member in ahead for word in (clock, member)])
 
 
 def _add(data: RedisData, pending: str, new: str, at: int, chunk: int) -> int:

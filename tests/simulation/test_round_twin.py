@@ -29,7 +29,7 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
     data = RedisData(lambda: now_ms)
     commits, generation = dice.choice((1, 2, 4)), dice.randrange(50)
     commands = round_commands(
-        KEYS, epoch="e:1", generation=generation, not_before_ms=now_ms + dice.randint(-2_000, 500),
+        KEYS, epoch="e:1", generation=generation, not_before_ms=now_ms + dice.randint(-2_000, dice.choice((500, 5_000))),
         commit_generations=commits, history_generations=dice.choice((0, 0, 0, 0, 1)),
     )  # fmt: skip
     _, _, count, *words = commands[1]
@@ -41,7 +41,8 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
     def some() -> list[bytes]:
         return dice.sample(members, dice.randint(0, len(members)))
 
-    pending = {member: float(now_ms - dice.randint(-300, 90_000)) for member in some()}
+    ahead = dice.choice((300, 300, 300, 60_000))
+    pending = {member: float(now_ms - dice.randint(-ahead, 90_000)) for member in some()}
     values: dict[str, Any] = {
         KEYS.epoch: b"e:1", KEYS.generation: b"%d" % generation, KEYS.half: set(some()), KEYS.commit: set(some()),
         KEYS.pending: Scores(pending), KEYS.new: set(some()), KEYS.matched: Scores(dict.fromkeys(some(), 1.0)),

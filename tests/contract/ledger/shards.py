@@ -41,6 +41,8 @@ class Shards(Protocol):
 
     def pending(self, shard: Shard) -> dict[str, int]: ...
 
+    def date(self, shard: Shard, keys: Iterable[str], *, first_seen_ms: int) -> None: ...
+
     def half(self, shard: Shard) -> set[str]: ...
 
     def position(self, shard: Shard) -> int | None: ...
@@ -78,6 +80,9 @@ class InMemory:
 
     def pending(self, shard: Shard) -> dict[str, int]:
         return dict(self.store._memory(shard).pending)
+
+    def date(self, shard: Shard, keys: Iterable[str], *, first_seen_ms: int) -> None:
+        self.store._memory(shard).pending.update(dict.fromkeys(keys, first_seen_ms))
 
     def half(self, shard: Shard) -> set[str]:
         return set(self.store._memory(shard).half)
@@ -134,6 +139,9 @@ class InRedis:
     def pending(self, shard: Shard) -> dict[str, int]:
         found: Any = self.client.zrange(ShardKeys(shard).pending, 0, -1, withscores=True)
         return {key_of(member): int(score) for member, score in found}
+
+    def date(self, shard: Shard, keys: Iterable[str], *, first_seen_ms: int) -> None:
+        self.client.zadd(ShardKeys(shard).pending, {member_of(key): first_seen_ms for key in keys})
 
     def half(self, shard: Shard) -> set[str]:
         found: Any = self.client.smembers(ShardKeys(shard).half)

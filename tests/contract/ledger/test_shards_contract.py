@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from reconciler.clock import ManualClock
-from reconciler.contract.keyspace import COVERED_ROUNDS_MAX, ShardKeys
+from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, ShardKeys
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.covered_rounds import with_round
 from reconciler.ledger.memory_shards import MemoryShards
@@ -154,6 +154,49 @@ def test_times_of_rounds_never_run_backwards(shards: Shards) -> None:
     assert (first.at_ms, second.at_ms) == (ahead, ahead + 1)
 
 
+def test_new_keys_age_by_the_clock_of_now_while_it_is_behind_the_last_round(shards: Shards) -> None:
+    """Redis' clock was set back by an hour: a loss of the next minutes must not wait for that hour."""
+    memory = shards.memory
+    epoch = memory.begin_epoch(OF)
+    before_ms = memory.state(OF).now_ms
+    ahead = before_ms + 3_600_000
+    assert memory.take_round(OF, epoch=epoch, not_before_ms=ahead) is not None
+    shards.announce(OF, keys(1), following=1)
+    done = memory.take_round(OF, epoch=epoch)
+    after_ms = memory.state(OF).now_ms
+    assert done is not None
+    assert done.clock_ms is not None
+    assert done.at_ms == ahead + 1
+    assert before_ms <= done.clock_ms <= after_ms
+    assert shards.pending(OF) == dict.fromkeys(keys(1), done.clock_ms)
+
+
+def test_keys_that_were_dated_by_a_clock_that_was_ahead_are_dated_again(shards: Shards) -> None:
+    memory = shards.memory
+    epoch = memory.begin_epoch(OF)
+    shards.announce(OF, keys(*range(1_500)), following=1)
+    first = memory.take_round(OF, epoch=epoch)
+    assert first is not None
+    shards.date(OF, keys(*range(1_200)), first_seen_ms=first.at_ms + 3_600_000)
+    done = memory.take_round(OF, epoch=epoch)
+    assert done is not None
+    assert done.clock_ms is not None
+    assert set(shards.pending(OF).values()) == {first.at_ms, done.clock_ms}
+    assert done.clock_ms < first.at_ms + 3_600_000
+    assert done.counts.pending_after == 1_500
+
+
+def test_rounds_within_a_millisecond_are_no_clock_that_is_behind(shards: Shards) -> None:
+    memory = shards.memory
+    epoch = memory.begin_epoch(OF)
+    ahead = memory.state(OF).now_ms + AHEAD_MS_MAX - 500
+    shards.announce(OF, keys(1), following=1)
+    done = memory.take_round(OF, epoch=epoch, not_before_ms=ahead)
+    assert done is not None
+    assert done.clock_ms == done.at_ms == ahead
+    assert shards.pending(OF) == dict.fromkeys(keys(1), ahead)
+
+
 def test_a_round_is_no_older_than_a_pending_key_whatever_the_clock_says(shards: Shards) -> None:
     """Nobody stored the round that found the key, its process is gone, and Redis' clock went back."""
     memory = shards.memory
@@ -161,6 +204,7 @@ def test_a_round_is_no_older_than_a_pending_key_whatever_the_clock_says(shards: 
     ahead = memory.state(OF).now_ms + 3_600_000
     shards.announce(OF, keys(1), following=1)
     assert memory.take_round(OF, epoch=epoch, not_before_ms=ahead) is not None
+    shards.date(OF, keys(1), first_seen_ms=ahead)
     if isinstance(shards, InRedis):
         shards.client.delete(ShardKeys(OF).covered)  # as an older release leaves it
     shards.announce(OF, keys(2), following=2)

@@ -147,15 +147,17 @@ class Histories(RuleBasedStateMachine):
     def restart_the_daemon(self) -> None:
         self.memory = self.shards.memory
 
-    @rule(is_reply_lost=st.booleans(), dies_before_storing=st.booleans())
-    def round(self, is_reply_lost: bool, dies_before_storing: bool) -> None:
+    @rule(is_reply_lost=st.booleans(), dies_before_storing=st.booleans(), ahead_seconds=st.sampled_from((0, 0, 0, 90)))
+    def round(self, is_reply_lost: bool, dies_before_storing: bool, ahead_seconds: int = 0) -> None:
+        """`ahead_seconds`: Redis' clock has run ahead of what it is now."""
         epoch = self.memory.state(OF).epoch or self.memory.begin_epoch(OF)
         state = self.memory.state(OF)
         assert state.generation == self.model.generation
         rounds = self.ledger.rounds
         rounds.void_after(OF, epoch=epoch, generation=state.generation, at_ms=state.round_at_ms)
         last = rounds.last(OF)
-        done = self.memory.take_round(OF, epoch=epoch, not_before_ms=last.at_ms + 1 if last else 0)
+        ahead_ms = state.now_ms + ahead_seconds * 1000 if ahead_seconds else 0
+        done = self.memory.take_round(OF, epoch=epoch, not_before_ms=max(ahead_ms, last.at_ms + 1 if last else 0))
         expected = self.model.round()
         assert done is not None
         if is_reply_lost:
