@@ -145,7 +145,7 @@ def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Benc
             rules=RepairRules(rate_per_second=1e6, burst=1e6, repairs_max=20_000),
         ),
         breaker=CircuitBreaker(
-            holds=ledger.holds, rules=BreakerRules(candidates_min=10**6), owner="one", events=events
+            holds=ledger.holds, rules=BreakerRules(candidates_min=10**6), owner="one", clock=clock, events=events
         ),
         candidates=ledger.candidates, repairs=ledger.repairs, outages=ledger.outages, outbox=outbox, clock=clock,
         owner="one", events=events,

@@ -2,10 +2,15 @@
 
 Buckets live in memory: a restart refills them, nothing else. The breaker's state lives in the ledger (a hold of
 kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
+
+Several processes share a topic's shards, or its subscriptions. Whoever proves too many losses dates the hold anew; a
+process that has shards of the topic lifts it after three calm rounds that began since. One without shards, a stand-by,
+sees no losses, so its calm means nothing: neither its own rounds nor its subscriptions without shards count.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -117,18 +122,20 @@ class BreakerRules:
 class CircuitBreaker:
     """Freezes the repairs of a topic by a hold of kind BREAKER. Confined to the thread of the rounds."""
 
-    def __init__(self, *, holds: Holds, rules: BreakerRules, owner: str, events: EventSink) -> None:
+    def __init__(self, *, holds: Holds, rules: BreakerRules, owner: str, clock: Clock, events: EventSink) -> None:
         self._holds = holds
         self.rules = rules
         self._owner = owner
+        self._clock = clock
         self._events = events
-        self._calm: dict[Subscription, int] = {}
+        #: When the last calm rounds in a row began, three at most; None: other processes have all its shards.
+        self._calm: dict[Subscription, deque[float] | None] = {}
 
     def open_if(self, subscription: Subscription, reason: str | None) -> None:
         """Opens for a reason; None does nothing."""
         if reason is None:
             return
-        self._calm[subscription] = 0
+        self._calm[subscription] = _no_calm()
         if self._holds.place(
             subscription.environment, subscription.topic, HoldKind.BREAKER, by=self._owner, reason=reason
         ):
@@ -136,11 +143,40 @@ class CircuitBreaker:
                 BreakerOpened(environment=subscription.environment, topic=subscription.topic, reason=reason)
             )
 
-    def round_ended(self, subscription: Subscription, load: RoundLoad, *, siblings: Sequence[Subscription]) -> None:
-        """Counts calm rounds; closes when every subscription of the topic had three in a row."""
-        storm = self.rules.too_many(load) or self.rules.too_absent(load.ladders, load.ladders_absent)
-        self._calm[subscription] = 0 if storm else self._calm.get(subscription, 0) + 1
-        if min(self._calm.get(sibling, 0) for sibling in siblings) < CALM_ROUNDS_TO_CLOSE:
+    def round_ended(
+        self,
+        subscription: Subscription,
+        load: RoundLoad,
+        *,
+        began_seconds: float,
+        has_shards: bool,
+        siblings: Sequence[Subscription],
+    ) -> None:
+        """Counts calm rounds; closes when every subscription with shards of ours had three in a row.
+
+        `began_seconds`: monotonic time. A subscription of the topic that had no round yet keeps it open.
+        """
+        self._count(subscription, load, began_seconds=began_seconds, has_shards=has_shards)
+        ours = [calm for calm in (self._calm.get(sibling, _no_calm()) for sibling in siblings) if calm is not None]
+        if not ours or min(len(calm) for calm in ours) < CALM_ROUNDS_TO_CLOSE:
             return
-        if self._holds.lift(subscription.environment, subscription.topic, HoldKind.BREAKER):
+        calm_seconds = self._clock.monotonic_seconds() - min(calm[0] for calm in ours)
+        if self._holds.lift(
+            subscription.environment, subscription.topic, HoldKind.BREAKER, calm_seconds=max(0.0, calm_seconds)
+        ):
             self._events.emit(BreakerClosed(environment=subscription.environment, topic=subscription.topic))
+
+    def _count(self, subscription: Subscription, load: RoundLoad, *, began_seconds: float, has_shards: bool) -> None:
+        if not has_shards:
+            self._calm[subscription] = None
+            return
+        if self.rules.too_many(load) or self.rules.too_absent(load.ladders, load.ladders_absent):
+            self._calm[subscription] = _no_calm()
+            return
+        calm = self._calm.get(subscription) or _no_calm()
+        calm.append(began_seconds)
+        self._calm[subscription] = calm
+
+
+def _no_calm() -> deque[float]:
+    return deque(maxlen=CALM_ROUNDS_TO_CLOSE)

@@ -96,6 +96,7 @@ class ReconcileRound:
             return self._suspend(subscription, "AWAY", str(error))
 
     def _round(self, topic: TopicPlan, plan: SubscriptionPlan, outage: Outage | None) -> RoundReport:
+        began_seconds = self._clock.monotonic_seconds()
         rounds = [self._shards.run(shard) for shard in topic.shards_of(plan.subscription)]
         lost = [r.shard for r in rounds if r.lost_memory]
         if lost:
@@ -124,7 +125,13 @@ class ReconcileRound:
         )
 
         repairs = self._repairer.run(topic)
-        self._breaker.round_ended(plan.subscription, load, siblings=[p.subscription for p in topic.subscriptions])
+        self._breaker.round_ended(
+            plan.subscription,
+            load,
+            began_seconds=began_seconds,
+            has_shards=bool(ours),
+            siblings=[p.subscription for p in topic.subscriptions],
+        )
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings)
         self._events.emit(event)
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)

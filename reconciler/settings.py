@@ -288,23 +288,7 @@ def contradictions(settings: Settings) -> list[str]:
                 f"{INBOX_MARGIN_DAYS} days: a repair could come after its inbox row was deleted and take effect twice; "
                 f"keep at least {keep_days_min:g} days"
             )
-        if s.grace_period_seconds < settings.rounds.interval_seconds:
-            problems.append(
-                f"{where}.grace_period_seconds = {s.grace_period_seconds:g} is shorter than rounds.interval_seconds = "
-                f"{settings.rounds.interval_seconds:g}: raise it to two intervals"
-            )
-        twice_skew = 2 * settings.rounds.skew_margin_seconds
-        if s.grace_period_seconds <= twice_skew:
-            problems.append(
-                f"{where}.grace_period_seconds = {s.grace_period_seconds:g} must be more than {twice_skew:g}, twice "
-                "rounds.skew_margin_seconds: the group's watermark stays that far behind, and its gate would never "
-                "open; raise it, or lower the margin"
-            )
-        if s.late_after_seconds < s.grace_period_seconds:
-            problems.append(
-                f"{where}.late_after_seconds = {s.late_after_seconds:g} is shorter than grace_period_seconds = "
-                f"{s.grace_period_seconds:g}: raise it"
-            )
+        problems += _check_times(settings, s, where)
     if settings.rounds.mode == "classic" and settings.unique_key_topic.queues != 1:
         problems.append(
             f'rounds.mode = "classic" knows one pair of sets: unique_key_topic.queues = '
@@ -328,6 +312,28 @@ def contradictions(settings: Settings) -> list[str]:
         problems.append(
             f"grace_period_seconds = {longest:g} is more than a quarter of rounds.retention_hours = "
             f"{settings.rounds.retention_hours:g}: the half could be gone before it is looked for"
+        )
+    return problems
+
+
+def _check_times(settings: Settings, s: SubscriptionSettings, where: str) -> list[str]:
+    problems: list[str] = []
+    if s.grace_period_seconds < settings.rounds.interval_seconds:
+        problems.append(
+            f"{where}.grace_period_seconds = {s.grace_period_seconds:g} is shorter than rounds.interval_seconds = "
+            f"{settings.rounds.interval_seconds:g}: raise it to two intervals"
+        )
+    twice_skew = 2 * settings.rounds.skew_margin_seconds
+    if s.grace_period_seconds <= twice_skew:
+        problems.append(
+            f"{where}.grace_period_seconds = {s.grace_period_seconds:g} must be more than {twice_skew:g}, twice "
+            "rounds.skew_margin_seconds: the group's watermark stays that far behind, and its gate would never "
+            "open; raise it, or lower the margin"
+        )
+    if s.late_after_seconds < s.grace_period_seconds:
+        problems.append(
+            f"{where}.late_after_seconds = {s.late_after_seconds:g} is shorter than grace_period_seconds = "
+            f"{s.grace_period_seconds:g}: raise it"
         )
     return problems
 

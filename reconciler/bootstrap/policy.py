@@ -166,6 +166,7 @@ class Policy:
                     candidates_min=settings.repairs.breaker_candidates_min, share=settings.repairs.breaker_share
                 ),
                 owner=self.owner,
+                clock=clock,
                 events=self._events,
             ),
             candidates=ledger.candidates,

@@ -33,7 +33,7 @@ class SqlHolds:
         return {topic: sorted(kinds) for topic, kinds in found.items()}
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """False if it was there already: by and since of the first stay."""
+        """False if it was there already: by and since of the first stay, of a BREAKER only by."""
         try:
             with self._database.writing() as connection:
                 connection.execute(
@@ -47,15 +47,26 @@ class SqlHolds:
                     )
                 )
         except IntegrityError:
+            if kind is HoldKind.BREAKER:
+                self._date_anew(environment, topic, reason)
             return False
         return True
 
-    def lift(self, environment: str, topic: str, kind: HoldKind) -> bool:
-        """False if there was none."""
+    def _date_anew(self, environment: str, topic: str, reason: str) -> None:
         with self._database.writing() as connection:
-            done = connection.execute(
-                sa.delete(hold).where(
-                    hold.c.environment == environment, hold.c.topic == topic, hold.c.kind == kind.value
-                )
+            connection.execute(
+                sa.update(hold)
+                .where(_is(environment, topic, HoldKind.BREAKER))
+                .values(since_ms=self._database.now(), reason=bounded_text(reason))
             )
+
+    def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
+        """False if there was none, or only one that is younger."""
+        is_old = hold.c.since_ms <= self._database.before(round(calm_seconds * 1000)) if calm_seconds else sa.true()
+        with self._database.writing() as connection:
+            done = connection.execute(sa.delete(hold).where(_is(environment, topic, kind), is_old))
             return done.rowcount == 1
+
+
+def _is(environment: str, topic: str, kind: HoldKind) -> sa.ColumnElement[bool]:
+    return (hold.c.environment == environment) & (hold.c.topic == topic) & (hold.c.kind == kind.value)

@@ -168,7 +168,11 @@ class MemoryHolds:
         """False if it was there."""
         key = (environment, topic, kind)
         with self._rows.lock:
-            if key in self._rows.holds:
+            known = self._rows.holds.get(key)
+            if known is not None:
+                if kind is HoldKind.BREAKER:
+                    now_ms = self._rows.clock.now_ms()
+                    self._rows.holds[key] = replace(known, since_ms=now_ms, reason=bounded_text(reason))
                 return False
             self._rows.holds[key] = HeldTopic(
                 topic=topic,
@@ -179,9 +183,13 @@ class MemoryHolds:
             )
             return True
 
-    def lift(self, environment: str, topic: str, kind: HoldKind) -> bool:
-        """False if there was none."""
+    def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
+        """False if there was none, or only one that is younger."""
         with self._rows.lock:
+            known = self._rows.holds.get((environment, topic, kind))
+            now_ms = self._rows.clock.now_ms()
+            if known is not None and calm_seconds and known.since_ms > now_ms - round(calm_seconds * 1000):
+                return False
             return self._rows.holds.pop((environment, topic, kind), None) is not None
 
 

@@ -48,10 +48,10 @@ MEMBERS_A_COMMAND = 1_000
 
 #: KEYS: epoch, generation, pending, new, taken, offsets, covered; half, half:1..x; matched, matched:1..x; commit,
 #: commit:1..h. ARGV: epoch and generation that must stand, lowest time in ms, h, x, generations kept for the history,
-#: times kept, chunk, rounds kept for the floor, how far rounds may be ahead of the clock. Returns a word and then: "ran" announced, new, pending before, added,
-#: matched late, pending after, generation, its time in ms, the time by which keys age, the floor (queue, offset,
-#: queue ..., a line each); "moved"
-#: (another round ran, or the epoch is another one; nothing was done); "wrong" key, its type, the expected one.
+#: times kept, chunk, rounds kept for the floor, how far rounds may be ahead of the clock. Returns a word and then:
+#: "ran" announced, new, pending before, added, matched late, pending after, generation, its time in ms, the time by
+#: which keys age, the floor (queue, offset, queue ..., a line each); "moved" (another round ran, or the epoch is
+#: another one; nothing was done); "wrong" key, its type, the expected one.
 ROUND_SCRIPT = """
 local epoch, generation, pending, new, taken = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local offsets, covered = KEYS[6], KEYS[7]

@@ -205,11 +205,11 @@ class Holds(Protocol):
         ...
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """False if it was there already."""
+        """False if it was there already: a HOLD stays as it is, a BREAKER is dated anew."""
         ...
 
-    def lift(self, environment: str, topic: str, kind: HoldKind) -> bool:
-        """False if there was none."""
+    def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
+        """False if there was none, or one that is younger than that by the ledger's time."""
         ...
 
 

@@ -143,7 +143,9 @@ class Reconciling:
                 repairs=ledger.repairs, hand_overs=ledger.hand_overs, holds=ledger.holds, rules=RepairRules(),
                 clock=process.clock, owner=process.name, events=events,
             ),
-            breaker=CircuitBreaker(holds=ledger.holds, rules=BreakerRules(), owner=process.name, events=events),
+            breaker=CircuitBreaker(
+                holds=ledger.holds, rules=BreakerRules(), owner=process.name, clock=process.clock, events=events,
+            ),
             candidates=ledger.candidates,
             repairs=ledger.repairs,
             outages=ledger.outages,

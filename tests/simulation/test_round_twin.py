@@ -28,8 +28,9 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
     now_ms = BASE_MS + dice.randrange(1_000_000)
     data = RedisData(lambda: now_ms)
     commits, generation = dice.choice((1, 2, 4)), dice.randrange(50)
+    lowest_ms = now_ms + dice.randint(-2_000, dice.choice((500, 5_000)))
     commands = round_commands(
-        KEYS, epoch="e:1", generation=generation, not_before_ms=now_ms + dice.randint(-2_000, dice.choice((500, 5_000))),
+        KEYS, epoch="e:1", generation=generation, not_before_ms=lowest_ms,
         commit_generations=commits, history_generations=dice.choice((0, 0, 0, 0, 1)),
     )  # fmt: skip
     _, _, count, *words = commands[1]

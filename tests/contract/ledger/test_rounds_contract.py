@@ -193,6 +193,30 @@ def test_holds_are_placed_and_lifted_by_kind(world: World) -> None:
     assert holds.active(e)["ORDERS"] == [HoldKind.BREAKER]
 
 
+def test_a_breaker_that_is_placed_again_counts_from_then_and_is_lifted_only_after_the_calm(world: World) -> None:
+    holds, e = world.ledger.holds, world.environment
+
+    def since_ms() -> dict[HoldKind, int]:
+        return {one.kind: one.since_ms for one in world.ledger.reports.holds(e)}
+
+    assert holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="migration")
+    assert holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@host", reason="1 200 losses")
+    first = since_ms()
+    world.clock.advance(60)
+    assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=61)
+    assert not holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@other", reason="1 300 losses")
+    assert not holds.place(e, "ORDERS", HoldKind.HOLD, by="ben", reason="other")
+    again = since_ms()
+    assert again[HoldKind.HOLD] == first[HoldKind.HOLD]
+    assert again[HoldKind.BREAKER] >= first[HoldKind.BREAKER] + 60_000
+    reports = {one.kind: (one.by, one.reason) for one in world.ledger.reports.holds(e)}
+    assert reports[HoldKind.BREAKER] == ("run@host", "1 300 losses")
+    world.clock.advance(10)
+    assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=60)
+    assert holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=10)
+    assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=10)
+
+
 # ---- refused announcements
 
 

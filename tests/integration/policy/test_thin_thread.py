@@ -159,7 +159,7 @@ def build(instance: ClientInstance, address: str, broker_name: str, order: tuple
             owner="one",
             events=events,
         ),
-        breaker=CircuitBreaker(holds=ledger.holds, rules=BreakerRules(), owner="one", events=events),
+        breaker=CircuitBreaker(holds=ledger.holds, rules=BreakerRules(), owner="one", clock=clock, events=events),
         candidates=ledger.candidates,
         repairs=ledger.repairs,
         outages=ledger.outages,

@@ -6,18 +6,16 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.plan import INBOX_MARGIN_SECONDS
-from tests.unit.policy.judging import reason
+from reconciler.plan import INBOX_MARGIN_SECONDS, REPAIR_ORDER_DEFAULT
 from tests.unit.policy.world import World, key
 
 KEEP = 10 * 86_400.0
 REACH = KEEP - INBOX_MARGIN_SECONDS
 
 
-def old_world(*, age: float, keep: dict[str, float], repair_order: tuple[Rung, ...] | None = None) -> World:
+def old_world(*, age: float, keep: dict[str, float], repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT) -> World:
     """A message whose END was lost for so long, with rounds that have just heard of it."""
-    orders = {} if repair_order is None else {"repair_order": repair_order}
-    world = World(shards=1, groups=("billing", "shipping"), inbox_keep_seconds=keep, **orders)
+    world = World(shards=1, groups=("billing", "shipping"), inbox_keep_seconds=keep, repair_order=repair_order)
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half, body=b"body")
     world.clock.advance(age)

@@ -273,7 +273,9 @@ class World:
                 events=self.events,
                 workers=self.workers,
             ),
-            breaker=CircuitBreaker(holds=holds, rules=self.breaker_rules, owner=owner, events=self.events),
+            breaker=CircuitBreaker(
+                holds=holds, rules=self.breaker_rules, owner=owner, clock=self.clock, events=self.events
+            ),
             candidates=candidates,
             repairs=repairs,
             outages=m.wrap(self.ledger.outages),

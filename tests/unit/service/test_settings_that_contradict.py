@@ -16,10 +16,16 @@ EXAMPLE = Path("config/reconciler.toml")
     ("before", "after", "told"),
     [
         ("# inbox_keep_days = 30.0", "inbox_keep_days = 9.0", r"inbox_keep_days = 9 .*at least 10 days"),
+        ("skew_margin_seconds = 10.0", "skew_margin_seconds = 15.0", r"grace_period_seconds = 30 must be more than 30"),
         ("keep_days = 30", "keep_days = 10", r"sweep\.keep_days = 10: must be 11 or more"),
         ('mode = "full"', 'mode = "classic"', r"rounds\.mode = \"classic\".*unique_key_topic\.queues = 16 must be 1"),
     ],
-    ids=["inbox rows deleted before the last repair", "tombstones deleted before their halves", "classic with shards"],
+    ids=[
+        "inbox rows deleted before the last repair",
+        "a gate that never opens",
+        "tombstones deleted before their halves",
+        "classic with shards",
+    ],
 )
 def test_what_cannot_work_together_is_refused_with_its_remedy(
     tmp_path: Path, before: str, after: str, told: str

@@ -27,6 +27,9 @@ url = "redis://127.0.0.1:6379/0"
 [ledger]
 url = "sqlite:////tmp/ledger.db"
 
+[rounds]
+skew_margin_seconds = 2
+
 [[producers]]
 group = "orders"
 topics = ["ORDERS", "REFUNDS"]
