@@ -39,6 +39,7 @@ POLICY = tuple(
         "classic_round",
         "shard_rounds",
         "outage",
+        "dismissal",
         "plan",
     )
 )

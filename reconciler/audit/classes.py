@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name=KeyClass.QUARANTINED,
-        rule="the ledger holds it as QUARANTINED",
+        rule="the ledger holds it as QUARANTINED, or a person dismissed it from there",
         meaning="Given up with a verdict, dead-lettered ones too: a person must look.",
         example="Candidate QUARANTINED with verdict DEAD_LETTERED.",
         listed=True,

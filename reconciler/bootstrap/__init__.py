@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reconciler.bootstrap.announcing import run_announcements, run_replay
     from reconciler.bootstrap.checks import examine
     from reconciler.bootstrap.embedded_broker import serve_broker
-    from reconciler.bootstrap.operating import lift_hold, place_hold, rebuild, repair_now
+    from reconciler.bootstrap.operating import dismiss, lift_hold, place_hold, rebuild, repair_now
     from reconciler.bootstrap.reporting import explain, list_rows, read_status
     from reconciler.bootstrap.service import run_service
     from reconciler.bootstrap.setup import create_topics, database_ddl, start_logging, upgrade_database
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "create_topics",
     "database_ddl",
+    "dismiss",
     "examine",
     "explain",
     "lift_hold",
@@ -44,7 +45,7 @@ _MODULES = {
     "announcing": ("run_announcements", "run_replay"),
     "checks": ("examine",),
     "embedded_broker": ("serve_broker",),
-    "operating": ("lift_hold", "place_hold", "rebuild", "repair_now"),
+    "operating": ("dismiss", "lift_hold", "place_hold", "rebuild", "repair_now"),
     "reporting": ("explain", "list_rows", "read_status"),
     "service": ("run_service",),
     "setup": ("create_topics", "database_ddl", "start_logging", "upgrade_database"),

@@ -1,4 +1,4 @@
-"""What an operator does by hand: hold, resume, repair, rebuild."""
+"""What an operator does by hand: hold, resume, repair, dismiss, rebuild."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from reconciler.bootstrap.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
 from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.policy import Policy
+from reconciler.bootstrap.policy import Policy, topic_plans
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.dismissal import Dismissals
 from reconciler.errors import InvalidValue
 from reconciler.plan import TopicPlan
 from reconciler.ports import LedgerFilter
@@ -68,6 +69,46 @@ def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int
     with Connections(settings) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
         return Policy(connections).recovery().rebuild(settings.environment, since_ms=since_ms, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dismissed:
+    """What `reconciler dismiss` did: (topic, group, unique key, "dismissed" or the state in which it was left)."""
+
+    keys: tuple[tuple[str, str, str, str], ...]
+
+    columns = ("topic", "group", "unique key", "outcome")
+
+    @property
+    def exit_code(self) -> int:
+        """4: the service still works on a key; 0: none of them needs a person any more."""
+        return 4 if any(key[3] == CandidateState.OPEN for key in self.keys) else 0
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        names = ("topic", "group", "unique_key", "outcome")
+        return {"keys": [dict(zip(names, row, strict=True)) for row in self.keys]}
+
+
+def dismiss(
+    settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, reason: str
+) -> Dismissed:
+    """Takes keys off the list of what needs a person. Raises InvalidValue for a key without a verdict, DatabaseAway."""
+    with Connections(settings) as connections:
+        require(ask_ledger(connections))
+        ledger = connections.ledger
+        dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs)
+        done = [
+            (plan.topic, name, key, outcome)
+            for plan in topic_plans(settings)
+            if topic in (None, plan.topic)
+            for key in dict.fromkeys(unique_keys)
+            for name, outcome in dismissals.dismiss(plan, key, group=group, by=operator(), reason=reason).items()
+        ]
+    unheard = sorted(set(unique_keys).difference(key for _, _, key, _ in done))
+    if unheard:
+        raise InvalidValue("KEYS", ", ".join(unheard), "no verdict has it: see reconciler explain")
+    return Dismissed(keys=tuple(done))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

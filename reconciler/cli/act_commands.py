@@ -1,4 +1,4 @@
-"""Commands that change something: repair, hold, resume, rebuild. Mass actions show what they would do first."""
+"""Commands that change something. Mass actions show what they would do first."""
 
 from __future__ import annotations
 
@@ -73,6 +73,29 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
         raise typer.Exit(DECLINED)
 
 
+def dismiss(
+    keys: Annotated[list[str], typer.Argument(help="Unique keys.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="What was done instead; kept with the verdict.")],
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
+
+    Exit code 4: the service still works on a key, which stays; 2: a key is unknown.
+    """
+    if not reason.strip():
+        raise InvalidValue("--reason", reason, "say what was done instead")
+    wanted = [require_key(key) for key in keys]
+    report = bootstrap.dismiss(read_settings(config), wanted, topic=topic, group=group, reason=reason)
+    if output is Output.JSON:
+        print_json(report.as_dict())
+    else:
+        print_table("Dismissed", report.columns, report.keys)
+    raise typer.Exit(report.exit_code)
+
+
 def hold(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; shown in status.")] = "by hand",
@@ -134,5 +157,5 @@ def rebuild(
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this module."""
-    for command in (repair, hold, resume, rebuild):
+    for command in (repair, dismiss, hold, resume, rebuild):
         app.command(command.__name__)(command)

@@ -236,6 +236,17 @@ class MemoryRepairs:
             self._write(replace(row, state=RepairState.OPEN, rung=rung, attempts=1, next_at_ms=now_ms))
             return True
 
+    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+        """FAILED becomes DONE."""
+        with self._rows.lock:
+            row = self._rows.repairs.get(_key(repair))
+            if row is None or row.state is not RepairState.FAILED:
+                return False
+            now_ms = self._rows.clock.now_ms()
+            self._write(replace(row, state=RepairState.DONE, answer=bounded_text(answer), done_at_ms=now_ms))
+            self._rows.messages.pop(_key(repair), None)
+            return True
+
     def _lease_until_ms(self, lease_seconds: float) -> int:
         return self._rows.clock.now_ms() + wait_ms(lease_seconds)
 

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.hand_over import encode_hand_over
+from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.evidence import StoredMessage
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
@@ -62,6 +63,16 @@ class SqlRepairs(RepairRows):
             "rung": rung.value,
             "attempts": 1,
             "next_at_ms": self._database.now(),
+        }
+        return self._update(repair, repair_table.c.state == RepairState.FAILED.value, values) is not None
+
+    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+        """FAILED becomes DONE."""
+        values = {
+            "state": RepairState.DONE.value,
+            "answer": bounded_text(answer),
+            "message": None,
+            "done_at_ms": self._database.now(),
         }
         return self._update(repair, repair_table.c.state == RepairState.FAILED.value, values) is not None
 

@@ -171,6 +171,10 @@ class Repairs(RepairBatches, Protocol):
         """
         ...
 
+    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+        """A person has seen to it: a FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:

@@ -213,3 +213,27 @@ def test_shell_completion_completes_commands() -> None:
         env={**os.environ, "_RECONCILER_COMPLETE": "complete_bash", "COMP_WORDS": "reconciler exp", "COMP_CWORD": "1"},
     )
     assert ended.stdout.split() == ["explain"]
+
+
+def test_a_dismissed_key_leaves_status_and_stays_in_the_ledger_with_its_reason(deployed: Deployment) -> None:
+    given_up, open_one = "A" * 32, "B" * 32
+    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
+    with closing(sqlite3.connect(deployed.ledger)) as db, db:
+        for key, state, verdict in ((given_up, "QUARANTINED", "DEAD_LETTERED"), (open_one, "OPEN", "LAGGING")):
+            db.execute(
+                f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
+                " VALUES (?, ?, ?, ?, 0, ?, ?, '{}', 1, 1, 1, 1)",
+                (deployed.environment, deployed.topic, deployed.group, key, state, verdict),
+            )
+    assert deployed.command("status", "-o", "json").document["needs_a_person"] is True
+    assert deployed.command("dismiss", given_up, "--reason", " ").exit_code == 2
+    assert deployed.command("dismiss", NOBODYS_KEY, "--reason", "no").exit_code == 2
+    done = one_object(deployed.command("dismiss", given_up.lower(), "--reason", "paid by hand", "-o", "json"))
+    assert [(k["unique_key"], k["outcome"]) for k in done["keys"]] == [(given_up, "dismissed")]
+    left = deployed.command("dismiss", open_one, "--reason", "too early")
+    assert left.exit_code == 4
+    assert "OPEN" in left.stdout
+    assert deployed.command("status", "-o", "json").document["needs_a_person"] is False
+    (listed,) = one_object(deployed.command("list", "candidates", "--state", "SETTLED", "-o", "json"))["candidates"]
+    assert (listed["unique_key"], listed["verdict"]) == (given_up, "DEAD_LETTERED")
+    assert "paid by hand" in deployed.command("explain", given_up, "-o", "json").stdout

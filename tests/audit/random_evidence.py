@@ -103,7 +103,10 @@ def _row(table: str, chance: random.Random) -> Row:
         return {**group, "effects": chance.choice([0, 1, 1, 1, 1, 2])}
     if table == "candidate":
         state = chance.choice(["OPEN", "SETTLED", "QUARANTINED"])
-        return {**group, "state": state, "first_seen_ms": time, "updated_at_ms": chance.choice(TIMES)}
+        verdict = chance.choice(["CONSUMED", "LOST_CONFIRM", "DEAD_LETTERED", "QUARANTINED"])
+        return {
+            **group, "state": state, "verdict": verdict, "first_seen_ms": time, "updated_at_ms": chance.choice(TIMES)
+        }  # fmt: skip
     if table == "left":
         return {**group, "at_ms": time, "reason": chance.choice(["MATCHED", "SETTLED", "QUARANTINED"])}
     if table == "pending":

@@ -145,8 +145,7 @@ class _KeyStory:
         if not self.candidates:
             return False
         order = ["OPEN", "SETTLED", "QUARANTINED"]
-        newest = max(self.candidates, key=lambda r: (r["updated_at_ms"], order.index(r["state"])))
-        return bool(newest["state"] == "QUARANTINED")
+        return bool(max((row["updated_at_ms"], order.index(_state(row))) for row in self.candidates)[1] == 2)
 
     def repaired(self) -> bool:
         return self.effect and bool(self.sent)
@@ -181,3 +180,9 @@ def _first_sent(row: Row) -> int | None:
 
 def _smallest(digests: Iterable[Any]) -> bytes | None:
     return min((digest for digest in digests if digest is not None), default=None)
+
+
+def _state(candidate: dict[str, Any]) -> str:
+    """A person settles what was given up by dismissing it; the verdict stays."""
+    given_up = candidate["verdict"] in {"COLLISION", "DEAD_LETTERED", "DELIVERED_NOT_APPLIED", "QUARANTINED"}
+    return "QUARANTINED" if candidate["state"] == "SETTLED" and given_up else str(candidate["state"])

@@ -73,6 +73,11 @@ def plant_quarantined(e: SmallEvidence) -> None:
     e.add("candidate", KEY, state="QUARANTINED", verdict="DEAD_LETTERED")
 
 
+def plant_dismissed(e: SmallEvidence) -> None:
+    plant_unaccounted(e)
+    e.add("candidate", KEY, state="SETTLED", verdict="DEAD_LETTERED")
+
+
 def plant_repaired(e: SmallEvidence) -> None:
     e.story(KEY)
     e.rows["inbox"][-1]["applied_at_ms"] = START_MS + 92_000
@@ -120,6 +125,7 @@ PLANTS: list[tuple[KeyClass, Plant]] = [
     (KeyClass.UNACCOUNTED, plant_unaccounted),
     (KeyClass.LOST, plant_lost),
     (KeyClass.QUARANTINED, plant_quarantined),
+    (KeyClass.QUARANTINED, plant_dismissed),
     (KeyClass.REPAIRED, plant_repaired),
     (KeyClass.EFFECT_LATE, plant_late),
     (KeyClass.EFFECT_IN_TIME, plant_in_time),

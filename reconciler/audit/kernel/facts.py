@@ -15,6 +15,7 @@ from reconciler.audit.kernel.keys import Codes, Longs
 from reconciler.audit.kernel.plan import JudgePlan, SubscriptionPlan
 from reconciler.audit.kernel.rows import NULL, Flags, Rows, Vocabulary
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
+from reconciler.contract.verdicts import QUARANTINING
 
 #: No such time: later than all.
 NEVER = np.int64(np.iinfo(np.int64).max)
@@ -180,13 +181,16 @@ def accepted_tags(topic: TopicFacts, asked: SubscriptionPlan, vocabulary: Vocabu
 
 
 def candidate_states(rows: Coded, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
-    """Which keys have a candidate, and which one's newest state is QUARANTINED."""
+    """Which keys have a candidate, and which one's newest state is QUARANTINED; a dismissed one was, too."""
     if not len(rows.codes):
         none = np.zeros(size, np.bool_)
         return none, none
     gravity = np.zeros(len(rows.codes), np.int64)
     for place, state in enumerate(_GRAVITY):
         gravity[rows.rows.names["state"] == vocabulary.number(state)] = place
+    names = rows.rows.names
+    given_up = np.isin(names["verdict"], [vocabulary.number(verdict) for verdict in sorted(QUARANTINING)])
+    gravity[(names["state"] == vocabulary.number(CandidateState.SETTLED)) & given_up] = len(_GRAVITY) - 1
     newest = largest(rows.codes, rows.rows.times["updated_at_ms"] * len(_GRAVITY) + gravity, size)
     seen = newest != NULL
     return seen, seen & (newest % len(_GRAVITY) == len(_GRAVITY) - 1)

@@ -301,3 +301,17 @@ def test_finishing_empties_the_message_and_keeps_the_answer(world: World) -> Non
     assert done is not None
     assert (done.state, done.answer, done.done_at_ms) == (RepairState.DONE, "applied", world.clock.now_ms())
     assert world.ledger.hand_overs.message_of(done) is None
+
+
+def test_a_person_dismisses_a_failed_repair_and_no_other(world: World) -> None:
+    repairs = world.ledger.repairs
+    mine = claimed(world)
+    assert not repairs.dismiss(mine, answer="seen to")
+    failed = repairs.change(mine, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="mine")
+    assert failed is not None
+    world.clock.advance(5)
+    assert repairs.dismiss(failed, answer="seen to\x00")
+    row = repairs.read(world.environment, "ORDERS", [key(1)])[key(1)][0]
+    assert (row.state, row.answer, row.done_at_ms) == (RepairState.DONE, "seen to\ufffd", world.clock.now_ms())
+    assert claimable(world) == []
+    assert not repairs.dismiss(row, answer="again")

@@ -1,0 +1,102 @@
+"""A key that a person has seen to leaves the list of what needs one, and nothing else changes."""
+
+from __future__ import annotations
+
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState
+from reconciler.contract.verdicts import Verdict
+from reconciler.dismissal import Dismissals
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+
+REASON = "paid by hand, ticket 4711"
+
+
+def dismiss(world: World, *, group: str | None = None, unique_key: str = key(1)) -> dict[str, str]:
+    dismissals = Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs)
+    return dismissals.dismiss(world.topic, unique_key, group=group, by="operator anna", reason=REASON)
+
+
+def given_up(*groups: str) -> World:
+    """A message without a half and without a body: nothing is left to be sent again."""
+    world = World(shards=1, groups=groups or ("billing",))
+    world.lose(1)
+    world.broker.halves.clear()
+    world.rounds(world.process(), 30)
+    for group in groups or ("billing",):
+        assert world.verdict(key(1), group) == "QUARANTINED"
+    return world
+
+
+def needs_a_person(world: World) -> bool:
+    reports = world.ledger.reports
+    return any(v.state is CandidateState.QUARANTINED for v in reports.verdict_counts(ENVIRONMENT)) or any(
+        r.state is RepairState.FAILED for r in reports.repair_counts(ENVIRONMENT)
+    )
+
+
+def test_a_dismissed_key_needs_nobody_any_more_and_keeps_its_verdict_and_evidence() -> None:
+    world = given_up()
+    before = world.candidate(key(1))
+    assert needs_a_person(world)
+    assert dismiss(world) == {"billing": "dismissed"}
+    assert not needs_a_person(world)
+    row, repair = world.candidate(key(1)), world.repair(key(1))
+    assert before is not None
+    assert row is not None
+    assert repair is not None
+    assert (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.QUARANTINED)
+    assert row.loss_verdict is before.loss_verdict
+    told = {"dismissed_by": "operator anna", "dismissed_because": REASON}
+    assert dict(row.evidence) == dict(before.evidence) | told
+    assert (repair.state, repair.answer) == (RepairState.DONE, f"dismissed by operator anna: {REASON}")
+    assert dismiss(world) == {"billing": "SETTLED"}
+
+
+def test_nothing_is_sent_for_a_dismissed_key_even_if_it_is_announced_again() -> None:
+    world = given_up()
+    dismiss(world)
+    world.announce(key(1))
+    world.rounds(world.process(), 30)
+    assert (world.broker.ends, world.broker.republished, world.pending()) == ([], [], [])
+    row = world.candidate(key(1))
+    assert row is not None
+    assert row.state is CandidateState.SETTLED
+
+
+def test_a_repair_for_every_group_is_closed_with_the_last_group_that_needs_a_person() -> None:
+    world = given_up("billing", "shipping")
+    assert dismiss(world, group="billing") == {"billing": "dismissed"}
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert repair.state is RepairState.FAILED
+    assert needs_a_person(world)
+    assert dismiss(world) == {"billing": "dismissed", "shipping": "dismissed"}
+    assert not needs_a_person(world)
+
+
+def test_a_key_that_the_service_still_works_on_is_left_alone() -> None:
+    world = World(shards=1)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
+    world.lose(1)
+    world.rounds(world.process(), 5)
+    before = world.candidate(key(1)), world.repair(key(1))
+    assert dismiss(world) == {"billing": "OPEN"}
+    assert (world.candidate(key(1)), world.repair(key(1))) == before
+
+
+def test_nobodys_key_has_nothing_to_dismiss() -> None:
+    world = given_up()
+    assert dismiss(world, unique_key=key(2)) == {}
+    assert dismiss(world, group="nobody") == {}
+    assert needs_a_person(world)
+
+
+def test_a_dismissed_message_is_not_sent_by_a_repair_by_hand_either() -> None:
+    """It may have been sent under another key since."""
+    world = given_up()
+    dismiss(world)
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half)
+    world.process().repair_one(world.subscriptions[0], key(1))
+    world.rounds(world.process(), 30)
+    assert (world.broker.ends, world.broker.republished) == ([], [])
+    assert world.verdict(key(1)) == "QUARANTINED"
