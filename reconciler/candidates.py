@@ -253,7 +253,8 @@ class _Walk:
         self._scan_left -= 1
         if row is not None and is_closed(row):
             self.close(shard, row)
-        elif row is None or row.state is not CandidateState.OPEN:
+        elif row is None or row.state is not CandidateState.OPEN or row.shard != shard.number:
+            # An open row of another shard (the number of queues was changed) is nobody's who asks for his open rows.
             self.became_due += is_new
             if self._room_share <= 0:
                 self._left_out = self.has_left_out = True

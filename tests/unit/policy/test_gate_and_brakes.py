@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.brakes import BreakerRules, RoundLoad, TokenBucket
 from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.unique_key import shard_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue, InvariantViolation
 from reconciler.events import BreakerClosed, BreakerOpened, RoundFinished
@@ -477,3 +480,22 @@ def test_storm_that_goes_on_is_told_once() -> None:
             world.lose(turn * 10 + number)
         world.rounds(process, 1)
     assert len(world.events.of(BreakerOpened)) == 1
+
+
+def test_an_open_row_of_a_shard_that_is_no_more_is_looked_at_where_its_key_is_pending_now() -> None:
+    """unique_key_topic.queues was lowered: rounds ask the ledger for the open rows of their own shards only."""
+    world = World(shards=4, repair=RepairRules(enabled=False))
+    lost = next(key(n) for n in range(50) if shard_of(key(n), 4) == 3)
+    half = world.broker.send_half(lost)
+    world.commit_locally(lost, half)
+    world.announce(lost)
+    world.outbox.away = True
+    world.rounds(world.process(), 5)
+    assert world.verdict(lost) == "UNKNOWN"
+    world.outbox.away = False
+    world.topic = replace(world.topic, shards=2)
+    world.announce(lost)
+    world.rounds(world.process(), 5)
+    row = world.candidate(lost)
+    assert row is not None
+    assert (row.verdict, row.shard) == (Verdict.LOST_CONFIRM, 1)
