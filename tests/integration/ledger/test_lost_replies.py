@@ -48,12 +48,15 @@ def of() -> Shard:
     return shard(new_environment() + "-replies")
 
 
-def through(proxy: ReplySwallower, *, retries: int) -> RoundRedis:
-    """Clients as open_redis makes them, or with the retries that a default redis-py has."""
+def through(proxy: ReplySwallower, *, retries: int, seconds: float = 30.0) -> RoundRedis:
+    """Clients as open_redis makes them, or with the retries that a default redis-py has.
+
+    `seconds`: time for an answer; only who waits for silence wants it short.
+    """
     if retries == 0:
-        return open_redis(proxy.url, round_timeout_seconds=0.5, timeout_seconds=0.5)
-    client = redis.Redis.from_url(proxy.url, socket_timeout=0.5, retry=Retry(NoBackoff(), retries))
-    return RoundRedis(client=client, round_timeout_seconds=0.5)
+        return open_redis(proxy.url, round_timeout_seconds=seconds, timeout_seconds=seconds)
+    client = redis.Redis.from_url(proxy.url, socket_timeout=seconds, retry=Retry(NoBackoff(), retries))
+    return RoundRedis(client=client, round_timeout_seconds=seconds)
 
 
 @pytest.mark.parametrize("retries", [0, 3], ids=["no-retry", "redis-py-retries"])
@@ -61,7 +64,7 @@ def through(proxy: ReplySwallower, *, retries: int) -> RoundRedis:
 def test_a_lost_reply_loses_no_key_and_moves_the_fence_once(
     direct: InRedis, proxy: ReplySwallower, of: Shard, retries: int, hang: bool
 ) -> None:
-    rounds = through(proxy, retries=retries)
+    rounds = through(proxy, retries=retries, seconds=1.0 if hang else 30.0)
     memory = RedisShardMemory(rounds)
     epoch = memory.begin_epoch(of)
     direct.announce(of, [key(n) for n in range(50)], following=50)

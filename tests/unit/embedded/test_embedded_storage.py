@@ -184,8 +184,8 @@ def test_check_progress_and_delays_survive_a_restart(tmp_path: Path) -> None:
         client.send_message()
         client.send_half(UNIQ_KEY="K1")
         client.send_message(body=b"later", DELAY="1")
-        clock.advance(3600.0 * 24 * 365 * 60)  # born by the real clock, checked by this one
         broker.settings.retention_seconds = broker.settings.reserved_seconds = 1e12
+        clock.advance(3600.0 * 24 * 365 * 60)  # born by the real clock, checked by this one
         broker.check_now()
         assert len(client.found(HALF_TOPIC, "K1")) == 2
     with broker, RawClient(broker.address) as client:
