@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,9 +35,11 @@ class RedisServer:
         options: dict[str, str] | None = None,
         unix_socket: bool = False,
         program: str = "redis-server",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.program = program
+        self.environment = dict(environment or {})
         self.options = dict(options or {})
         self.unix_socket: Path | None = folder / "redis.sock" if unix_socket else None
         self.port = 0 if unix_socket else free_port()
@@ -69,7 +72,9 @@ class RedisServer:
         if self._child is not None and self._child.exit_code is None:
             return self
         for attempt in range(1, attempts + 1):
-            self._child = Child([self.program, *self._arguments()], log=self.log, cwd=self.folder)
+            self._child = Child(
+                [self.program, *self._arguments()], log=self.log, cwd=self.folder, environment=self.environment
+            )
             try:
                 self._child.until(self.answers, within_seconds=START_SECONDS, what="redis-server")
             except ServiceFailed as error:

@@ -1,0 +1,44 @@
+"""Redis' wall clock is set back by an hour under a running service, and forward again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.deployment import Deployment
+from tests.chaos.hosts import CLOCK_FILE, PRELOADED, build_clock, set_clock_file
+from tests.polling import eventually
+from tests.services.embedded_broker import EmbeddedBroker
+from tests.services.redis_server import RedisServer, missing
+from tests.services.requirements import require
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_losses_are_found_as_soon_as_ever_while_redis_is_an_hour_behind(
+    tmp_path: Path, embedded_broker: EmbeddedBroker
+) -> None:
+    require(missing())
+    library, clock = build_clock(tmp_path), tmp_path / "clock"
+    require(None if library is not None else "no C compiler: apt-get install gcc libc6-dev")
+    set_clock_file(clock, 0.0)
+    stepped = {PRELOADED: str(library), CLOCK_FILE: str(clock)}
+    with (
+        RedisServer(tmp_path / "redis", environment=stepped) as redis,
+        Deployment(tmp_path / "job", redis_url=redis.url, name_servers=embedded_broker.name_servers) as deployed,
+    ):
+        service = deployed.run("run")
+        deployed.consume()
+        producer = deployed.producer()
+        committed: list[str] = []
+
+        def all_took_effect() -> bool:
+            return deployed.effects() == sorted(committed)
+
+        for wrong_by_seconds in (0.0, -3_600.0, -3_600.0, 0.0):
+            set_clock_file(clock, wrong_by_seconds)
+            committed += deployed.commit(2, lose=True, producer=producer)
+            eventually(all_took_effect, within_seconds=100)
+        assert "behind its earlier rounds" in service.output
+        assert service.end() == 0
