@@ -244,7 +244,7 @@ HOLD = Table(
         _c("environment", "name", "Environment."),
         _c("topic", "name", "Business topic."),
         _c("kind", "short", "HOLD or BREAKER."),
-        _c("since_ms", "bigint", "When; of a BREAKER the last time that too many losses were proved."),
+        _c("since_ms", "bigint", "When."),
         _c("by", "name", "User or process."),
         _c("reason", "text", "Why."),
     ),
