@@ -311,6 +311,7 @@ class ReconcileRound:
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
             weaker=self._verifier.bench(topic, plan).is_weaker,
+            clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
             problems=tuple(r.problem for r in rounds if r.problem is not None),
         )
 

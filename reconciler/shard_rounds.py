@@ -24,6 +24,8 @@ class ShardRound:
     now_ms: int = 0
     pending: int = 0
     oldest_pending_ms: int | None = None
+    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
+    clock_behind_seconds: float = 0.0
     problem: str | None = None
 
 
@@ -85,7 +87,7 @@ class ShardRounds:
             now_ms=done.clock_ms if done is not None and done.clock_ms is not None else state.now_ms,
             pending=pending,
             oldest_pending_ms=oldest_ms,
-            problem=_clock_problem(done) if done is not None else None,
+            clock_behind_seconds=_clock_behind_seconds(done) if done is not None else 0.0,
         )
 
     def _void(self, shard: Shard, last: RoundDone) -> None:
@@ -98,14 +100,8 @@ class ShardRounds:
             self._events.emit(RoundsVoided(shard=shard, rounds=voided))
 
 
-def _clock_problem(done: RoundDone) -> str | None:
-    if done.clock_ms is None or done.clock_ms == done.at_ms:
-        return None
-    behind_seconds = (done.at_ms - done.clock_ms) / 1000
-    return (
-        f"{done.shard}: Redis' clock is {behind_seconds:.0f} s behind its earlier rounds: it was set back, or a node "
-        "that is behind took over"
-    )
+def _clock_behind_seconds(done: RoundDone) -> float:
+    return 0.0 if done.clock_ms is None else (done.at_ms - done.clock_ms) / 1000
 
 
 def _is_undone(last: RoundDone, state: ShardState) -> bool:

@@ -57,7 +57,9 @@ def _level(event: object) -> int:
 def _is_loud(event: object) -> bool:
     if isinstance(event, RepairStepped):
         return event.after is RepairState.FAILED
-    return isinstance(event, _LOUD) or (isinstance(event, RoundFinished) and bool(event.problems))
+    if isinstance(event, RoundFinished):
+        return bool(event.problems) or event.clock_behind_seconds > 0
+    return isinstance(event, _LOUD)
 
 
 def _counted(event: ShardRoundRan | VerdictsWritten | KeysLeft) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 import pytest
@@ -76,6 +76,7 @@ CALM: list[Event] = [
 ]
 LOUD: list[Event] = [
     round_finished("ORDERS/billing#3: time-out"),
+    replace(round_finished(), clock_behind_seconds=3600.0),
     repair_stepped(RepairState.FAILED),
     events.BreakerOpened(environment="prod", topic="ORDERS", reason="12 of 40 keys"),
     events.ShardStopped(shard=SHARD, reason="half is no set"),
