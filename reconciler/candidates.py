@@ -101,6 +101,14 @@ def is_closed(candidate: Candidate) -> bool:
     return candidate.state is not CandidateState.OPEN and candidate.verdict is not Verdict.REJECTED
 
 
+def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
+    """True if a round asks the ledger for the row: it is open, and of a shard that there still is.
+
+    After the number of queues was lowered, rows of the others are looked at where their keys are pending now.
+    """
+    return candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
+
+
 class CandidateSelector:
     """Walks pending and the ledger's open rows within bounds. Confined to the thread of the rounds.
 
@@ -117,15 +125,22 @@ class CandidateSelector:
         self._turn = 0
 
     def select(
-        self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, *, trickle: int, count_until: float
+        self,
+        plan: SubscriptionPlan,
+        shards: Sequence[Shard],
+        gate: Gate,
+        *,
+        shards_in_all: int,
+        trickle: int,
+        count_until: float,
     ) -> Selection:
-        """Due keys of the given shards; at most `trickle` keys behind the gate.
+        """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
 
         `count_until`: counting of keys that became due may stop above this number.
         """
         known = self._open_rows(plan, shards, gate)
         room = self.rules.candidates_max - len(known)
-        walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until)
+        walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
         for number in range(len(shards)):
@@ -160,7 +175,8 @@ class CandidateSelector:
         ]
 
     def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: Gate, walk: _Walk) -> None:
-        before = self._due_before.get(shard, -1)
+        # Not above what can be due now: Redis' clock may have been set back.
+        before = min(self._due_before.get(shard, -1), gate.old_until_ms)
         after = self._cursors.pop(shard, None)
         while walk.goes_on:
             limit = walk.page_keys
@@ -196,7 +212,7 @@ class CandidateSelector:
                 row = rows.get(pending.unique_key)
                 if row is not None and is_closed(row):
                     walk.close(shard, row)
-                elif row is None or row.state is not CandidateState.OPEN:
+                elif row is None or not is_followed(row, walk.shards_in_all):
                     fresh.append(_suspect(shard, pending, row))
             if not fresh and len(page) == PAGE_KEYS:
                 self._trickle_cursors[shard] = page[-1]
@@ -211,7 +227,8 @@ def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossie
 class _Walk:
     """Budget and findings of one walk over pending."""
 
-    def __init__(self, *, room: int, scan: int, count_until: float) -> None:
+    def __init__(self, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+        self.shards_in_all = shards_in_all
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
         self.became_due = 0
@@ -253,8 +270,7 @@ class _Walk:
         self._scan_left -= 1
         if row is not None and is_closed(row):
             self.close(shard, row)
-        elif row is None or row.state is not CandidateState.OPEN or row.shard != shard.number:
-            # An open row of another shard (the number of queues was changed) is nobody's who asks for his open rows.
+        elif row is None or not is_followed(row, self.shards_in_all):
             self.became_due += is_new
             if self._room_share <= 0:
                 self._left_out = self.has_left_out = True

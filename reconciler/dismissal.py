@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.plan import TopicPlan
-from reconciler.ports import Candidate, Candidates, Repairs, Verification
+from reconciler.ports import Candidate, Candidates, Repair, Repairs, Verification
+
+#: What became of a group's row; else its state, or that of the repair that is under way.
+DISMISSED = "dismissed"
+CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
 
 
 class Dismissals:
-    """Closes QUARANTINED candidates and FAILED repairs by hand; nothing is sent. Raises DatabaseAway."""
+    """Closes QUARANTINED candidates and FAILED repairs by hand. Raises DatabaseAway."""
 
     def __init__(self, *, candidates: Candidates, repairs: Repairs) -> None:
         self._candidates = candidates
         self._repairs = repairs
 
+    def knows(self, topic: TopicPlan, unique_key: str, *, group: str | None) -> bool:
+        """True if a group has a verdict on the key."""
+        return any(name for name in self._rows(topic, unique_key) if group in (None, name))
+
     def dismiss(self, topic: TopicPlan, unique_key: str, *, group: str | None, by: str, reason: str) -> dict[str, str]:
-        """Group -> what became of its row: "dismissed", or the state in which it was left. Empty: no row of the key.
+        """Group -> one of CLOSED, or what the service still works on: nothing of such a group is changed.
 
         `group`: only this one. A repair for every group is closed with the last group that needs a person.
         """
-        told: dict[str, str] = {}
-        needed = False
-        for plan in topic.subscriptions:
-            row = self._candidates.read(plan.subscription, [unique_key]).get(unique_key)
-            if row is None:
-                continue
-            is_meant = group in (None, plan.group)
-            if is_meant and row.state is CandidateState.QUARANTINED:
-                self._close(row, by=by, reason=reason)
-                told[plan.group] = "dismissed"
-                continue
-            needed = needed or row.state is not CandidateState.SETTLED
-            if is_meant:
-                told[plan.group] = str(row.state)
-        if told:
-            scopes = {name for name, state in told.items() if state != CandidateState.OPEN}
-            for scope in self._close_repairs(
-                topic, unique_key, scopes if needed else scopes | {EVERY_GROUP}, f"dismissed by {by}: {reason}"
-            ):
-                told |= {name: "dismissed" for name in told if scope in (name, EVERY_GROUP)}
+        rows = self._rows(topic, unique_key)
+        repairs = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        told = {name: _under_way(row, repairs) or DISMISSED for name, row in rows.items() if group in (None, name)}
+        for name in [name for name, outcome in told.items() if outcome == DISMISSED]:
+            if rows[name].state is CandidateState.QUARANTINED:
+                self._close(rows[name], by=by, reason=reason)
+            elif not self._failed(repairs, {name, EVERY_GROUP}):
+                told[name] = str(CandidateState.SETTLED)
+        done = {name for name, outcome in told.items() if outcome in CLOSED}
+        others = [row for name, row in rows.items() if name not in done]
+        if done and all(row.state is CandidateState.SETTLED for row in others):
+            done.add(EVERY_GROUP)
+        for repair in self._failed(repairs, done):
+            self._repairs.dismiss(repair, answer=f"dismissed by {by}: {reason}")
         return told
+
+    def _rows(self, topic: TopicPlan, unique_key: str) -> dict[str, Candidate]:
+        found = (self._candidates.read(plan.subscription, [unique_key]) for plan in topic.subscriptions)
+        return {row.subscription.group: row for rows in found for row in rows.values()}
+
+    @staticmethod
+    def _failed(repairs: Sequence[Repair], scopes: set[str]) -> list[Repair]:
+        return [repair for repair in repairs if repair.scope in scopes and repair.state is RepairState.FAILED]
 
     def _close(self, row: Candidate, *, by: str, reason: str) -> None:
         """The verdict and its evidence stay; SETTLED is for good."""
@@ -55,10 +67,13 @@ class Dismissals:
         )
         self._candidates.record(Shard(subscription=row.subscription, number=row.shard), [dismissed])
 
-    def _close_repairs(self, topic: TopicPlan, unique_key: str, scopes: set[str], answer: str) -> list[str]:
-        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
-        return [
-            row.scope
-            for row in rows
-            if row.scope in scopes and row.state is RepairState.FAILED and self._repairs.dismiss(row, answer=answer)
-        ]
+
+def _under_way(row: Candidate, repairs: Sequence[Repair]) -> str | None:
+    """Why the group's effect may still come: its row is open, or a repair that reaches it is not finished."""
+    if row.state is CandidateState.OPEN:
+        return str(CandidateState.OPEN)
+    for repair in repairs:
+        is_finished = repair.state in (RepairState.DONE, RepairState.FAILED)
+        if repair.scope in (EVERY_GROUP, row.subscription.group) and not is_finished:
+            return f"repair is {repair.state}"
+    return None

@@ -51,7 +51,7 @@ class RoundFinished:
     holds: tuple[str, ...]
     #: True: no outbox or no inbox is configured, so verdicts rest on weaker evidence.
     weaker: bool
-    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over. Harmless.
+    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
     clock_behind_seconds: float = 0.0
     #: Why the round ended early, one line each; empty when all went well.
     problems: tuple[str, ...] = ()

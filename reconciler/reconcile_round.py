@@ -112,9 +112,9 @@ class ReconcileRound:
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(announced)
-        selection = self._select(plan, ours, gate, trickle=self._trickle(plan), count_until=ceiling)
+        selection = self._select(topic, plan, ours, gate, trickle=self._trickle(plan), count_until=ceiling)
         looked = Looked(announced=announced)
-        soundings = self._verifier.soundings(plan, now_ms=max((r.now_ms for r in ours), default=None))
+        soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         if selection.has_more:
@@ -168,6 +168,13 @@ class ReconcileRound:
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
+    def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
+        """What the outbox's times are compared with. While Redis' clock is behind, no commit would seem to be past."""
+        now_ms = max((r.now_ms for r in ours), default=None)
+        if now_ms is not None and any(r.clock_behind_seconds for r in ours):
+            return max(now_ms, self._clock.now_ms())
+        return now_ms
+
     def _trickle(self, plan: SubscriptionPlan) -> int:
         bucket = self._trickles.get(plan.subscription)
         if bucket is None:
@@ -175,12 +182,20 @@ class ReconcileRound:
         return bucket.available(self._clock.monotonic_seconds())
 
     def _select(
-        self, plan: SubscriptionPlan, ours: Sequence[ShardRound], gate: Gate, *, trickle: int, count_until: float
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        ours: Sequence[ShardRound],
+        gate: Gate,
+        *,
+        trickle: int,
+        count_until: float,
     ) -> Selection:
         return self._selector.select(
             plan,
             [r.shard for r in ours],
             gate,
+            shards_in_all=topic.shards,
             trickle=trickle,
             count_until=count_until,
         )
@@ -223,7 +238,7 @@ class ReconcileRound:
             if not looked.last_pass_arrived():
                 return
             looked.begin_pass()
-            selection = self._select(plan, ours, gate, trickle=0, count_until=-1)
+            selection = self._select(topic, plan, ours, gate, trickle=0, count_until=-1)
             self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return

@@ -12,7 +12,7 @@ from reconciler.bootstrap.policy import Policy, topic_plans
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.dismissal import Dismissals
+from reconciler.dismissal import CLOSED, Dismissals
 from reconciler.errors import InvalidValue
 from reconciler.plan import TopicPlan
 from reconciler.ports import LedgerFilter
@@ -73,7 +73,7 @@ def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dismissed:
-    """What `reconciler dismiss` did: (topic, group, unique key, "dismissed" or the state in which it was left)."""
+    """What `reconciler dismiss` did: (topic, group, unique key, "dismissed", or why it was left)."""
 
     keys: tuple[tuple[str, str, str, str], ...]
 
@@ -82,7 +82,7 @@ class Dismissed:
     @property
     def exit_code(self) -> int:
         """4: the service still works on a key; 0: none of them needs a person any more."""
-        return 4 if any(key[3] == CandidateState.OPEN for key in self.keys) else 0
+        return 0 if all(key[3] in CLOSED for key in self.keys) else 4
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
@@ -98,17 +98,19 @@ def dismiss(
         require(ask_ledger(connections))
         ledger = connections.ledger
         dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs)
-        done = [
-            (plan.topic, name, key, outcome)
-            for plan in topic_plans(settings)
-            if topic in (None, plan.topic)
-            for key in dict.fromkeys(unique_keys)
-            for name, outcome in dismissals.dismiss(plan, key, group=group, by=operator(), reason=reason).items()
-        ]
-    unheard = sorted(set(unique_keys).difference(key for _, _, key, _ in done))
-    if unheard:
-        raise InvalidValue("KEYS", ", ".join(unheard), "no verdict has it: see reconciler explain")
-    return Dismissed(keys=tuple(done))
+        plans = [plan for plan in topic_plans(settings) if topic in (None, plan.topic)]
+        keys = list(dict.fromkeys(unique_keys))
+        unheard = [key for key in keys if not any(dismissals.knows(plan, key, group=group) for plan in plans)]
+        if unheard:
+            raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
+        return Dismissed(
+            keys=tuple(
+                (plan.topic, name, key, outcome)
+                for plan in plans
+                for key in keys
+                for name, outcome in dismissals.dismiss(plan, key, group=group, by=operator(), reason=reason).items()
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,13 @@ class SqlHolds:
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
         """False if it was there already: by and since of the first stay, of a BREAKER only by."""
+        while not self._insert(environment, topic, kind, by=by, reason=reason):
+            # It may be lifted between the two: a breaker that is to be open must not be closed by that.
+            if kind is not HoldKind.BREAKER or self._date_anew(environment, topic, reason):
+                return False
+        return True
+
+    def _insert(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
         try:
             with self._database.writing() as connection:
                 connection.execute(
@@ -47,18 +54,17 @@ class SqlHolds:
                     )
                 )
         except IntegrityError:
-            if kind is HoldKind.BREAKER:
-                self._date_anew(environment, topic, reason)
             return False
         return True
 
-    def _date_anew(self, environment: str, topic: str, reason: str) -> None:
+    def _date_anew(self, environment: str, topic: str, reason: str) -> bool:
         with self._database.writing() as connection:
-            connection.execute(
+            done = connection.execute(
                 sa.update(hold)
                 .where(_is(environment, topic, HoldKind.BREAKER))
                 .values(since_ms=self._database.now(), reason=bounded_text(reason))
             )
+            return done.rowcount == 1
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
         """False if there was none, or only one that is younger."""

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.ports import RepairChange
@@ -185,6 +186,21 @@ def test_an_outage_noticed_by_many_at_once_is_closed_for_all(ledger: SqlLedger, 
 def test_a_hold_placed_by_many_is_placed_once(ledger: SqlLedger) -> None:
     placed = _together(6, lambda n: ledger.holds.place(ENVIRONMENT, "T", HoldKind.BREAKER, by=str(n), reason="r"))
     assert placed.count(True) == 1
+
+
+def test_a_breaker_that_is_lifted_while_it_is_dated_anew_is_open_afterwards(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds, date_anew = ledger.holds, SqlHolds._date_anew
+    assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 1")
+
+    def lifted_before(self: SqlHolds, environment: str, topic: str, reason: str) -> bool:
+        holds.lift(environment, topic, HoldKind.BREAKER)
+        return date_anew(self, environment, topic, reason)
+
+    monkeypatch.setattr(SqlHolds, "_date_anew", lifted_before)
+    assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 2")
+    assert holds.active(ENVIRONMENT)["T2"] == [HoldKind.BREAKER]
 
 
 def test_rounds_floors_and_refusals_by_many_leave_the_highest(ledger: SqlLedger) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.events import RoundFinished
-from tests.unit.policy.world import World
+from reconciler.brakes import BreakerRules
+from reconciler.candidates import SelectionRules
+from reconciler.events import BreakerOpened, RoundFinished
+from tests.unit.policy.world import World, key
 
 
 @pytest.mark.parametrize("step", [0.0, -90.0, -3_600.0, -86_400.0 * 300])
@@ -13,7 +15,7 @@ def test_a_loss_after_the_clock_was_set_back_waits_for_its_grace_period_only(ste
     world = World(shards=1, grace=10.0)
     process = world.process()
     world.rounds(process, 3)
-    world.clock.advance(step)
+    world.redis_clock.wrong_by_seconds = step
     world.lose(1)
     world.rounds(process, 2, every=4.0)
     assert world.broker.ends == []
@@ -26,7 +28,7 @@ def test_a_key_that_was_pending_when_the_clock_was_set_back_begins_its_grace_per
     process = world.process()
     world.lose(1)
     world.rounds(process, 1)
-    world.clock.advance(-3_600.0)
+    world.redis_clock.wrong_by_seconds = -3_600.0
     world.rounds(process, 1, every=1.0)
     world.rounds(process, 2, every=4.0)
     assert world.broker.ends == []
@@ -38,8 +40,41 @@ def test_the_round_tells_that_the_clock_is_behind_and_by_how_much() -> None:
     world = World(shards=1)
     process = world.process()
     world.rounds(process, 1)
-    world.clock.advance(-3_600.0)
+    world.redis_clock.wrong_by_seconds = -3_600.0
     world.rounds(process, 1)
     finished = [event for event in world.events.all if isinstance(event, RoundFinished)]
     assert [round(event.clock_behind_seconds) for event in finished] == [0, 3595]
     assert finished[1].problems == ()
+
+
+@pytest.mark.parametrize("wrong_by_seconds", [0.0, -3_600.0])
+def test_the_grace_period_counts_from_the_commit_by_whatever_clock_redis_has(wrong_by_seconds: float) -> None:
+    """Announced before its commit, as a stranger can: nothing is repaired while its own END may be on its way."""
+    world = World(shards=1, grace=10.0)
+    process = world.process()
+    world.rounds(process, 3)
+    world.redis_clock.wrong_by_seconds = wrong_by_seconds
+    half = world.broker.send_half(key(1))
+    world.announce(key(1))
+    world.rounds(process, 1, every=1.0)
+    world.clock.advance(10.5)
+    world.commit_locally(key(1), half)
+    world.rounds(process, 9, every=1.0)
+    assert (world.verdict(key(1)), world.broker.ends) == ("UNKNOWN", [])
+    world.rounds(process, 9, every=1.0)
+    assert len(world.broker.ends) == 1
+
+
+@pytest.mark.parametrize("wrong_by_seconds", [0.0, -3_600.0])
+def test_a_storm_of_losses_opens_the_breaker_by_whatever_clock_redis_has(wrong_by_seconds: float) -> None:
+    """More becomes due at once than a round has room for: what is left over counts, too."""
+    rules = SelectionRules(skew_margin_seconds=0.5, candidates_max=20)
+    world = World(shards=1, selection=rules, breaker=BreakerRules(candidates_min=25))
+    process = world.process()
+    world.lose(900)
+    world.rounds(process, 6)
+    world.redis_clock.wrong_by_seconds = wrong_by_seconds
+    for number in range(300):
+        world.lose(number)
+    world.rounds(process, 6)
+    assert len(world.events.of(BreakerOpened)) == 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.dismissal import Dismissals
+from reconciler.ports import RepairChange
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 REASON = "paid by hand, ticket 4711"
@@ -100,3 +101,49 @@ def test_a_dismissed_message_is_not_sent_by_a_repair_by_hand_either() -> None:
     world.rounds(world.process(), 30)
     assert (world.broker.ends, world.broker.republished) == ([], [])
     assert world.verdict(key(1)) == "QUARANTINED"
+
+
+def test_a_group_whose_hand_over_is_still_to_come_is_not_called_dismissed() -> None:
+    """Billing's worker failed, so the repair did; shipping's worker is down, and its effect comes when it is back."""
+    world = World(shards=1, groups=("billing", "shipping"), repair_order=(Rung.HAND_OVER,))
+    world.lose(1)
+    process = world.process()
+    world.rounds(process, 6)
+    row = world.repair(key(1), "billing")
+    assert row is not None
+    claimed = world.ledger.repairs.claim(row, token="worker", lease_seconds=60)
+    assert claimed is not None
+    failed = RepairChange(state=RepairState.FAILED, rung=Rung.HAND_OVER)
+    assert world.ledger.repairs.change(claimed, failed, token="worker") is not None
+    world.rounds(process, 30)
+    assert world.verdict(key(1), "shipping") == "QUARANTINED"
+    assert dismiss(world) == {"billing": "dismissed", "shipping": "repair is OPEN"}
+    repair = world.repair(key(1))
+    assert repair is not None
+    assert repair.state is RepairState.FAILED
+    assert needs_a_person(world)
+    world.replay()
+    assert ("shipping", key(1)) in world.inbox.rows
+    assert dismiss(world) == {"billing": "dismissed", "shipping": "dismissed"}
+    assert not needs_a_person(world)
+
+
+def test_a_group_that_a_repair_for_every_group_may_still_reach_is_not_called_dismissed() -> None:
+    world = given_up()
+    repair = world.repair(key(1))
+    assert repair is not None
+    world.ledger.repairs.reopen(repair, rung=Rung.REPUBLISH)
+    assert dismiss(world) == {"billing": "repair is OPEN"}
+    assert world.verdict(key(1)) == "QUARANTINED"
+    row = world.candidate(key(1))
+    assert row is not None
+    assert row.state is CandidateState.QUARANTINED
+
+
+def test_only_keys_with_a_verdict_are_known() -> None:
+    world = given_up()
+    dismissals = Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs)
+    assert dismissals.knows(world.topic, key(1), group=None)
+    assert dismissals.knows(world.topic, key(1), group="billing")
+    assert not dismissals.knows(world.topic, key(1), group="shipping")
+    assert not dismissals.knows(world.topic, key(2), group=None)

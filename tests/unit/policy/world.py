@@ -89,6 +89,19 @@ class _Watched:
         return lambda *args, **kwargs: self._process.call(found, args, kwargs)
 
 
+class WrongClock(ManualClock):
+    """Another clock whose wall time is wrong by an amount that may change: that of Redis' machine."""
+
+    def __init__(self, right: ManualClock) -> None:
+        super().__init__()
+        self._right = right
+        self.wrong_by_seconds = 0.0
+
+    def now_ms(self) -> int:
+        """Wall clock."""
+        return self._right.now_ms() + round(self.wrong_by_seconds * 1000)
+
+
 class World:
     """Everything outside the reconciler, and the reconciler's processes."""
 
@@ -115,7 +128,8 @@ class World:
         self.outbox = FakeOutbox()
         self.inbox = FakeInbox()
         self.ledger = MemoryLedger(self.clock)
-        self.shards = MemoryShards(self.clock)
+        self.redis_clock = WrongClock(self.clock)
+        self.shards = MemoryShards(self.redis_clock)
         self.events = Events()
         self.subscriptions = [Subscription(environment=ENVIRONMENT, topic=TOPIC, group=g) for g in groups]
         self.topic = TopicPlan(
