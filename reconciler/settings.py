@@ -324,7 +324,7 @@ def _check_times(settings: Settings, s: SubscriptionSettings, where: str) -> lis
             f"{settings.rounds.interval_seconds:g}: raise it to two intervals"
         )
     twice_skew = 2 * settings.rounds.skew_margin_seconds
-    if s.grace_period_seconds <= twice_skew:
+    if settings.rounds.mode == "full" and s.grace_period_seconds <= twice_skew:
         problems.append(
             f"{where}.grace_period_seconds = {s.grace_period_seconds:g} must be more than {twice_skew:g}, twice "
             "rounds.skew_margin_seconds: the group's watermark stays that far behind, and its gate would never "
