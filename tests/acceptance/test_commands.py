@@ -129,7 +129,8 @@ breaker_share = 0.01
         deployed.consume()
         lost = deployed.commit(4, lose=True)
         eventually(lambda: sorted(deployed.repairs()) == sorted(lost), within_seconds=120)
-        # Three calm rounds would close it again: 60 s, in which a busy machine can start three commands.
+        # Three calm rounds would close it again; without a service it stays open for as long as the commands take.
+        assert service.end() == 0
         status = one_object(deployed.command("status", "-o", "json"), code=1)
         assert [h["kind"] for h in status["holds"]] == ["BREAKER"]
         assert status["needs_a_person"] is True
@@ -139,6 +140,7 @@ breaker_share = 0.01
         assert "close it with --breaker" in left.stdout
         closed = one_object(deployed.command("resume", deployed.topic, "--breaker", "-o", "json"))
         assert closed["lifted"] == ["BREAKER"]
+        service = deployed.run("run")
         eventually(lambda: deployed.effects() == sorted(lost), within_seconds=120)
         assert service.end() == 0
 
