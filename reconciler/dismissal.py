@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.contract.row_rules import bounded_text
+from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.plan import TopicPlan
@@ -73,7 +73,6 @@ def _under_way(row: Candidate, repairs: Sequence[Repair]) -> str | None:
     if row.state is CandidateState.OPEN:
         return str(CandidateState.OPEN)
     for repair in repairs:
-        is_finished = repair.state in (RepairState.DONE, RepairState.FAILED)
-        if repair.scope in (EVERY_GROUP, row.subscription.group) and not is_finished:
+        if repair.scope in (EVERY_GROUP, row.subscription.group) and repair.state not in FINISHED_REPAIRS:
             return f"repair is {repair.state}"
     return None

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
 from reconciler.delivery import disagreement, own_copies, reach, row_of, standing, why_unknown, written_ms
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
@@ -266,7 +267,7 @@ _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
 
 
 def _is_finished(repair: Repair) -> bool:
-    return repair.state in (RepairState.DONE, RepairState.FAILED)
+    return repair.state in FINISHED_REPAIRS
 
 
 def _beyond_inbox(answer: Finding | Question, d: Dossier, bench: Bench) -> Finding | Question:

@@ -185,10 +185,9 @@ def candidate_states(rows: Coded, size: int, vocabulary: Vocabulary) -> tuple[Fl
     if not len(rows.codes):
         none = np.zeros(size, np.bool_)
         return none, none
-    gravity = np.zeros(len(rows.codes), np.int64)
+    names, gravity = rows.rows.names, np.zeros(len(rows.codes), np.int64)
     for place, state in enumerate(_GRAVITY):
-        gravity[rows.rows.names["state"] == vocabulary.number(state)] = place
-    names = rows.rows.names
+        gravity[names["state"] == vocabulary.number(state)] = place
     given_up = np.isin(names["verdict"], [vocabulary.number(verdict) for verdict in sorted(QUARANTINING)])
     gravity[(names["state"] == vocabulary.number(CandidateState.SETTLED)) & given_up] = len(_GRAVITY) - 1
     newest = largest(rows.codes, rows.rows.times["updated_at_ms"] * len(_GRAVITY) + gravity, size)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from reconciler.brakes import BreakerRules, RoundLoad, TokenBucket
 from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
-from reconciler.contract.unique_key import shard_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue, InvariantViolation
 from reconciler.events import BreakerClosed, BreakerOpened, RoundFinished
 from reconciler.evidence import Watermark, WatermarkState
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.reconcile_round import ReconcileRound
 from reconciler.repair import RepairRules
 from reconciler.repair_case import Act, Decision, back_off_seconds, require_legal
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
@@ -400,78 +396,6 @@ def test_more_shards_than_a_walk_may_see_keys_are_walked_in_turn() -> None:
     assert {world.verdict(k) for k in lost} == {"CONSUMED"}
 
 
-def storm_of_one_process(*, groups: tuple[str, ...] = ("billing",)) -> tuple[World, ReconcileRound]:
-    """A process has all shards, and too many losses are to become due in its next rounds."""
-    world = World(groups=groups, breaker=BreakerRules(candidates_min=5))
-    process = world.process()
-    world.rounds(process, 1)
-    for number in range(6):
-        world.lose(number)
-    return world, process
-
-
-def test_a_stand_by_without_shards_does_not_close_the_breaker_of_who_has_them() -> None:
-    world, process = storm_of_one_process()
-    stand_by = world.process(owner="reconciler-2")
-    for _ in range(5):
-        world.clock.advance(2)
-        world.rounds(process, 1, every=0)
-        world.rounds(stand_by, 10, every=0.1)
-    assert world.broker.ends == []
-    assert world.verdict(key(0)) == "LOST_CONFIRM"
-    assert list(world.ledger.holds.active(ENVIRONMENT)[TOPIC]) == [HoldKind.BREAKER]
-    world.rounds(process, 4)
-    assert len(world.broker.ends) == 6
-
-
-def test_a_process_that_has_had_calm_rounds_before_a_storm_elsewhere_waits_for_three_new_ones() -> None:
-    """Two processes share the shards."""
-    world, process = storm_of_one_process()
-    other = world.process(owner="reconciler-2")
-    first = world.topic.shards_of(world.subscriptions[0])[0]
-    world.shards.release(first, token="reconciler-1")
-    for _ in range(6):
-        world.clock.advance(1)
-        other.run(world.subscriptions[0])
-        process.run(world.subscriptions[0])
-    assert world.ledger.holds.active(ENVIRONMENT) == {}
-    world.clock.advance(0.1)
-    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="reconciler-1", reason="storm")
-    for closes in (False, False, True):
-        world.clock.advance(1)
-        other.run(world.subscriptions[0])
-        assert (world.ledger.holds.active(ENVIRONMENT) == {}) == closes
-
-
-def test_processes_that_share_the_groups_of_a_topic_still_close_its_breaker() -> None:
-    world = World(groups=("billing", "shipping"), breaker=BreakerRules(candidates_min=5))
-    processes = {s.group: world.process(owner=f"of {s.group}") for s in world.subscriptions}
-    for subscription in world.subscriptions:
-        processes[subscription.group].run(subscription)
-    world.clock.advance(0.1)
-    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="other", reason="storm")
-    for _ in range(3):
-        assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
-        world.clock.advance(5)
-        for subscription in world.subscriptions:
-            for process in processes.values():
-                process.run(subscription)
-    assert world.ledger.holds.active(ENVIRONMENT) == {}
-
-
-def test_a_stand_by_that_takes_the_shards_over_counts_its_calm_from_then() -> None:
-    world, process = storm_of_one_process()
-    stand_by = world.process(owner="reconciler-2")
-    world.rounds(stand_by, 5, every=0.1)
-    process.release()
-    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="reconciler-1", reason="storm")
-    world.clock.advance(0.1)
-    for _ in range(3):
-        assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
-        world.rounds(stand_by, 1, every=0.1)
-    assert world.ledger.holds.active(ENVIRONMENT) == {}
-
-
 def test_storm_that_goes_on_is_told_once() -> None:
     world = World(breaker=BreakerRules(candidates_min=2))
     process = world.process()
@@ -480,45 +404,3 @@ def test_storm_that_goes_on_is_told_once() -> None:
             world.lose(turn * 10 + number)
         world.rounds(process, 1)
     assert len(world.events.of(BreakerOpened)) == 1
-
-
-@pytest.mark.parametrize("gate", ["open", "shut"])
-def test_an_open_row_of_a_shard_that_is_no_more_is_looked_at_where_its_key_is_pending_now(gate: str) -> None:
-    """unique_key_topic.queues was lowered: rounds ask the ledger for the open rows of their own shards only."""
-    world = World(shards=4, repair=RepairRules(enabled=False))
-    lost = next(key(n) for n in range(50) if shard_of(key(n), 4) == 3)
-    half = world.broker.send_half(lost)
-    world.commit_locally(lost, half)
-    world.announce(lost)
-    world.outbox.away = True
-    world.rounds(world.process(), 5)
-    assert world.verdict(lost) == "UNKNOWN"
-    world.outbox.away = False
-    world.topic = replace(world.topic, shards=2)
-    world.announce(lost)
-    if gate == "shut":
-        world.deliver(60)
-    world.rounds(world.process(), 5, consume=gate == "open")
-    row = world.candidate(lost)
-    assert row is not None
-    assert (row.verdict, row.shard) == (Verdict.LOST_CONFIRM, 1)
-
-
-def test_an_open_row_of_another_shard_that_there_is_waits_for_its_time_there() -> None:
-    """unique_key_topic.queues was raised, and the key announced again: it is pending in two shards."""
-    world = World(shards=2, repair=RepairRules(enabled=False))
-    lost = next(key(n) for n in range(50) if shard_of(key(n), 2) == 1 and shard_of(key(n), 4) == 3)
-    half = world.broker.send_half(lost)
-    world.commit_locally(lost, half)
-    world.announce(lost)
-    world.outbox.away = True
-    world.rounds(world.process(), 5)
-    before = world.candidate(lost)
-    world.topic = replace(world.topic, shards=4)
-    world.announce(lost)
-    world.rounds(world.process(), 20, every=1.0)
-    after = world.candidate(lost)
-    assert before is not None
-    assert after is not None
-    assert after.shard == 1
-    assert after.attempts - before.attempts <= 3
