@@ -15,6 +15,7 @@ from reconciler.contract.tables import Rung
 from reconciler.demo.audit_step import AuditSaid, audit, is_closed, window_of
 from reconciler.demo.broker_view import BrokerView
 from reconciler.demo.job import Job, settings_toml
+from reconciler.demo.patience import Patience
 from reconciler.demo.plan import PRODUCERS
 from reconciler.demo.processes import Child, Children, DemoFailed
 from reconciler.demo.truth import (
@@ -33,12 +34,8 @@ from reconciler.demo.truth import (
 from reconciler.instrumentation.console import people
 from reconciler.sql import schema
 
-#: What a slow machine may take for one act, on top of what the number of messages needs.
-ACT_SECONDS = 120.0
 #: What a slow machine may take to start Spark, on top of that.
 AUDIT_SECONDS = 480.0
-#: Messages a second that are expected at the very least.
-MESSAGES_PER_SECOND_MIN = 20.0
 #: Consumers of the reference group.
 CONSUMERS = 2
 
@@ -51,7 +48,7 @@ class Play:
         self._files = job.files
         self._children = children
         self._clock = clock
-        self._patience_seconds = ACT_SECONDS + job.messages / MESSAGES_PER_SECOND_MIN
+        self._patience = Patience(clock)
         #: Consumers that should run, restarted when they were killed: name -> child.
         self._consumers: dict[str, Child] = {}
         #: The daemon and the sweeper.
@@ -92,7 +89,7 @@ class Play:
         broker.create_business_topic()
         self._reconciler("topics", "create", "--config", str(files.settings))
         self._reconciler("hold", self._job.topic, "--reason", "demo: load", "--config", str(files.settings))
-        self._progress.update(task, completed=1)
+        self._count(task, 1)
 
     def _load(self) -> None:
         total = self._job.messages + max(1, self._job.messages // 20)
@@ -119,7 +116,7 @@ class Play:
 
         def reached() -> bool:
             self._tend_consumers()
-            self._progress.update(task, completed=self._effects(REFERENCE))
+            self._count(task, self._effects(REFERENCE))
             return broker.is_at_end(group)
 
         self._wait(reached, "the reference group has read everything")
@@ -135,7 +132,7 @@ class Play:
             self._children.require_alive()
             sql = "SELECT count(DISTINCT unique_key) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
             number = self._ledger(sql)
-            self._progress.update(task, completed=number)
+            self._count(task, number)
             return number >= self._job.lose
 
         self._wait(found, "every loss is found")
@@ -151,7 +148,7 @@ class Play:
             if self._ledger("SELECT count(*) FROM reconciler_hold"):
                 self._resume()  # so many losses at once open the breaker, as they should
             effects = self._effects(REFERENCE)
-            self._progress.update(task, completed=max(0, effects - before))
+            self._count(task, max(0, effects - before))
             return effects >= self._job.messages
 
         self._wait(repaired, "every lost message has taken effect in the reference group")
@@ -169,7 +166,7 @@ class Play:
             self._tend_consumers()
             self._children.require_alive()
             effects = self._effects(LAGGING)
-            self._progress.update(task, completed=effects)
+            self._count(task, effects)
             return effects >= expected and broker.is_at_end(group)
 
         self._wait(caught_up, "the lagging group has caught up")
@@ -191,7 +188,7 @@ class Play:
         for child in self._services:
             self._children.stop(child)  # the daemon seals its history
         said = audit(self._job, self._children, window, partial(self._wait, beyond_seconds=AUDIT_SECONDS))
-        self._progress.update(task, completed=1)
+        self._count(task, 1)
         return said
 
     # ----------------------------------------------------------------- tending processes
@@ -219,7 +216,7 @@ class Play:
             self._children.forget(child)
         with closing(connect(self._files.truth)) as db:
             (attempts,) = db.execute("SELECT count(*) FROM attempts").fetchone()
-        self._progress.update(task, completed=attempts)
+        self._count(task, attempts)
         return not producers
 
     def _start_consumer(self, group: str, number: int) -> None:
@@ -272,12 +269,12 @@ class Play:
     def _act(self, title: str, total: int) -> TaskID:
         if not sys.stderr.isatty():
             people().print(title)
+        self._patience.begin()
         return self._progress.add_task(title, total=total)
 
+    def _count(self, task: TaskID, number: int) -> None:
+        self._progress.update(task, completed=number)
+        self._patience.count(number)
+
     def _wait(self, reached: Callable[[], bool], what: str, *, beyond_seconds: float = 0.0) -> None:
-        patience_seconds = self._patience_seconds + beyond_seconds
-        deadline = self._clock.monotonic_seconds() + patience_seconds
-        while not reached():
-            if self._clock.monotonic_seconds() > deadline:
-                raise DemoFailed(f"still waiting after {patience_seconds:.0f} s until {what}")
-            self._clock.sleep(0.1)
+        self._patience.wait(reached, what, beyond_seconds=beyond_seconds)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ended import Ended
+from tests.polling import PATIENCE
 
 RECONCILER = Path(sys.executable).parent / "reconciler"
 
@@ -22,7 +23,7 @@ def reconciler(
         [str(RECONCILER), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=timeout_seconds,
+        timeout=timeout_seconds * PATIENCE,
         env=variables,
         stdin=subprocess.DEVNULL,
         check=False,

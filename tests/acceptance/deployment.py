@@ -201,7 +201,7 @@ class Deployment:
         for service in self.services:
             if service.process.poll() is None:
                 service.process.kill()
-                service.process.wait(10)
+                service.process.wait(60)
         self._stack.close()
 
     # ----------------------------------------------------------------- the product's processes

@@ -93,7 +93,7 @@ class Shell:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)  # the session of its own: the shell and its jobs
-        self._process.wait(10)
+        self._process.wait(60)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()

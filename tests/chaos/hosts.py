@@ -80,7 +80,7 @@ class Actor:
     def kill(self) -> None:
         """kill -9, and its end."""
         self.send_signal(signal.SIGKILL)
-        if not self._dead.wait(20):
+        if not self._dead.wait(60):
             raise ServiceFailed(f"{self.name} does not die")
 
     def born(self, pid: int) -> None:
@@ -162,11 +162,11 @@ class Host:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(20)
-        self._listener.join(20)  # its pipe has ended
+            self._process.wait(60)
+        self._listener.join(60)  # its pipe has ended
         with self._lock:
             for actor in self._actors.values():
                 actor.died(-signal.SIGKILL)

@@ -45,7 +45,7 @@ def test_many_requests_share_one_connection_and_find_their_answers(steps: Steps)
         fields = {"topic": topic, "queueId": "0"} if number % 2 else {"topic": topic, "queueId": "1"}
         command = Command(code=RequestCode.GET_MAX_OFFSET, fields=fields)
         asked[number] = steps.client.submit(steps.target.broker, command)
-    answers = {number: future.result(20).fields["offset"] for number, future in asked.items()}
+    answers = {number: future.result(60).fields["offset"] for number, future in asked.items()}
     assert answers == {number: "10" if number % 2 else "0" for number in range(500)}
 
 

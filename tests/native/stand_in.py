@@ -103,7 +103,7 @@ class StandIn:
 
         thread = threading.Thread(target=run)
         thread.start()
-        thread.join(30)
+        thread.join(60)
         del self._messages[handle]  # whoever kept it reads freed memory
         return answers[0]
 

@@ -109,10 +109,10 @@ class EmbeddedBroker:
         self._process = None
         process.send_signal(number)
         try:
-            code = process.wait(15)
+            code = process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
-            code = process.wait(15)
+            code = process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
         return code

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.polling import PATIENCE
+
 
 class ServiceFailed(RuntimeError):
     """A service did not start, or died; the message carries the end of its log."""
@@ -62,13 +64,13 @@ class Child:
 
     def until(self, ready: Callable[[], bool], *, within_seconds: float, what: str) -> None:
         """Waits until it is ready; raises ServiceFailed with the log if it dies or is late."""
-        deadline = time.monotonic() + within_seconds
+        deadline = time.monotonic() + within_seconds * PATIENCE
         while not ready():
             code = self.exit_code
             if code is not None:
                 raise ServiceFailed(f"{what} ended with {code}\n{tail(self.log)}")
             if time.monotonic() > deadline:
-                raise ServiceFailed(f"{what} was not ready within {within_seconds} s\n{tail(self.log)}")
+                raise ServiceFailed(f"{what} was not ready within {within_seconds * PATIENCE:g} s\n{tail(self.log)}")
             time.sleep(0.02)
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -90,6 +92,6 @@ class Child:
     def kill(self) -> int:
         """kill -9."""
         self.send_signal(signal.SIGKILL)
-        code = self._process.wait(20)
+        code = self._process.wait(60)
         atexit.unregister(self.kill)
         return code

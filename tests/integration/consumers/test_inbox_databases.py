@@ -78,7 +78,7 @@ def at_once(messages: Sequence[ConsumedMessage], call: Callable[[ConsumedMessage
     gate = threading.Barrier(len(messages))
 
     def run(each: ConsumedMessage) -> Any:
-        gate.wait(10)
+        gate.wait(60)
         return call(each)
 
     with ThreadPoolExecutor(len(messages)) as pool:
@@ -124,7 +124,7 @@ def test_batches_that_share_messages_in_another_order_have_one_effect_each(engin
         gate = threading.Barrier(2)
 
         def run(messages: Sequence[ConsumedMessage], gate: threading.Barrier = gate) -> ConsumeStatus:
-            gate.wait(10)
+            gate.wait(60)
             return wrapped.listener(messages)
 
         with ThreadPoolExecutor(2) as pool:
@@ -142,17 +142,17 @@ def test_the_second_waits_for_the_first_and_takes_over_if_it_rolls_back(
 
     def fails(message: ConsumedMessage, connection: Any) -> None:
         inside.set()
-        leave.wait(10)
+        leave.wait(60)
         raise ValueError("rolled back")
 
     failing = transactional_handler(engine, group="billing")(fails)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(failing, received)
-        assert inside.wait(10)
+        assert inside.wait(60)
         second = pool.submit(wrapped, received)
         leave.set()
-        assert first.result(20) is ConsumeStatus.RECONSUME_LATER
-        assert second.result(20) is ConsumeStatus.CONSUME_SUCCESS
+        assert first.result(60) is ConsumeStatus.RECONSUME_LATER
+        assert second.result(60) is ConsumeStatus.CONSUME_SUCCESS
     assert effect_count(engine, received.unique_key) == 1
 
 
@@ -240,7 +240,7 @@ def test_a_handler_that_tries_again_after_a_deadlock_has_no_effect_without_its_r
                 connection.execute(effects.insert(), rows)
                 connection.execute(effects.update().where(effects.c.unique_key == "B").values(amount=0))
                 has_b.set()
-                assert has_a.wait(30)
+                assert has_a.wait(60)
                 connection.execute(effects.update().where(effects.c.unique_key == "A").values(amount=0))
 
         def run(connection: Any, name: str) -> None:
@@ -254,7 +254,7 @@ def test_a_handler_that_tries_again_after_a_deadlock_has_no_effect_without_its_r
                 try:
                     run(connection, "A")
                     has_a.set()
-                    assert has_b.wait(30)
+                    assert has_b.wait(60)
                     run(connection, "B")
                 except (sa.exc.OperationalError, pymysql.OperationalError) as error:
                     deadlocks.append(getattr(error, "orig", None) or error)
@@ -272,7 +272,7 @@ def test_a_handler_that_tries_again_after_a_deadlock_has_no_effect_without_its_r
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(heavier)
             answers = [handler(received)]
-            other.result(30)
+            other.result(60)
         assert [error.args[0] for error in deadlocks] == [1213]  # type: ignore[attr-defined]
         answers += [handler(received), handler(received)]
         assert answers == [ConsumeStatus.RECONSUME_LATER, ConsumeStatus.CONSUME_SUCCESS, ConsumeStatus.CONSUME_SUCCESS]

@@ -306,7 +306,7 @@ def test_many_consumer_threads_lose_no_key(new_redis_server: Start, clients: Cal
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert recorder.flush()
         state = recorder.state()
         assert (state.recorded, state.missed) == (1_601, 0)

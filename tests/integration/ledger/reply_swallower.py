@@ -91,7 +91,7 @@ class ReplySwallower:
         for one in self._sockets:
             _shut(one)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
         for one in self._sockets:
             one.close()
 

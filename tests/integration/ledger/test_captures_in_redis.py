@@ -182,7 +182,7 @@ def test_captures_beside_rounds_that_never_stop_tell_of_every_generation_once(di
             mark = one.mark
         if capture.missed is not None and not capture.rounds:
             mark = RoundMark(epoch=epoch, generation=capture.missed[1], at_ms=capture.now_ms)
-    owner.join(30)
+    owner.join(60)
     assert told == list(range(1, rounds + 1))
 
 

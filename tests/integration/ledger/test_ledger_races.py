@@ -73,7 +73,7 @@ def test_of_two_processes_exactly_one_claims_each_row(url: str, ledger: SqlLedge
         process.start()
     answers = [results.get(timeout=90) for _ in processes]
     for process in processes:
-        process.join(30)
+        process.join(60)
         assert process.exitcode == 0
     assert [seen for _, seen, _ in answers] == [ROWS, ROWS], "both saw every row"
     claimed = [unique_key for _, _, mine in answers for unique_key in mine]
@@ -87,7 +87,7 @@ def _together(count: int, work: Callable[[int], object]) -> list[object]:
     barrier = threading.Barrier(count)
 
     def one(number: int) -> object:
-        barrier.wait(30)
+        barrier.wait(60)
         return work(number)
 
     with ThreadPoolExecutor(count) as pool:

@@ -125,14 +125,14 @@ def test_of_two_owners_at_once_each_generation_belongs_to_one(direct: InRedis, o
     barrier = threading.Barrier(3)
 
     def run(memory: RedisShardMemory) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         for _ in range(60):
             one = memory.take_round(of, epoch=epoch)
             if one is not None:
                 done.append(one)
 
     def feed() -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         for number in range(300):
             direct.announce(of, [key(number)], following=number)
             if number % 3:

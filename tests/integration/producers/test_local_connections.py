@@ -129,14 +129,14 @@ def test_a_sqlite_connection_of_another_thread_is_not_called_rolled_back(tmp_pat
             locals_.append(LocalConnection(connection))
             connection.execute("INSERT INTO business (name) VALUES ('held')")
             ready.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     assert locals_[0].is_open()
     leave.set()
-    thread.join(10)
+    thread.join(60)
     assert not locals_[0].is_open()
     world.close()
 

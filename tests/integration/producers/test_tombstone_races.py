@@ -73,7 +73,7 @@ def test_a_check_that_waits_for_the_local_transaction_answers_what_it_did(world:
         with refused, producer.transaction(message()) as tx:
             tx.record(connection)
             answer = broker.submit(answerer.answer, checked(tx.unique_key, check_times=15))
-            assert waits.wait(10)
+            assert waits.wait(60)
             getattr(connection, ending)()
             assert answer.result() is (Outcome.COMMIT if ending == "commit" else Outcome.ROLLBACK)
     assert world.state(tx.unique_key) == ("ANNOUNCED" if ending == "commit" else "ROLLED_BACK")
@@ -90,15 +90,15 @@ def test_in_a_race_the_answer_is_what_the_database_has(world: World) -> None:
                 last_round = checked(tx.unique_key, check_times=15)
 
                 def ask(barrier: threading.Barrier = barrier, half: object = last_round) -> Outcome:
-                    barrier.wait(10)
+                    barrier.wait(60)
                     return producer.check_answerer.answer(half)  # type: ignore[arg-type]  # bound early for the loop
 
                 asked = broker.submit(ask)
                 if number % 2:
-                    barrier.wait(10)
+                    barrier.wait(60)
                 with world.engine.begin() as connection:
                     if not number % 2:
-                        barrier.wait(10)
+                        barrier.wait(60)
                     tx.record(connection)
                     world.do_business(connection, f"order-{number}")
             answer = asked.result()

@@ -85,14 +85,14 @@ def test_results_of_a_lost_queue_are_not_committed(instance: ClientInstance, top
 
     def slow(_messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
         begun.set()
-        go_on.wait(20)
+        go_on.wait(300)
         return ConsumeStatus.CONSUME_SUCCESS
 
     send(instance, topic, numbered(4))
     first = consumers.start("G", topic, slow, threads=4)
-    assert begun.wait(10)
+    assert begun.wait(60)
     never = threading.Event()
-    second_got = Collector(lambda _m: ConsumeStatus.CONSUME_SUCCESS if never.wait(20) else None)
+    second_got = Collector(lambda _m: ConsumeStatus.CONSUME_SUCCESS if never.wait(300) else None)
     second = consumers.start("G", topic, second_got, threads=4, shutdown_seconds=0.1)
     eventually(lambda: len(held_queues(second, topic)) == 2, within_seconds=60)
     mine = held_queues(second, topic)

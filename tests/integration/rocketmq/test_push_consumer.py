@@ -89,7 +89,7 @@ class Held:
 
     def __call__(self, _messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
         self.begun.set()
-        self.go_on.wait(20)
+        self.go_on.wait(300)
         return ConsumeStatus.CONSUME_SUCCESS
 
 
@@ -99,7 +99,7 @@ def test_shutdown_waits_for_running_listeners_and_commits_them(
     slow = Held()
     send(instance, topic, ["one"])
     consumer = consumers.start("G", topic, slow, commit_seconds=3_600)
-    assert slow.begun.wait(10)
+    assert slow.begun.wait(60)
     threading.Timer(0.2, slow.go_on.set).start()
     assert consumer.shutdown() is True
     assert sum(offset or 0 for offset in stored_offsets(instance, "G", topic)) == 1
@@ -111,7 +111,7 @@ def test_a_listener_that_outlives_the_bound_is_not_committed(
     stuck = Held()
     send(instance, topic, ["one"])
     consumer = consumers.start("G", topic, stuck, shutdown_seconds=0.1)
-    assert stuck.begun.wait(10)
+    assert stuck.begun.wait(60)
     assert consumer.shutdown() is False
     assert stored_offsets(instance, "G", topic) == [0] * 4
     stuck.go_on.set()
@@ -330,7 +330,7 @@ def test_flow_control_bounds_what_waits_for_a_slow_listener(
     go_on = threading.Event()
 
     def listener(message: ReceivedMessage) -> ConsumeStatus:
-        go_on.wait(20)
+        go_on.wait(300)
         return ConsumeStatus.CONSUME_SUCCESS
 
     got = Collector(listener)

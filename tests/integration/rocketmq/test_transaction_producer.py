@@ -284,7 +284,7 @@ def test_checks_above_the_queue_are_dropped_counted_and_asked_again(
     go_on = threading.Event()
 
     def slow(_message: ReceivedMessage) -> State:
-        go_on.wait(20)
+        go_on.wait(300)
         return COMMIT
 
     listener = Listener(lambda _m: UNKNOWN, slow)

@@ -32,7 +32,7 @@ class Sink:
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
         self.entered.set()
-        self.open.wait(10)
+        self.open.wait(60)
         if self.is_away:
             self.refused.set()
             raise RedisAway("away")
@@ -66,13 +66,13 @@ def test_what_arrives_during_a_flush_travels_together() -> None:
         answers: list[bool] = []
         threads = [threading.Thread(target=lambda k=key: answers.append(recorder.record("ORDERS", k))) for key in keys]
         threads[0].start()
-        assert sink.entered.wait(5)
+        assert sink.entered.wait(60)
         for thread in threads[1:]:
             thread.start()
         eventually(lambda: recorder.state().waiting == 50, within_seconds=60)
         sink.open.set()
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
         assert answers == [True] * 50
         assert len(sink.calls) == 2
         assert sorted(key for call in sink.calls for key in call) == sorted(keys)
@@ -207,7 +207,7 @@ def test_memory_is_bounded_while_redis_is_stuck() -> None:
     sink.open.clear()
     recorder = recorder_of(sink, waiting_keys_max=1_000)
     recorder.record_many("ORDERS", [new_key()])
-    assert sink.entered.wait(5)
+    assert sink.entered.wait(60)
     answers = [recorder.record_many("ORDERS", [new_key() for _ in range(100)]) for _ in range(30)]
     assert answers == [True] * 10 + [False] * 20
     state = recorder.state()

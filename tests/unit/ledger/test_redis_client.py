@@ -46,7 +46,7 @@ def fake_server() -> Iterator[str]:
     yield f"redis://127.0.0.1:{port}/0"
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_the_fake_server_is_refused_unless_unverified_is_accepted_and_then_works(fake_server: str) -> None:

@@ -170,7 +170,7 @@ def test_rounds_of_several_topics_share_the_threads_without_waiting_for_each_oth
     workers = ThreadWorkers(2)
     with ThreadPoolExecutor(8) as topics:
         answers = [topics.submit(workers.map, abs, range(-50, 0)) for _ in range(8)]
-        assert all(answer.result(timeout=20) == list(range(50, 0, -1)) for answer in answers)
+        assert all(answer.result(timeout=60) == list(range(50, 0, -1)) for answer in answers)
     workers.close()
 
 

@@ -103,7 +103,7 @@ def test_a_peer_that_never_answers_costs_the_time_out_only() -> None:
         with pytest.raises(RequestTimeout):
             client.request(peer.address, ASK, timeout_seconds=0.2)
         with pytest.raises(RequestTimeout):
-            client.submit(peer.address, ASK, 0.2).result(10)
+            client.submit(peer.address, ASK, 0.2).result(60)
         assert peer.connections == 1
 
 
@@ -112,7 +112,7 @@ def test_a_peer_that_reads_nothing_blocks_no_other_request_for_ever() -> None:
 
     def script(connected: socket.socket) -> None:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        release.wait(20)
+        release.wait(60)
 
     limits = ConnectionLimits(write_seconds=0.2)
     big = Command(code=10, body=b"x" * (12 * 1024 * 1024))
@@ -133,7 +133,7 @@ def test_more_requests_in_flight_than_allowed_are_refused() -> None:
         peer.drop_connections()
         for future in futures:
             with pytest.raises(ConnectionLost):
-                future.result(5)
+                future.result(60)
 
 
 def test_a_peer_that_always_misbehaves_is_called_more_and_more_rarely() -> None:
@@ -158,7 +158,7 @@ def test_requests_of_a_peer_that_floods_are_dropped_and_counted() -> None:
 
     def handler(_address: str, _command: Command) -> Command | None:
         running.set()
-        go_on.wait(20)
+        go_on.wait(60)
         return None
 
     def script(connected: socket.socket) -> None:
@@ -170,6 +170,6 @@ def test_requests_of_a_peer_that_floods_are_dropped_and_counted() -> None:
     with Peer(script) as peer, RemotingClient(handler_threads=1, handler_queue=10) as client:
         client.on_request(39, handler)
         assert client.request(peer.address, ASK).code == 0
-        assert running.wait(5)
+        assert running.wait(60)
         assert eventually(lambda: client.dropped_requests == 40, within_seconds=60)
         go_on.set()

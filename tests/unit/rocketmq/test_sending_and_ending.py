@@ -226,7 +226,7 @@ def test_answers_to_end_are_sorted_by_what_follows(code: int, remark: str, outco
         cluster.broker.on(RequestCode.END_TRANSACTION, lambda request: cluster.broker.refuse(request, code, remark))
         answer = end_transaction(cluster.client, _end(cluster))
         assert (answer.outcome, answer.code, answer.remark) == (outcome, code, remark)
-        assert submit_end_transaction(cluster.client, _end(cluster)).result(5) == answer
+        assert submit_end_transaction(cluster.client, _end(cluster)).result(60) == answer
 
 
 @pytest.mark.parametrize("reply", [None, b"\xff\xff\xff\xff"])
@@ -238,7 +238,7 @@ def test_an_end_without_an_answer_may_have_been_executed(reply: bytes | None) ->
             if waits:
                 answer = end_transaction(cluster.client, _end(cluster))
             else:
-                answer = submit_end_transaction(cluster.client, _end(cluster)).result(5)
+                answer = submit_end_transaction(cluster.client, _end(cluster)).result(60)
             assert (answer.outcome, answer.code) == (EndOutcome.NO_ANSWER, None)
 
 
@@ -247,7 +247,7 @@ def test_an_end_that_nobody_listens_to_was_certainly_not_executed() -> None:
         request = _end(cluster)
         cluster.broker.close()
         assert end_transaction(cluster.client, request).outcome is EndOutcome.REFUSED_FOR_NOW
-        assert submit_end_transaction(cluster.client, request).result(5).outcome is EndOutcome.REFUSED_FOR_NOW
+        assert submit_end_transaction(cluster.client, request).result(60).outcome is EndOutcome.REFUSED_FOR_NOW
 
 
 def test_unknown_goes_one_way_because_no_broker_answers_it() -> None:

@@ -25,7 +25,7 @@ def pool(*, threads: int = 2, capacity: int | None = None) -> WorkerPool:
 
 def test_tasks_above_the_capacity_are_dropped_and_counted(gate: threading.Event) -> None:
     workers = pool(threads=1, capacity=2)
-    assert workers.submit(lambda: gate.wait(5))
+    assert workers.submit(lambda: gate.wait(60))
     eventually(lambda: workers.waiting == 0, within_seconds=60)
     assert [workers.submit(lambda: None) for _ in range(5)] == [True, True, False, False, False]
     assert workers.dropped == 3
@@ -36,7 +36,7 @@ def test_tasks_above_the_capacity_are_dropped_and_counted(gate: threading.Event)
 def test_threads_grow_with_the_backlog_up_to_the_maximum(gate: threading.Event) -> None:
     workers = pool(threads=3)
     for _ in range(20):
-        workers.submit(lambda: gate.wait(5))
+        workers.submit(lambda: gate.wait(60))
     assert workers.threads == 3
     gate.set()
     eventually(lambda: workers.waiting == 0, within_seconds=60)
@@ -48,14 +48,14 @@ def test_a_task_that_raises_does_not_cost_the_thread(caplog: pytest.LogCaptureFi
     ran = threading.Event()
     workers.submit(lambda: 1 // 0)
     workers.submit(ran.set)
-    assert ran.wait(5)
+    assert ran.wait(60)
     assert workers.close(timeout_seconds=5)
     assert "a task of pool failed" in caplog.text
 
 
 def test_closing_says_so_when_a_task_outlives_the_bound(gate: threading.Event) -> None:
     workers = pool(threads=1)
-    workers.submit(lambda: gate.wait(5))
+    workers.submit(lambda: gate.wait(60))
     eventually(lambda: workers.waiting == 0, within_seconds=60)
     assert workers.close(timeout_seconds=0.01) is False
     gate.set()
@@ -69,12 +69,12 @@ def test_a_task_never_waits_behind_a_busy_thread_while_another_may_start(gate: t
 
     def busy() -> None:
         begun.set()
-        gate.wait(5)
+        gate.wait(60)
 
     workers.submit(busy)
-    assert begun.wait(5)
+    assert begun.wait(60)
     ran = threading.Event()
     workers.submit(ran.set)
-    assert ran.wait(5)
+    assert ran.wait(60)
     gate.set()
     assert workers.close(timeout_seconds=5)

@@ -24,7 +24,7 @@ def test_a_step_that_raises_does_not_end_the_thread(steps: StepThread, caplog: p
     ran = threading.Event()
     steps.soon(lambda: 1 // 0)
     steps.soon(ran.set)
-    assert ran.wait(5)
+    assert ran.wait(60)
     assert "a step of steps failed" in caplog.text
 
 
@@ -52,12 +52,12 @@ def test_closing_drops_what_has_not_begun_and_waits_for_the_step_in_hand(steps: 
 
     def long_step() -> None:
         begun.set()
-        go_on.wait(5)
+        go_on.wait(60)
         ran.append("long")
 
     steps.soon(long_step)
     steps.soon(lambda: ran.append("dropped"))
-    assert begun.wait(5)
+    assert begun.wait(60)
     assert steps.close(timeout_seconds=0.01) is False
     go_on.set()
     assert steps.close() is True

@@ -35,7 +35,7 @@ def run_until(turn: Callable[[], object], reached: Callable[[], bool], interval_
         eventually(reached, within_seconds=60)
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(60)
     assert not raised
     return daemon
 
@@ -74,7 +74,7 @@ def test_configuration_error_ends_the_service_with_its_reason() -> None:
     thread, raised = started(
         Daemon([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
     )
-    thread.join(20)
+    thread.join(60)
     assert [type(error) for error in raised] == [ConfigurationError]
     assert stop.is_set()
 
@@ -103,17 +103,17 @@ def test_stop_waits_for_the_turn_in_hand() -> None:
 
     def turn() -> None:
         begun.set()
-        finish.wait(10)
+        finish.wait(60)
         done.append(1)
 
     stop = threading.Event()
     daemon = Daemon([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
     thread, _ = started(daemon)
-    assert begun.wait(10)
+    assert begun.wait(60)
     stop.set()
     assert thread.is_alive()
     finish.set()
-    thread.join(20)
+    thread.join(60)
     assert done == [1]
 
 
@@ -122,15 +122,15 @@ def test_drain_is_bounded() -> None:
 
     def turn() -> None:
         begun.set()
-        finish.wait(30)
+        finish.wait(60)
 
     stop = threading.Event()
     daemon = Daemon(
         [Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=0.2
     )
     thread, _ = started(daemon)
-    assert begun.wait(10)
+    assert begun.wait(60)
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     finish.set()

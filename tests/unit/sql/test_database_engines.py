@@ -98,7 +98,7 @@ def test_a_deadlock_victim_gets_database_away(engine: sa.Engine) -> None:
         try:
             with writing(patient) as connection:
                 insert(connection, first)
-                barrier.wait(10)
+                barrier.wait(60)
                 insert(connection, second)
         except Exception as error:
             failures.append(error)
@@ -107,7 +107,7 @@ def test_a_deadlock_victim_gets_database_away(engine: sa.Engine) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     patient.dispose()
     assert any(isinstance(failure, DatabaseAway) for failure in failures)
     assert keys(engine) == ["A1", "B1"]

@@ -133,7 +133,7 @@ def test_processes_that_start_at_once_agree_on_one_identity(database_url: str) -
     barrier = threading.Barrier(4)
 
     def start(_number: int) -> str:
-        barrier.wait(10)
+        barrier.wait(60)
         return ensure_identity(engine)
 
     with ThreadPoolExecutor(4) as processes:
