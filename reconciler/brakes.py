@@ -4,8 +4,10 @@ Buckets live in memory: a restart refills them, nothing else. The breaker's stat
 kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
 
 Several processes share a topic's shards, or its subscriptions. Whoever proves too many losses dates the hold anew; a
-process that has shards of the topic lifts it after three calm rounds that began since. One without shards, a stand-by,
-sees no losses, so its calm means nothing: neither its own rounds nor its subscriptions without shards count.
+process that has shards of the topic lifts it after three calm rounds that began since. The round after a storm dates it
+anew at every page, so that short calm rounds elsewhere do not lift it in the middle of a long one. A process without
+shards, a stand-by, sees no losses, so its calm means nothing: neither its own rounds nor its subscriptions without
+shards count. Each process compares its own losses with the ceiling.
 """
 
 from __future__ import annotations
@@ -142,6 +144,16 @@ class CircuitBreaker:
             self._events.emit(
                 BreakerOpened(environment=subscription.environment, topic=subscription.topic, reason=reason)
             )
+
+    def renew_after_storm(self, subscription: Subscription) -> None:
+        """Keeps the hold young until the round that follows a storm has ended calmly, however long it takes.
+
+        Else a process whose rounds are short and calm would lift it in the middle of that round. One that an operator
+        lifted is not placed again.
+        """
+        calm = self._calm.get(subscription)
+        if calm is not None and not calm:
+            self._holds.renew(subscription.environment, subscription.topic)
 
     def round_ended(
         self,

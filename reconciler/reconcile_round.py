@@ -216,6 +216,7 @@ class ReconcileRound:
         looked: Looked,
     ) -> None:
         for start in range(0, len(dossiers), PAGE_KEYS):
+            self._breaker.renew_after_storm(plan.subscription)
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
             done = self._verifier.verify(topic, plan, page, soundings)
             looked.judged += done

@@ -36,7 +36,7 @@ class SqlHolds:
         """False if it was there already: by and since of the first stay, of a BREAKER only by."""
         while not self._insert(environment, topic, kind, by=by, reason=reason):
             # It may be lifted between the two: a breaker that is to be open must not be closed by that.
-            if kind is not HoldKind.BREAKER or self._date_anew(environment, topic, reason):
+            if kind is not HoldKind.BREAKER or self._date_anew(environment, topic, reason=bounded_text(reason)):
                 return False
         return True
 
@@ -57,12 +57,16 @@ class SqlHolds:
             return False
         return True
 
-    def _date_anew(self, environment: str, topic: str, reason: str) -> bool:
+    def renew(self, environment: str, topic: str) -> bool:
+        """False if no BREAKER is there."""
+        return self._date_anew(environment, topic)
+
+    def _date_anew(self, environment: str, topic: str, **values: str) -> bool:
         with self._database.writing() as connection:
             done = connection.execute(
                 sa.update(hold)
                 .where(_is(environment, topic, HoldKind.BREAKER))
-                .values(since_ms=self._database.now(), reason=bounded_text(reason))
+                .values(since_ms=self._database.now(), **values)
             )
             return done.rowcount == 1
 

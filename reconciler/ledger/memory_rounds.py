@@ -183,6 +183,15 @@ class MemoryHolds:
             )
             return True
 
+    def renew(self, environment: str, topic: str) -> bool:
+        """False if no BREAKER is there."""
+        key = (environment, topic, HoldKind.BREAKER)
+        with self._rows.lock:
+            known = self._rows.holds.get(key)
+            if known is not None:
+                self._rows.holds[key] = replace(known, since_ms=self._rows.clock.now_ms())
+            return known is not None
+
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
         """False if there was none, or only one that is younger."""
         with self._rows.lock:

@@ -212,6 +212,10 @@ class Holds(Protocol):
         """False if it was there already: a HOLD stays as it is, a BREAKER is dated anew."""
         ...
 
+    def renew(self, environment: str, topic: str) -> bool:
+        """Dates a BREAKER anew; False if there is none, and none is placed."""
+        ...
+
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
         """False if there was none, or one that is younger than that by the ledger's time."""
         ...

@@ -217,6 +217,24 @@ def test_a_breaker_that_is_placed_again_counts_from_then_and_is_lifted_only_afte
     assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=10)
 
 
+def test_a_breaker_that_is_renewed_is_as_young_as_a_new_one_and_none_is_placed(world: World) -> None:
+    holds, e = world.ledger.holds, world.environment
+    assert not holds.renew(e, "ORDERS")
+    assert holds.place(e, "ORDERS", HoldKind.HOLD, by="anna", reason="migration")
+    assert not holds.renew(e, "ORDERS")
+    assert holds.active(e) == {"ORDERS": [HoldKind.HOLD]}
+    assert holds.place(e, "ORDERS", HoldKind.BREAKER, by="run@host", reason="1 200 losses")
+    world.clock.advance(60)
+    assert holds.renew(e, "ORDERS")
+    assert not holds.renew(e + "x", "ORDERS")
+    assert not holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=59)
+    of_breaker = [(one.by, one.reason) for one in world.ledger.reports.holds(e) if one.kind is HoldKind.BREAKER]
+    assert of_breaker == [("run@host", "1 200 losses")]
+    world.clock.advance(59)
+    assert holds.lift(e, "ORDERS", HoldKind.BREAKER, calm_seconds=59)
+    assert holds.active(e) == {"ORDERS": [HoldKind.HOLD]}
+
+
 # ---- refused announcements
 
 

@@ -194,9 +194,9 @@ def test_a_breaker_that_is_lifted_while_it_is_dated_anew_is_open_afterwards(
     holds, date_anew = ledger.holds, SqlHolds._date_anew
     assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 1")
 
-    def lifted_before(self: SqlHolds, environment: str, topic: str, reason: str) -> bool:
+    def lifted_before(self: SqlHolds, environment: str, topic: str, **values: str) -> bool:
         holds.lift(environment, topic, HoldKind.BREAKER)
-        return date_anew(self, environment, topic, reason)
+        return date_anew(self, environment, topic, **values)
 
     monkeypatch.setattr(SqlHolds, "_date_anew", lifted_before)
     assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 2")

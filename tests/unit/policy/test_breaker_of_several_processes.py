@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from reconciler import reconcile_round
 from reconciler.brakes import BreakerRules
 from reconciler.contract.tables import HoldKind
 from reconciler.reconcile_round import ReconcileRound
@@ -78,3 +83,41 @@ def test_a_stand_by_that_takes_the_shards_over_counts_its_calm_from_then() -> No
         assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
         world.rounds(stand_by, 1, every=0.1)
     assert world.ledger.holds.active(ENVIRONMENT) == {}
+
+
+def test_calm_rounds_elsewhere_do_not_lift_it_in_the_middle_of_a_long_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round after a storm is long, and its own storm shows late; the other process has many calm ones meanwhile."""
+    monkeypatch.setattr(reconcile_round, "PAGE_KEYS", 1)
+    world = World(shards=2, breaker=BreakerRules(candidates_min=5))
+    subscription = world.subscriptions[0]
+    long, short = world.process(owner="long"), world.process(owner="short")
+    stormy, calm = world.topic.shards_of(subscription)
+    assert world.shards.take(calm, token="short", lease_seconds=60)
+    long.run(subscription)
+    in_storm = [number for number in range(60) if world.shard(key(number)) == stormy]
+    for number in in_storm[:6]:
+        world.lose(number)
+    world.rounds(long, 1)
+    for number in in_storm[6:12]:
+        world.lose(number)  # due a round later than the first six
+    held = {TOPIC: [HoldKind.BREAKER]}
+    while world.ledger.holds.active(ENVIRONMENT) != held:
+        world.rounds(long, 1)
+    world.clock.advance(5)
+    world.consume()
+    seen: list[Any] = []
+    read = world.outbox.read
+
+    def slowly(*arguments: Any, **named: Any) -> Any:
+        with monkeypatch.context() as inside:
+            inside.setattr(world.outbox, "read", read)
+            world.clock.advance(0.5)
+            short.run(subscription)
+        seen.append(world.ledger.holds.active(ENVIRONMENT))
+        return read(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.outbox, "read", slowly)
+        long.run(subscription)
+    assert len(seen) >= 6
+    assert seen == [held] * len(seen)

@@ -1,0 +1,119 @@
+"""When the breaker freezes a topic's repairs, and when it lets them go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.brakes import BreakerRules, RoundLoad
+from reconciler.candidates import SelectionRules
+from reconciler.contract.tables import HoldKind
+from reconciler.events import BreakerClosed, BreakerOpened, RoundFinished
+from reconciler.repair import RepairRules
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
+
+
+@pytest.mark.parametrize(
+    ("losses", "announced", "opens"),
+    [(1_000, 0, False), (1_001, 0, True), (1_001, 40_000, False), (2_000, 40_000, False), (2_001, 40_000, True)],
+)
+def test_breaker_counts_what_would_be_repaired(losses: int, announced: int, opens: bool) -> None:
+    load = RoundLoad(announced=announced, left_over=0, verified=9_000, losses=losses, ladders=0, ladders_absent=0)
+    assert (BreakerRules().too_many(load) is not None) == opens
+
+
+@pytest.mark.parametrize(("verified", "losses", "opens"), [(2_000, 2_000, True), (2_000, 10, False), (0, 0, False)])
+def test_a_storm_larger_than_what_a_round_may_verify_opens_the_breaker(verified: int, losses: int, opens: bool) -> None:
+    """5 % of what is announced may be more than a round verifies: then no count of losses would reach it."""
+    load = RoundLoad(announced=100_000, left_over=8_000, verified=verified, losses=losses, ladders=0, ladders_absent=0)
+    assert (BreakerRules().too_many(load) is not None) == opens
+
+
+def test_keys_that_were_consumed_and_not_recorded_stop_no_repair() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5))
+    for number in range(30):
+        world.deliver(number)
+    world.consume(records=False)
+    lost = world.lose(99)
+    world.rounds(world.process(), 6)
+    assert world.events.of(BreakerOpened) == []
+    assert (world.verdict(key(1)), world.verdict(lost)) == ("CONSUMED", "CONSUMED")
+    assert len(world.broker.ends) == 1
+
+
+def test_losses_that_wait_behind_the_open_breaker_do_not_keep_it_open() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5), selection=SelectionRules(skew_margin_seconds=0.5))
+    for number in range(6):
+        world.lose(number)
+    process = world.process()
+    world.rounds(process, 3)
+    verified = [event.verified for event in world.events.of(RoundFinished)]
+    world.rounds(process, 6)
+    again = [event.verified for event in world.events.of(RoundFinished)][len(verified) :]
+    assert (verified[-1], max(again[:3])) == (6, 6), "they are verified in the rounds that count as calm"
+    assert len(world.events.of(BreakerClosed)) == 1
+    assert len(world.broker.ends) == 6
+
+
+@pytest.mark.parametrize(("ladders", "absent", "opens"), [
+    (49, 49, False), (50, 10, False), (50, 11, True), (100, 20, False), (100, 21, True)])  # fmt: skip
+def test_breaker_opens_when_too_much_is_nowhere(ladders: int, absent: int, opens: bool) -> None:
+    assert (BreakerRules().too_absent(ladders, absent) is not None) == opens
+
+
+def test_breaker_freezes_repairs_and_three_calm_rounds_close_it() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5))
+    lost = [world.lose(number) for number in range(6)]
+    process = world.process()
+    world.rounds(process, 3)
+    assert list(world.ledger.holds.active(ENVIRONMENT)[TOPIC]) == [HoldKind.BREAKER]
+    assert {world.verdict(k) for k in lost} == {"LOST_CONFIRM"}
+    assert world.broker.ends == []
+    world.rounds(process, 2)
+    assert world.broker.ends == []
+    world.rounds(process, 3)
+    assert len(world.broker.ends) == 6
+    assert len(world.events.of(BreakerOpened)) == len(world.events.of(BreakerClosed)) == 1
+
+
+def test_known_candidates_do_not_open_the_breaker_again_after_a_restart() -> None:
+    world = World(breaker=BreakerRules(candidates_min=5), repair=RepairRules(enabled=False))
+    for number in range(6):
+        world.lose(number)
+    world.rounds(world.process(), 3)
+    world.ledger.holds.lift(ENVIRONMENT, TOPIC, HoldKind.BREAKER)
+    world.rounds(world.process(owner="reconciler-1"), 4)
+    assert world.ledger.holds.active(ENVIRONMENT) == {}
+
+
+def test_breaker_opens_when_most_messages_are_found_nowhere() -> None:
+    world = World()
+    for number in range(60):
+        world.lose(number)
+    world.broker.halves = world.broker.halves[:40]
+    process = world.process()
+    world.rounds(process, 3)
+    assert len(world.events.of(BreakerOpened)) == 1
+    assert world.broker.ends == []
+
+
+def test_calm_of_one_group_does_not_close_the_breaker_of_another() -> None:
+    world = World(groups=("billing", "shipping"), breaker=BreakerRules(candidates_min=5))
+    process = world.process()
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.BREAKER, by="other", reason="test")
+    for _ in range(5):
+        world.clock.advance(5)
+        process.run(world.subscriptions[0])
+    assert TOPIC in world.ledger.holds.active(ENVIRONMENT)
+    for _ in range(3):
+        process.run(world.subscriptions[1])
+    assert TOPIC not in world.ledger.holds.active(ENVIRONMENT)
+
+
+def test_storm_that_goes_on_is_told_once() -> None:
+    world = World(breaker=BreakerRules(candidates_min=2))
+    process = world.process()
+    for turn in range(6):
+        for number in range(3):
+            world.lose(turn * 10 + number)
+        world.rounds(process, 1)
+    assert len(world.events.of(BreakerOpened)) == 1
