@@ -14,7 +14,13 @@ from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.redis_server import RedisServer, missing
 from tests.services.requirements import require
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.unmeasured,
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 
 def test_losses_are_found_as_soon_as_ever_while_redis_is_an_hour_behind(

@@ -19,7 +19,13 @@ from tests.acceptance.deployment import SHARDS, Deployment, Service
 from tests.polling import eventually
 from tests.services.redis_server import RedisServer
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.unmeasured,
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 AWAY_SECONDS = 20.0
 

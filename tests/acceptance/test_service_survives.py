@@ -9,7 +9,13 @@ import pytest
 from tests.acceptance.conftest import DeploymentFactory
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.unmeasured,
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 
 def test_lost_message_takes_effect_once_and_is_explained(new_deployment: DeploymentFactory) -> None:

@@ -25,7 +25,13 @@ import pytest
 from tests.polling import eventually
 from tests.services.ports import free_port
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.unmeasured,
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?:<!-- (?P<when>shows|soon): (?P<text>.+?) -->\n)?```bash\n(?P<commands>.*?)^```$", re.M | re.S)
 BLOCK_SECONDS = 60.0
