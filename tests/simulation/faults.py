@@ -74,6 +74,8 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "overlapping consumers": ("inbox row waited for another writer", "group's offset set back"),
     "forged announcements": ("announced key rejected",),
     "malformed announcements": ("announcement refused",),
+    # clocks; those of processes and other servers differ by less than the margin, and step: no kind of fault
+    "redis clock": ("Redis' clock was set back", "Redis' clock was set forward"),
 }  # fmt: skip
 
 

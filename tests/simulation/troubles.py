@@ -130,6 +130,7 @@ class Troubles:
             ("malformed announcements", self._malform),
             ("producers gone", self._producers_leave),
             ("overlapping consumers", self._reset_offset),
+            ("redis clock", self._step_redis_clock),
         ]
 
     def _several(self, act: Callable[[], object], times: int) -> None:
@@ -269,6 +270,16 @@ class Troubles:
         process = alive[self._dice.randrange(len(alive))]
         process.clock.skew_ms = round(half * (2 * self._dice.random() - 1))
 
+    def _step_redis_clock(self) -> None:
+        """By more than any margin: back by up to an hour and a half, or forward by ten minutes."""
+        clock = self._world.redis_clock
+        skew_ms = round(self._dice.choice((-5_400_000, 600_000)) * self._dice.random())
+        is_back = skew_ms < clock.skew_ms
+        self._world.redis_was_set_forward |= not is_back
+        self._kernel.saw(f"Redis' clock was set {'back' if is_back else 'forward'}", f"{skew_ms / 1000:.0f} s off")
+        clock.skew_ms = skew_ms
+        self._world.redis_skews_ms.append(skew_ms)
+
     def _stop_group(self) -> None:
         groups = list(self._world.inboxes)
         group = groups[self._dice.randrange(len(groups))]
@@ -365,6 +376,9 @@ class Troubles:
             broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0
             broker.settings.index_lag = 0.002
         world.redis.data.is_full, world.redis.exec_reply_lost = False, 0.0
+        # Ahead of the brokers nothing is proved before they have caught up; behind them it may stay.
+        if world.redis_clock.skew_ms > world.swarm.skew_margin * 1000 / 2:
+            world.redis_clock.skew_ms = 0
         world.cluster.unrouted.clear()
         world.cluster.route_changed()
         world.half_unsafe = world.announcements_lost = world.announcements_twice = 0.0

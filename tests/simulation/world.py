@@ -70,7 +70,11 @@ class World:
         # Servers.
         self.cluster = Cluster([self._broker(number) for number in range(swarm.brokers)], queues=swarm.queues)
         redis_link = Link(kernel, "redis", delay_seconds=0.0005)
-        self.redis = RedisServer(RedisData(ServerClock(kernel, self._skew()).now_ms), redis_link)
+        self.redis_clock = ServerClock(kernel, self._skew())
+        self.redis_was_set_forward = False
+        #: By how much Redis' clock has been wrong.
+        self.redis_skews_ms = [self.redis_clock.skew_ms]
+        self.redis = RedisServer(RedisData(self.redis_clock.now_ms), redis_link)
         self.outboxes = {"orders": OutboxDatabase(kernel, "outbox of orders", link=self._link("outbox"), skew_ms=0)}
         groups = [f"group-{number}" for number in range(swarm.groups)]
         self.inboxes = {g: InboxDatabase(kernel, g, link=self._link("inbox"), skew_ms=self._skew()) for g in groups}
@@ -137,6 +141,12 @@ class World:
             tags=self.tags_of(group),
             grace_period_seconds=self.swarm.grace_period,
         )
+
+    @property
+    def redis_times_ms(self) -> tuple[int, int]:
+        """The earliest and the latest that Redis' clock would show now, had it never been set again."""
+        right_ms = self.redis_clock.now_ms() - self.redis_clock.skew_ms
+        return right_ms + min(self.redis_skews_ms), right_ms + max(self.redis_skews_ms)
 
     # ---- processes
 

@@ -58,7 +58,7 @@ class Sweeping:
 
     def sweeper(self) -> Sweeper:
         return Sweeper(
-            [OutboxSource(producer_group=GROUP, outbox=SqlOutbox(self.world.url))],
+            [OutboxSource(producer_group=GROUP, outbox=self.world.outbox())],
             announcer=Announcer(self.announcements, AnnouncementRoute(environment="test", queues=4)),
             subscriptions=self.subscriptions,
             inboxes=self.inboxes,
@@ -234,20 +234,18 @@ def test_two_sweepers_at_once_lose_nothing_and_settle_nothing_twice(world: World
 def test_a_stale_announcement_does_not_bring_a_settled_row_back(world: World) -> None:
     sweeping = Sweeping(world)
     key = sweeping.announced(hours_ago=2)
-    outbox = SqlOutbox(world.url)
+    outbox = world.outbox()
     assert outbox.mark_settled([key]) == 1
     assert outbox.mark_announced([key]) == 0
     assert world.state(key) == "SETTLED"
     assert outbox.mark_settled([key]) == 0
-    outbox.close()
 
 
 def test_a_tombstone_cannot_be_announced_or_settled(world: World) -> None:
     key = new_key()
     world.insert_row(key, state="ROLLED_BACK")
-    outbox = SqlOutbox(world.url)
+    outbox = world.outbox()
     assert (outbox.mark_announced([key]), outbox.mark_settled([key])) == (0, 0)
-    outbox.close()
 
 
 def test_finished_rows_are_deleted_after_their_time_a_bounded_number_a_sweep(world: World) -> None:
@@ -270,8 +268,8 @@ def test_one_database_that_is_away_does_not_stop_the_others(world: World, tmp_pa
     world.insert_row(key)
     sweeper = Sweeper(
         [
-            OutboxSource(producer_group="other", outbox=SqlOutbox(f"sqlite:///{tmp_path}/broken.db")),
-            OutboxSource(producer_group=GROUP, outbox=SqlOutbox(world.url)),
+            OutboxSource(producer_group="other", outbox=world.outbox(f"sqlite:///{tmp_path}/broken.db")),
+            OutboxSource(producer_group=GROUP, outbox=world.outbox()),
         ],
         announcer=Announcer(sweeping.announcements, AnnouncementRoute(environment="test", queues=4)),
         subscriptions=sweeping.subscriptions,

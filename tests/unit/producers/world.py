@@ -128,6 +128,7 @@ class World:
         self.announcements = MemoryAnnouncements()
         self.clock = ManualClock()
         self._open: list[TransactionalProducer] = []
+        self._outboxes: list[SqlOutbox] = []
 
     def producer(
         self,
@@ -153,6 +154,11 @@ class World:
         )
         self._open.append(producer)
         return producer.start()
+
+    def outbox(self, url: str | None = None) -> SqlOutbox:
+        """The outbox as another process opens it, closed with the world."""
+        self._outboxes.append(SqlOutbox(url or self.url))
+        return self._outboxes[-1]
 
     def state(self, unique_key: str) -> str | None:
         """State of the committed outbox row."""
@@ -186,4 +192,6 @@ class World:
         """Shuts everything down."""
         for producer in self._open:
             producer.shutdown()
+        for opened in self._outboxes:
+            opened.close()
         self.engine.dispose()
