@@ -53,6 +53,8 @@ class RoundFinished:
     weaker: bool
     #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
     clock_behind_seconds: float = 0.0
+    #: How far a broker's clock is ahead of Redis' at least (negative: behind), if that is more than the skew margin.
+    clocks_apart_seconds: float = 0.0
     #: Why the round ended early, one line each; empty when all went well.
     problems: tuple[str, ...] = ()
 

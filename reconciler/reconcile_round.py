@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
+from reconciler.clocks_apart import apart_seconds
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Verdict
@@ -112,7 +113,14 @@ class ReconcileRound:
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(announced)
-        selection = self._select(topic, plan, ours, gate, trickle=self._trickle(plan), count_until=ceiling)
+        selection = self._selector.select(
+            plan,
+            [r.shard for r in ours],
+            gate,
+            shards_in_all=topic.shards,
+            trickle=self._trickle(plan),
+            count_until=ceiling,
+        )
         looked = Looked(announced=announced)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
@@ -132,7 +140,8 @@ class ReconcileRound:
             has_shards=bool(ours),
             siblings=[p.subscription for p in topic.subscriptions],
         )
-        event = self._event(topic, plan, rounds, gate, looked, repairs, soundings)
+        took_seconds = self._clock.monotonic_seconds() - began_seconds
+        event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
         self._events.emit(event)
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)
 
@@ -181,25 +190,6 @@ class ReconcileRound:
             bucket = self._trickles[plan.subscription] = TokenBucket(TRICKLE_PER_SECOND, burst=TRICKLE_BURST)
         return bucket.available(self._clock.monotonic_seconds())
 
-    def _select(
-        self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
-        ours: Sequence[ShardRound],
-        gate: Gate,
-        *,
-        trickle: int,
-        count_until: float,
-    ) -> Selection:
-        return self._selector.select(
-            plan,
-            [r.shard for r in ours],
-            gate,
-            shards_in_all=topic.shards,
-            trickle=trickle,
-            count_until=count_until,
-        )
-
     def _look_at(
         self, topic: TopicPlan, plan: SubscriptionPlan, selection: Selection, soundings: Soundings, looked: Looked
     ) -> None:
@@ -239,7 +229,8 @@ class ReconcileRound:
             if not looked.last_pass_arrived():
                 return
             looked.begin_pass()
-            selection = self._select(topic, plan, ours, gate, trickle=0, count_until=-1)
+            shards = [r.shard for r in ours]
+            selection = self._selector.select(plan, shards, gate, shards_in_all=topic.shards, trickle=0, count_until=-1)
             self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return
@@ -303,7 +294,9 @@ class ReconcileRound:
         looked: Looked,
         repairs: RepairReport,
         soundings: Soundings,
+        took_seconds: float,
     ) -> RoundFinished:
+        bench = self._verifier.bench(topic, plan)
         done = [r.done for r in rounds if r.done is not None]
         now_ms = max((r.now_ms for r in rounds), default=0)
         oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
@@ -326,8 +319,14 @@ class ReconcileRound:
             verdicts=looked.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
-            weaker=self._verifier.bench(topic, plan).is_weaker,
+            weaker=bench.is_weaker,
             clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
+            clocks_apart_seconds=apart_seconds(
+                now_ms,
+                soundings.broker_times_ms,
+                read_within_seconds=took_seconds,
+                margin_seconds=bench.skew_margin_seconds,
+            ),
             problems=tuple(r.problem for r in rounds if r.problem is not None),
         )
 

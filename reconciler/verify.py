@@ -82,6 +82,11 @@ class Soundings:
             self.look_ups += max(1, len(self._horizon.at_ms))
         return self._horizon
 
+    @property
+    def broker_times_ms(self) -> Sequence[int]:
+        """Times of the brokers' own clocks, if they were asked in this round."""
+        return list(self._horizon.at_ms.values()) if self._horizon is not None else []
+
     def positions(self) -> Sequence[QueuePosition] | None:
         """The group's offsets; None if a broker did not answer."""
         self.horizon()

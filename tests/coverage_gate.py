@@ -34,6 +34,7 @@ POLICY = tuple(
         "repair_case",
         "repair_questions",
         "brakes",
+        "clocks_apart",
         "reconcile_round",
         "looked",
         "classic_round",

@@ -11,6 +11,7 @@ import consumers
 import producers
 from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.announcing import subscription_of
+from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.doctor import Check, Finding, Level
@@ -54,6 +55,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),
                 ("groups", broker_remedy, doctor.groups),
+                ("clocks", redis_remedy, lambda: check_clocks(connections)),
                 ("history", "", lambda: check_history_folders(settings)),
             ]
         )

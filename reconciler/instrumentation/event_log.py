@@ -58,7 +58,7 @@ def _is_loud(event: object) -> bool:
     if isinstance(event, RepairStepped):
         return event.after is RepairState.FAILED
     if isinstance(event, RoundFinished):
-        return bool(event.problems) or event.clock_behind_seconds > 0
+        return bool(event.problems) or event.clock_behind_seconds > 0 or event.clocks_apart_seconds != 0
     return isinstance(event, _LOUD)
 
 

@@ -194,7 +194,17 @@ def test_doctor_finds_nothing_wrong_and_names_strangers(lived: Lived, deployed: 
     assert document["healthy"] is True
     assert {f["level"] for f in document["findings"]} <= {"ok", "note"}
     checked = " ".join(f["check"] for f in document["findings"])
-    for part in ("redis eviction", "ledger", "outbox of", "inbox of", "name server", "broker", "topic", "group"):
+    for part in (
+        "redis eviction",
+        "ledger",
+        "outbox of",
+        "inbox of",
+        "name server",
+        "broker",
+        "topic",
+        "group",
+        "clocks",
+    ):
         assert part in checked
     # The same topic, seen by a deployment that configures another group.
     lived.deployed.config.with_suffix(".other").write_text(

@@ -50,4 +50,10 @@ def test_losses_are_found_as_soon_as_ever_while_redis_is_an_hour_behind(
         told = [json.loads(line) for line in service.output.splitlines() if '"round_finished"' in line]
         assert max(line["clock_behind_seconds"] for line in told) > 3_000
         assert not any(line["problems"] for line in told)
+        # One look at all clocks tells which of them is wrong.
+        set_clock_file(clock, -3_600.0)
+        document = deployed.command("doctor", "--output", "json").document
+        wrong = [finding for finding in document["findings"] if finding["check"].startswith("clock of")]
+        assert {finding["level"] for finding in wrong} == {"fail"}
+        assert any("ahead of Redis" in finding["found"] for finding in wrong)
         assert service.end() == 0

@@ -78,3 +78,26 @@ def test_a_storm_of_losses_opens_the_breaker_by_whatever_clock_redis_has(wrong_b
         world.lose(number)
     world.rounds(process, 6)
     assert len(world.events.of(BreakerOpened)) == 1
+
+
+@pytest.mark.parametrize(("wrong_by_seconds", "told"), [(0.0, 0), (0.4, 0), (-0.4, 0), (60.0, -60), (-60.0, 60)])
+def test_clocks_that_differ_by_more_than_the_margin_are_told_by_the_round(wrong_by_seconds: float, told: int) -> None:
+    """While Redis is ahead of a broker, nothing is proved for as long: the reason must not have to be guessed."""
+    world = World(shards=1, grace=10.0)
+    process = world.process()
+    world.redis_clock.wrong_by_seconds = wrong_by_seconds
+    world.lose(1)
+    world.rounds(process, 3)
+    finished = world.events.of(RoundFinished)
+    assert {round(event.clocks_apart_seconds) for event in finished} == {0, told}
+
+
+def test_a_loss_waits_until_a_broker_that_is_behind_redis_has_caught_up() -> None:
+    world = World(shards=1, grace=10.0)
+    process = world.process()
+    world.redis_clock.wrong_by_seconds = 60.0
+    world.lose(1)
+    world.rounds(process, 3)
+    assert (world.verdict(key(1)), world.broker.ends) == ("UNKNOWN", [])
+    world.rounds(process, 15)
+    assert len(world.broker.ends) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -318,7 +319,8 @@ def test_a_failing_mark_is_reported_and_the_row_is_announced_again(world: World)
             raise DatabaseAway("gone between sending and marking")
 
     sweeper = sweeping.sweeper()
-    sweeper._sources = (OutboxSource(producer_group=GROUP, outbox=CannotMark(world.url)),)
-    assert sweeper.sweep_once().failed_sources == 1
+    with closing(CannotMark(world.url)) as outbox:
+        sweeper._sources = (OutboxSource(producer_group=GROUP, outbox=outbox),)
+        assert sweeper.sweep_once().failed_sources == 1
     assert sweeping.sweeper().sweep_once().announced == 1
     assert sweeping.announcements.keys == [key, key]

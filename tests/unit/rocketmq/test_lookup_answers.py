@@ -291,13 +291,17 @@ def test_absent_counts_only_where_the_index_has_passed_the_moment() -> None:
         with ClientInstance(cluster.name_server.address, clock=cluster.clock) as instance:
             evidence = _evidence(cluster, instance)
 
-            def ask(**at_ms: int) -> Presence:
+            def ask(**at_ms: int) -> Lookup[StoredMessage]:
                 horizon = Horizon(at_ms={name.replace("_", "-"): time for name, time in at_ms.items()})
-                return evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=1_000).presence
+                return evidence.committed_copies("Orders", KEY, horizon=horizon, not_before_ms=10_000)
 
-            assert ask(broker_a=1_001, broker_b=1_001) is Presence.ABSENT
-            assert ask(broker_a=1_001, broker_b=1_000) is Presence.UNKNOWN
-            assert ask(broker_a=1_001) is Presence.UNKNOWN
+            assert ask(broker_a=10_001, broker_b=10_001).is_absent
+            for unproved, why in (
+                (ask(broker_a=10_001, broker_b=7_000), "3.0 s are missing"),
+                (ask(broker_a=10_001), "did not show the probe"),
+            ):
+                assert unproved.is_unknown
+                assert [why in answer.detail for answer in unproved.answers] == [False, True]
             parked = evidence.parked_copies("Orders", KEY, horizon=Horizon(at_ms={}), not_before_ms=0)
             assert parked.is_unknown
 

@@ -1,0 +1,49 @@
+"""How far the clocks of two servers are apart at least, of what their readings prove. Pure.
+
+Everything that compares times of different servers assumes that their clocks differ by `rounds.skew_margin_seconds` at
+the most: here that is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockReading:
+    """One look at a server's clock, which it took at some moment between two moments of ours."""
+
+    at_ms: int
+    #: Monotonic seconds of the host that asked.
+    asked_seconds: float
+    answered_seconds: float
+
+    def ahead_of(self, other: ClockReading) -> float:
+        """Seconds by which this clock is ahead at least; negative: behind at least; 0.0: nothing is proved.
+
+        Both readings were made by one host.
+        """
+        at_least = self._offset_min - other._offset_max
+        at_most = self._offset_max - other._offset_min
+        return at_least if at_least > 0 else min(at_most, 0.0)
+
+    @property
+    def _offset_min(self) -> float:
+        return self.at_ms / 1000 - self.answered_seconds
+
+    @property
+    def _offset_max(self) -> float:
+        return self.at_ms / 1000 - self.asked_seconds
+
+
+def apart_seconds(
+    redis_ms: int, brokers_ms: Iterable[int], *, read_within_seconds: float, margin_seconds: float
+) -> float:
+    """`ahead_of` of the broker that differs most from Redis, all read within that time; 0.0 if within the margin."""
+    redis, *brokers = (
+        ClockReading(at_ms=at_ms, asked_seconds=0.0, answered_seconds=read_within_seconds)
+        for at_ms in (redis_ms, *brokers_ms)
+    )
+    worst = max((broker.ahead_of(redis) for broker in brokers), key=abs, default=0.0)
+    return worst if abs(worst) > margin_seconds else 0.0
