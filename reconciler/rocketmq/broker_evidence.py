@@ -227,11 +227,7 @@ class RemotingBrokerEvidence:
 def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:
     """Turns "absent" into "unknown" for every broker whose index did not provably pass the time."""
     answers = tuple(
-        replace(
-            answer,
-            presence=Presence.UNKNOWN,
-            detail=f"{answer.detail}, but {_short_of(horizon, answer, not_before_ms)}",
-        )
+        replace(answer, presence=Presence.UNKNOWN, detail=_short_of(horizon, answer, not_before_ms))
         if answer.presence is Presence.ABSENT and not horizon.covers([answer.witness], not_before_ms)
         else answer
         for answer in lookup.answers
@@ -243,9 +239,10 @@ def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> st
     """Why that broker's "absent" proves nothing."""
     at_ms = horizon.at_ms.get(answer.witness)
     if at_ms is None:
-        return "its index is not proved to be so far: it did not show the probe"
-    missing_seconds = (not_before_ms - at_ms) / 1000
-    return f"its index is not proved to be so far: by its own clock {missing_seconds:.1f} s are missing"
+        missing = "it did not show the probe"
+    else:
+        missing = f"by its own clock {(not_before_ms - at_ms) / 1000:.1f} s are missing"
+    return f"{answer.detail}, but its index is not proved to be so far: {missing}"
 
 
 def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
