@@ -81,7 +81,8 @@ class Probes:
     def _send(self, broker_name: str, address: str) -> str:
         key = self._unique_keys.next_key()
         queue = MessageQueue(topic=self._topic, broker_name=broker_name, queue_id=0)
-        probe = Message(topic=self._topic, body=b"index probe", keys=(key,), unique_key=key)
+        # Found in the same way as the messages that it speaks for: by its unique key, and no other word.
+        probe = Message(topic=self._topic, body=b"index probe", unique_key=key)
         self._sender.send_to(address, queue, probe)
         return key
 
@@ -110,7 +111,15 @@ class Probes:
 
     def _look(self, broker_name: str, address: str, key: str, begin_ms: int) -> ProbeAnswer | None:
         try:
-            hits = query_messages(self._client, address, self._topic, key, begin_ms=begin_ms, broker_name=broker_name)
+            hits = query_messages(
+                self._client,
+                address,
+                self._topic,
+                key,
+                begin_ms=begin_ms,
+                broker_name=broker_name,
+                by_unique_key=True,
+            )
         except ReconcilerError as error:
             return ProbeAnswer(at_ms=None, detail=f"probe not looked up: {error}")
         for hit in hits:

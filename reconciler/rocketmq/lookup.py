@@ -59,12 +59,15 @@ def query_messages(
     begin_ms: int = 0,
     end_ms: int = END_OF_TIME_MS,
     broker_name: str = "",
+    by_unique_key: bool = False,
 ) -> list[MessageRecord]:
     """Hits of QUERY_MESSAGE at one broker, hash collisions included; empty for "not found" (22).
 
+    `by_unique_key`: the key is a UNIQ_KEY; else it is a word of KEYS, which 5.4's RocksDB index keeps apart.
+
     Raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
-    command = _query(topic, key, maximum, begin_ms, end_ms)
+    command = _query(topic, key, maximum, begin_ms, end_ms, by_unique_key=by_unique_key)
     return _hits(client.request(address, command), topic, broker_name)
 
 
@@ -92,7 +95,10 @@ class Lookups:
         self._families = families
 
     def find(self, topic: str, key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
-        """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it."""
+        """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it.
+
+        5.4's RocksDB index, where a broker has nothing else, is asked for UNIQ_KEY only.
+        """
         return self._find(topic, topic, key, window, lambda record: _carries(record, key))
 
     def committed_copies(
@@ -199,11 +205,13 @@ class Lookups:
         accepts: Accepts,
         *,
         scans: _Scan | None = None,
+        by_unique_key: bool = True,
     ) -> Lookup[StoredMessage]:
         places = self._places(topic)
         if isinstance(places, Lookup):
             return places
-        return _together(self._ask(places, stored_topic, key, window, accepts, scans=scans))
+        said = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
+        return _together(said)
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
         try:
@@ -228,10 +236,11 @@ class Lookups:
         accepts: Accepts,
         *,
         scans: _Scan | None = None,
+        by_unique_key: bool = True,
     ) -> list[_Said]:
         # An entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
         begin_ms = max(0, window.begin_ms - 1_000)
-        command = _query(topic, key, MAXIMUM_HITS, begin_ms, window.end_ms)
+        command = _query(topic, key, MAXIMUM_HITS, begin_ms, window.end_ms, by_unique_key=by_unique_key)
         asked: list[tuple[Whereabouts, Future[Command] | str]] = []
         for place in places:
             if place.master is None:
@@ -319,8 +328,11 @@ class _Said:
     records: tuple[StoredMessage, ...] = ()
 
 
-def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int) -> Command:
-    fields = {
+def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
+    # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS unless told otherwise
+    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers that have no others ignore it.
+    fields = {"indexType": "U"} if by_unique_key else {}
+    fields |= {
         "topic": topic,
         "key": key,
         "maxNum": str(maximum),

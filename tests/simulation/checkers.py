@@ -92,8 +92,8 @@ class Checkers:
         self.judgement.look_ups += 1
         world, group = self._world, process.asked_offsets_of
         is_repaired = (world.plan.environment, topic, "*", key) in world.ledger.rows.repairs
-        if topic != world.plan.topic or is_repaired or world.redis_was_set_forward:
-            return  # a clock of Redis that is set forward makes keys look old: that costs look-ups, and no more
+        if topic != world.plan.topic or is_repaired or world.redis_was_set:
+            return  # a clock of Redis that is wrong makes keys look old, or groups quick: that costs look-ups, no more
         self._within_grace(key)
         if self._is_waiting_long(key, group):
             now = world.kernel.now
@@ -154,7 +154,7 @@ class Checkers:
             differs = world.swarm.skew_margin
             written = max(d.written.get(unique_key, -1e9) for d in world.outboxes.values())
             age = max(age, world.kernel.now - written - max(60.0, world.swarm.grace_period))
-        if age < world.swarm.grace_period - differs:
+        if age < world.swarm.grace_period - differs and not world.redis_was_set:
             self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):
             self.judgement.phantom.append(f"{unique_key} was repaired by {kind}, but its business never committed")
@@ -191,10 +191,10 @@ class Checkers:
             self.judgement.other.append(f"{unique_key}: {process.name} sends {kind}, the ledger says {said}")
 
     def _proved(self, process: Process, unique_key: str, kind: str) -> None:
-        """No repair before every broker's index was proved to have passed the commit."""
+        """No repair before the index of every broker, that was heard of then, was proved to have passed the commit."""
         committed_at = self._committed_at(unique_key)
         for name in self._world.cluster.brokers:
-            if self._is_unheard_of(name):
+            if self._is_unheard_of(name) or process.knew_nothing_of.get(name, -1.0) > committed_at:
                 continue
             if process.proved.get(name, (0, 0.0))[1] < committed_at:
                 self.judgement.other.append(f"{unique_key} was repaired by {kind}, the index of {name} was not proved")

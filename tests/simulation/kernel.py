@@ -139,6 +139,8 @@ class Process:
         self.on_death: list[Callable[[], None]] = []
         #: Broker -> offset and time of the newest record up to which its index was proved to this process.
         self.proved: dict[str, tuple[int, float]] = {}
+        #: Brokers that this process had never heard of, and when last.
+        self.knew_nothing_of: dict[str, float] = {}
         #: When it last read an inbox, and until when it was last stopped by SIGSTOP; for the checkers.
         self.asked_inbox_at = self.stopped_until = 0.0
         #: Whose offsets it read last: before its first look-up a round asks where its group stands; for the checkers.

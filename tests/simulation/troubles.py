@@ -275,7 +275,6 @@ class Troubles:
         clock = self._world.redis_clock
         skew_ms = round(self._dice.choice((-5_400_000, 600_000)) * self._dice.random())
         is_back = skew_ms < clock.skew_ms
-        self._world.redis_was_set_forward |= not is_back
         self._kernel.saw(f"Redis' clock was set {'back' if is_back else 'forward'}", f"{skew_ms / 1000:.0f} s off")
         clock.skew_ms = skew_ms
         self._world.redis_skews_ms.append(skew_ms)

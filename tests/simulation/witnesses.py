@@ -31,6 +31,8 @@ class Cluster:
         self.queues = queues
         #: Brokers that have dropped out of the route.
         self.unrouted: set[str] = set()
+        #: Brokers that a round has seen in the route.
+        self.heard_of: set[str] = set()
         #: Brokers of the route.
         self.routed: list[Broker] = []
         self.route_changed()
@@ -69,6 +71,7 @@ class RoutesSeen:
 
     def seen(self, topic: str) -> frozenset[str]:
         self._remember()
+        self._cluster.heard_of |= self._seen
         return frozenset(self._seen)
 
     def expect(self, topic: str, broker_names: Collection[str]) -> None:
@@ -119,8 +122,9 @@ class SimulatedLookups(Lookups):
 
     def _ask(
         self, places: list[Whereabouts], topic: str, key: str, window: Window, accepts: Accepts, *,
-        scans: _Scan | None = None,
+        scans: _Scan | None = None, by_unique_key: bool = True,
     ) -> list[_Said]:  # fmt: skip
+        del by_unique_key  # one index for all keys
         self.on_look_up(topic, key)
         return [self._one(place, topic, key, accepts, scans) for place in places]
 
@@ -234,6 +238,8 @@ class _ProbesSeen:
 
     def horizon(self, topic: str) -> Horizon:
         found: dict[str, int] = {}
+        unheard_of = self._cluster.brokers.keys() - self._cluster.heard_of
+        self._process.knew_nothing_of |= dict.fromkeys(unheard_of, self._process.kernel.now)
         for place in self._routes.whereabouts(topic):
             at_ms = self._probe(self._cluster.brokers[place.broker_name])
             if at_ms is not None:

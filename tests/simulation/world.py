@@ -71,7 +71,6 @@ class World:
         self.cluster = Cluster([self._broker(number) for number in range(swarm.brokers)], queues=swarm.queues)
         redis_link = Link(kernel, "redis", delay_seconds=0.0005)
         self.redis_clock = ServerClock(kernel, self._skew())
-        self.redis_was_set_forward = False
         #: By how much Redis' clock has been wrong.
         self.redis_skews_ms = [self.redis_clock.skew_ms]
         self.redis = RedisServer(RedisData(self.redis_clock.now_ms), redis_link)
@@ -141,6 +140,11 @@ class World:
             tags=self.tags_of(group),
             grace_period_seconds=self.swarm.grace_period,
         )
+
+    @property
+    def redis_was_set(self) -> bool:
+        """Redis' clock was wrong by more than the margin: keys looked older, or younger than what brokers stored."""
+        return len(self.redis_skews_ms) > 1
 
     @property
     def redis_times_ms(self) -> tuple[int, int]:

@@ -224,7 +224,7 @@ def _indexes_probes(broker: ScriptedBroker, *, after: int = 0, stored_at_ms: int
 
     def send(request: Command) -> Command:
         properties = decode_properties(request.fields["i"])
-        assert properties["UNIQ_KEY"] == properties["KEYS"]
+        assert "KEYS" not in properties  # 5.4's RocksDB index would find it by them, and messages that have none not
         sent.append(properties["UNIQ_KEY"])
         fields = {"msgId": encode_offset_message_id("127.0.0.1", 1, 0), "queueId": "0", "queueOffset": "0"}
         return broker.success(request, fields)
@@ -234,6 +234,7 @@ def _indexes_probes(broker: ScriptedBroker, *, after: int = 0, stored_at_ms: int
         if request.fields["topic"] != PROBE_TOPIC:
             return broker.refuse(request, 22)
         asked += 1
+        assert request.fields["indexType"] == "U"
         if asked <= after:
             return broker.refuse(request, 22)
         probe = record(topic=PROBE_TOPIC, key=sent[-1], store_timestamp_ms=stored_at_ms)
