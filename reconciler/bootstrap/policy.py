@@ -88,6 +88,7 @@ def build_witnesses(connections: Connections) -> Witnesses:
         connections.rocketmq,
         skew_margin_seconds=settings.rounds.skew_margin_seconds,
         probe_topic=settings.rocketmq.probe_topic,
+        retired_brokers=settings.rocketmq.retired_brokers,
     )
     return Witnesses(brokers=brokers, outbox=outbox, inbox=inbox)
 

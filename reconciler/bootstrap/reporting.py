@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.policy import Policy
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
@@ -56,6 +57,8 @@ class StatusReport:
     history: HistoryStanding | None = None
     #: Subscriptions whose rounds stand still, one line each: their "0 lost" means nothing.
     late: tuple[str, ...] = ()
+    #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
+    undecided: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -66,9 +69,10 @@ class StatusReport:
 
     @property
     def needs_a_person(self) -> bool:
-        """A quarantined key, a failed repair or an open breaker."""
+        """A quarantined key, a failed repair, an open breaker, or keys that stay undecided."""
         return (
-            any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
+            bool(self.undecided)
+            or any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
             or any(r.state is RepairState.FAILED for r in self.repairs)
             or any(str(h.kind) == "BREAKER" for h in self.holds)
         )
@@ -79,6 +83,7 @@ class StatusReport:
             "needs_a_person": self.needs_a_person,
             "away": list(self.away),
             "late": list(self.late),
+            "undecided": list(self.undecided),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
 
@@ -102,7 +107,7 @@ class StatusReport:
         yield "subscriptions", columns, [_subscription_row(s) for s in self.subscriptions]
         yield (
             "verdicts",
-            ("topic", "group", "state", "verdict", "loss_verdict", "keys"),
+            ("topic", "group", "state", "verdict", "loss_verdict", "keys", "oldest_ms"),
             [
                 (
                     v.subscription.topic,
@@ -111,6 +116,7 @@ class StatusReport:
                     str(v.verdict),
                     _text(v.loss_verdict),
                     v.count,
+                    v.oldest_ms,
                 )
                 for v in self.verdicts
             ],
@@ -194,15 +200,17 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                     )
                 )
         history, history_away = read_standing(settings, policy.subscriptions)
+        verdicts = tuple(reports.verdict_counts(settings.environment))
         return StatusReport(
             subscriptions=tuple(statuses),
             history=history,
-            verdicts=tuple(reports.verdict_counts(settings.environment)),
+            verdicts=verdicts,
             repairs=tuple(reports.repair_counts(settings.environment)),
             holds=tuple(reports.holds(settings.environment)),
             outages=tuple(reports.outages(settings.environment, limit=5)),
             away=(*away, *([history_away] if history_away is not None else [])),
             late=tuple(late),
+            undecided=tuple(undecided(verdicts, connections.clock.now_ms(), settings.rounds.retention_seconds)),
         )
 
 
@@ -221,6 +229,20 @@ def late_rounds(
         return []
     old = f"the last round of {subscription} is {age_seconds:.0f} s old, more than {limit:g} s"
     return [f"{old}: what was lost since is not in these figures; is `reconciler run` alive?"]
+
+
+def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
+    """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
+
+    A group that lags is not told: its own monitoring does.
+    """
+    told = []
+    for v in verdicts:
+        hours = (now_ms - v.oldest_ms) / 3_600_000
+        is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
+        if is_open and hours * 3_600 > retention_seconds / 2:
+            told.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
+    return told
 
 
 def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:

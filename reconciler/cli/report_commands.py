@@ -51,8 +51,8 @@ def status(
 ) -> None:
     """Pending keys, watermarks, verdicts, repairs, holds and outages.
 
-    Exit code 1: a quarantined key, a failed repair or an open breaker needs a person; 3: a dependency is away, or
-    rounds stand still: nobody looks for losses.
+    Exit code 1: a quarantined key, a failed repair, an open breaker or keys that stay undecided need a person; 3: a
+    dependency is away, or rounds stand still: nobody looks for losses.
     """
     report = bootstrap.read_status(read_settings(config), rounds_within_seconds=rounds_within)
     if output is Output.JSON:
@@ -64,6 +64,8 @@ def status(
         typer.echo(f"away: {line}", err=True)
     for line in report.late:
         typer.echo(f"late: {line}", err=True)
+    for line in report.undecided:
+        typer.echo(f"undecided: {line}", err=True)
     raise typer.Exit(report.exit_code)
 
 

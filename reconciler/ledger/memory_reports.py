@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.memory_rounds import MemoryHistory
 from reconciler.ports import (
     AnnouncementQueue,
@@ -55,15 +57,22 @@ class MemoryReports:
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
         """Candidates by subscription, state and verdicts."""
+        ages: dict[tuple[Subscription, CandidateState, Verdict, Verdict | None], list[int]] = {}
         with self._rows.lock:
-            counts = Counter(
-                (row.subscription, row.state, row.verdict, row.loss_verdict)
-                for row in self._rows.candidates.values()
-                if row.subscription.environment == environment
-            )
+            for row in self._rows.candidates.values():
+                if row.subscription.environment == environment:
+                    key = (row.subscription, row.state, row.verdict, row.loss_verdict)
+                    ages.setdefault(key, []).append(row.first_seen_ms)
         return [
-            VerdictCount(subscription=key[0], state=key[1], verdict=key[2], loss_verdict=key[3], count=counts[key])
-            for key in sorted(counts, key=lambda key: (key[0], key[1], key[2], key[3] or ""))
+            VerdictCount(
+                subscription=key[0],
+                state=key[1],
+                verdict=key[2],
+                loss_verdict=key[3],
+                count=len(ages[key]),
+                oldest_ms=min(ages[key]),
+            )
+            for key in sorted(ages, key=lambda key: (key[0], key[1], key[2], key[3] or ""))
         ]
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:

@@ -66,7 +66,8 @@ class SqlReports:
         """Candidates by subscription, state and verdicts."""
         c = candidate.c
         by = (c.topic, c.consumer_group, c.state, c.verdict, c.loss_verdict)
-        query = sa.select(*by, sa.func.count().label("n")).where(c.environment == environment).group_by(*by)
+        counted = (sa.func.count().label("n"), sa.func.min(c.first_seen_ms).label("oldest_ms"))
+        query = sa.select(*by, *counted).where(c.environment == environment).group_by(*by)
         counts = [
             VerdictCount(
                 subscription=Subscription(environment=environment, topic=row.topic, group=row.consumer_group),
@@ -74,6 +75,7 @@ class SqlReports:
                 verdict=Verdict(row.verdict),
                 loss_verdict=None if row.loss_verdict is None else Verdict(row.loss_verdict),
                 count=row.n,
+                oldest_ms=int(row.oldest_ms),
             )
             for row in self._rows(query)
         ]

@@ -49,6 +49,8 @@ class VerdictCount:
     verdict: Verdict
     loss_verdict: Verdict | None
     count: int
+    #: The earliest first_seen_ms of them.
+    oldest_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,16 @@ _UNKNOWN_WAIT_SECONDS = 66.0
 class RemotingBrokerEvidence:
     """ports.BrokerEvidence over the remoting client. Thread-safe; its only state is a short memory, entry by entry."""
 
-    def __init__(self, instance: ClientInstance, *, skew_margin_seconds: float, probe_topic: str = PROBE_TOPIC) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        *,
+        skew_margin_seconds: float,
+        probe_topic: str = PROBE_TOPIC,
+        retired_brokers: Collection[str] = (),
+    ) -> None:
+        """`retired_brokers` never come back: what they held is gone, and nobody waits for their answer."""
+        self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
         self._clock = instance.clock
@@ -90,13 +99,16 @@ class RemotingBrokerEvidence:
     ) -> Lookup[StoredMessage]:
         """All half copies, oldest first. Up to 4.2 the outbox row's offset shows a half that no key finds.
 
-        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker.
+        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker and nobody has
+        retired it.
         """
         found = _proved(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
         if outbox is None or outbox.half_broker is None or found.is_found:
             return found
         broker_name = outbox.half_broker
         if all(answer.witness != broker_name for answer in found.answers):
+            if broker_name in self._retired_brokers:
+                return found
             gone = Lookup[StoredMessage].unknown(broker_name, "the half's broker is in no route of the topic")
             return _together([found, gone])
         facts = self._facts(topic, broker_name)

@@ -98,10 +98,12 @@ def test_repairs_are_filtered_paged_and_counted(world: World) -> None:
 
 def test_verdicts_are_counted_by_subscription_and_state(world: World) -> None:
     fill(world)
-    counts = [
-        (str(one.subscription), one.state, one.verdict, one.loss_verdict, one.count)
-        for one in world.ledger.reports.verdict_counts(world.environment)
-    ]
+    found = world.ledger.reports.verdict_counts(world.environment)
+    counts = [(str(one.subscription), one.state, one.verdict, one.loss_verdict, one.count) for one in found]
+    every = world.ledger.reports.candidates(world.environment, only=LedgerFilter(), limit=100)
+    for one in found:
+        mine = [c for c in every if (c.subscription, c.state, c.verdict) == (one.subscription, one.state, one.verdict)]
+        assert one.oldest_ms == min(c.first_seen_ms for c in mine)
     assert counts == [
         ("ORDERS/billing", OPEN, Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, 1),
         ("ORDERS/billing", QUARANTINED, Verdict.DEAD_LETTERED, None, 1),

@@ -371,6 +371,9 @@ def test_a_half_whose_broker_left_every_route_is_not_absent() -> None:
             found = evidence.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row)
             assert found.is_unknown
             assert "broker-z" in found.reason
+            # Whoever says that it never comes back waits for its answer no longer: the kept body can be sent.
+            retired = RemotingBrokerEvidence(instance, skew_margin_seconds=1.0, retired_brokers=["broker-z"])
+            assert retired.half_copies("Orders", KEY, horizon=horizon, not_before_ms=1, outbox=row).is_absent
 
 
 _ROW = OutboxRow(

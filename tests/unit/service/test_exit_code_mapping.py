@@ -14,7 +14,7 @@ from reconciler import bootstrap
 from reconciler.cli.app import run
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import (
     BrokerRefused,
     ConfigurationError,
@@ -178,7 +178,7 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
 
     def judged(state: CandidateState) -> VerdictCount:
         return VerdictCount(
-            subscription=subscription, state=state, verdict=Verdict.COLLISION, loss_verdict=None, count=1
+            subscription=subscription, state=state, verdict=Verdict.COLLISION, loss_verdict=None, count=1, oldest_ms=1
         )
 
     def repair(state: RepairState) -> RepairCount:
@@ -193,6 +193,28 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
     assert code(repairs=(repair(RepairState.FAILED),)) == 1
     assert code(repairs=(repair(RepairState.FAILED),), away=("redis: gone",)) == 3
     assert code(late=("the last round is old",)) == 3
+    assert code(undecided=("T/g: 1 keys are UNKNOWN",)) == 1
+
+
+def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_evidence() -> None:
+    from reconciler.bootstrap.reporting import undecided
+    from reconciler.ports import VerdictCount
+
+    subscription = Subscription(environment="test", topic="T", group="g")
+    hour_ms = 3_600_000
+
+    def told(state: CandidateState, verdict: Verdict, hours: int) -> list[str]:
+        loss = verdict if verdict in LOSSES else None
+        counted = VerdictCount(
+            subscription=subscription, state=state, verdict=verdict, loss_verdict=loss, count=2, oldest_ms=hour_ms
+        )
+        return undecided([counted], (1 + hours) * hour_ms, 72 * 3_600)
+
+    assert told(CandidateState.OPEN, Verdict.UNKNOWN, 37) == ["T/g: 2 keys are UNKNOWN, the oldest since 37 hours"]
+    assert told(CandidateState.OPEN, Verdict.LOST_CONFIRM, 37)
+    assert not told(CandidateState.OPEN, Verdict.UNKNOWN, 36)
+    assert not told(CandidateState.OPEN, Verdict.LAGGING, 1_000)
+    assert not told(CandidateState.SETTLED, Verdict.LOST_CONFIRM, 1_000)
 
 
 @pytest.mark.parametrize(
