@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import isasyncgen, isawaitable, isgenerator
 from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
@@ -222,9 +223,14 @@ class TransactionalHandler:
 
     def _run(self, message: ConsumedMessage, connection: Any) -> None:
         answer = self._handler(message, connection)
+        if isawaitable(answer) or isgenerator(answer) or isasyncgen(answer):
+            # Nothing of it has run: its inbox row would say that it has.
+            if hasattr(answer, "close"):
+                answer.close()
+            raise UsageError(f"the handler of {self.group} is async or a generator: it must do its work when called")
         # Also the enums of rocketmq-client-python (ConsumeStatus) and Java's orderly name.
         name = getattr(answer, "name", answer)
-        if answer is False or name in {"RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT"}:
+        if answer is False or (isinstance(name, str) and name in {"RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT"}):
             raise HandlerRefused(f"{message.unique_key} of topic {message.topic}: the handler answered {answer!r}")
 
     def _record(self, message: ConsumedMessage) -> None:

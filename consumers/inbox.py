@@ -26,7 +26,7 @@ _SELECT_BY_KEY = (
     "SELECT content_digest FROM reconciler_inbox WHERE consumer_group = :consumer_group AND unique_key = :unique_key"
 )
 _SELECT_BY_BUSINESS = (
-    "SELECT unique_key, dedupe_key FROM reconciler_inbox "
+    "SELECT unique_key, dedupe_key, topic FROM reconciler_inbox "
     "WHERE consumer_group = :consumer_group AND dedupe_key = :dedupe_key"
 )
 _VALUES = ":consumer_group, :unique_key, :topic, :dedupe_key, :duplicate_of, :content_digest, :source"
@@ -61,7 +61,7 @@ def enter_inbox(connection: Any, entry: InboxEntry) -> Entered:
     """Writes the row, first statement of the business transaction on the handler's own connection.
 
     Raises Collision if the key was applied with another content, InvalidValue for a business id that the database
-    cannot tell from another one, UsageError for a connection in autocommit,
+    cannot tell from another one or that a message of another topic has, UsageError for a connection in autocommit,
     TransientError if a concurrent writer vanished (try again); database errors pass as the driver raises them.
     """
     if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
@@ -138,6 +138,10 @@ def _first_of_business(session: SqlSession, entry: InboxEntry) -> str | None:
     if row[1] != entry.dedupe_key:
         # MySQL compares texts without the spaces at their ends.
         expected = f"another message has {row[1][:80]!r}, which this database takes for the same: strip spaces from ids"
+        raise InvalidValue("dedupe_key", entry.dedupe_key[:80], expected)
+    if row[2] != entry.topic:
+        # An order and its payment may well have one id: the payment must not pass for booked.
+        expected = f"a message of topic {row[2]} has it: a group with several topics needs ids that tell them apart"
         raise InvalidValue("dedupe_key", entry.dedupe_key[:80], expected)
     return str(row[0])
 

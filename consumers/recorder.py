@@ -253,20 +253,28 @@ class CommitRecorder:
             batch = self._batch
             waiting = batch.count + self._kept.count
             is_full = waiting + len(unique_keys) > self._waiting_keys_max and waiting > 0
-            if not (self._is_closing or is_full or topic in self._refused_topics):
+            if not (self._is_closing or is_full or topic in self._refused_topics) and self._has_thread():
                 if not batch.count:
                     batch.opened_at = now
                     batch.is_held = now < self._away_until
                 batch.keys.setdefault(topic, []).extend(unique_keys)
                 batch.count += len(unique_keys)
                 batch.has_waiter = batch.has_waiter or waits
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="commit-recorder", daemon=True)
-                    self._thread.start()
                 self._wake.notify()
                 return batch
         self._miss(topic, unique_keys)
         return None
+
+    def _has_thread(self) -> bool:
+        """Starts it at first; False if the process may have no more threads: what cannot be recorded is missed."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="commit-recorder", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:

@@ -78,17 +78,27 @@ class AnnouncementQueue:
         self._thread: threading.Thread | None = None
 
     def put(self, topic: str, key: AnnouncedKey, on_announced: OnAnnounced) -> bool:
-        """Takes a committed key; False if the queue is full or closing: the caller announces it."""
+        """Takes a committed key; False if the queue is full, closing, or has no thread: the caller announces it."""
         with self._lock:
             if self._is_closing.is_set() or len(self._waiting) >= self._waiting_keys_max:
+                return False
+            if self._thread is None and not self._start():
                 return False
             self._waiting.append(_Waiting(topic, key, on_announced))
             if len(self._waiting) == 1:
                 self._has_keys.set()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
-                self._thread.start()
             return True
+
+    def _start(self) -> bool:
+        """False if the process may have no more threads: its block has committed and must not seem to have failed."""
+        thread = threading.Thread(target=self._run, name="announcements", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            logger.warning("announcements have no thread (%s); each block announces its own", error)
+            return False
+        self._thread = thread
+        return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Delivers what waits and ends the thread; what takes longer is left to the sweeper."""

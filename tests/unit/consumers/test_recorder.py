@@ -301,3 +301,21 @@ def test_a_bug_in_the_sink_does_not_end_the_recorder() -> None:
         sink.is_away = False
         assert recorder.record("ORDERS", new_key())
         assert recorder.state().missed == 1
+
+
+def test_a_process_that_may_have_no_more_threads_misses_keys_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    recorder = recorder_of(sink, wait_seconds=0.05)
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "commit-recorder":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert not recorder.record("ORDERS", new_key())
+    assert recorder.state().missed == 1
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert recorder.record("ORDERS", new_key())
+    recorder.close()

@@ -202,3 +202,24 @@ def test_a_full_queue_and_a_closed_one_send_the_block_on_its_own_way(world: Worl
 def test_an_interval_that_would_spin_or_hide_announcements_is_refused(world: World, seconds: float) -> None:
     with pytest.raises(InvalidValue, match="announce_every_seconds"):
         world.producer(announce_every_seconds=seconds)
+
+
+def test_a_committed_block_does_not_fail_where_no_thread_can_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the caller would try again what has committed, and do its business twice."""
+    gate(world).is_open.set()
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "announcements":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    producer = world.producer(announce_every_seconds=0.05, clock=SystemClock())
+    first = sold(world, producer, 2)
+    assert world.announcements.keys == [tx.unique_key for tx in first]
+    monkeypatch.setattr(threading.Thread, "start", start)
+    later = sold(world, producer, 1)
+    eventually(lambda: world.announcements.keys[2:] == [tx.unique_key for tx in later], within_seconds=60)
