@@ -16,8 +16,8 @@ from reconciler.rocketmq.heartbeat import ConsumeFrom
 from reconciler.rocketmq.push_consumer import PushConsumer
 from reconciler.rocketmq.push_settings import PushSettings
 
-#: A new group starts at the beginning: RocketMQ's own default skips what was sent before the group existed, which
-#: the reconciler would then find as lost effects.
+#: A new group starts at the beginning, here and in PushSettings: RocketMQ's own default skips what was sent before the
+#: group existed, which the reconciler would then find as lost effects.
 DEFAULT_SETTINGS = PushSettings(consume_from=ConsumeFrom.FIRST)
 
 

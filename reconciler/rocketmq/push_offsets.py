@@ -16,13 +16,16 @@ logger = logging.getLogger(__name__)
 
 
 class GroupOffsets:
-    """Offsets of one group at its brokers. Thread-safe, holds no state."""
+    """Offsets of one group at its brokers. `start_of` runs on one thread; the rest is thread-safe."""
 
     def __init__(self, offsets: Offsets, routes: Routes, *, group: str, settings: PushSettings) -> None:
         self._offsets = offsets
         self._routes = routes
         self._group = group
         self._settings = settings
+        #: Topic -> where its queues ended when this group was found to be new in it and what of that is not stored
+        #: yet; empty: the group was there before, and a queue without an offset has been added since.
+        self._ends: dict[str, dict[MessageQueue, int]] = {}
 
     def start_of(self, queue: MessageQueue) -> int:
         """The group's stored offset, else by `consume_from`. Raises what asking the broker raises."""
@@ -32,10 +35,48 @@ class GroupOffsets:
             return stored
         # A retry is a message the group has seen and not consumed: skipping one would lose it.
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self._settings.consume_from is ConsumeFrom.FIRST:
-            return self._offsets.minimum(address, queue)
+            return self._beginning(address, queue)
         if self._settings.consume_from is ConsumeFrom.TIMESTAMP:
             return self._offsets.at_time(address, queue, self._settings.consume_timestamp_ms)
-        return self._offsets.maximum(address, queue)
+        return self._start_at_last(address, queue)
+
+    def _start_at_last(self, address: str, queue: MessageQueue) -> int:
+        """LAST is the end as it was when the group was new; a queue that is added later is read from its beginning.
+
+        The start is stored before the first pull: who starts after a crash would take a later end for it. Java leaves
+        both to the broker, which answers 0 for a short queue unless it is asked not to (setZeroIfNotFound).
+        """
+        if queue.topic not in self._ends:
+            self._ends[queue.topic] = self._ends_if_new(queue.topic)
+        # Again: the look stored it, or another member of a new group has done so meanwhile.
+        stored = self._offsets.of_group(address, queue, self._group)
+        if stored is not None:
+            return stored
+        ends = self._ends[queue.topic]
+        start = ends[queue] if queue in ends else self._beginning(address, queue)
+        self._offsets.store(address, queue, self._group, start)
+        ends.pop(queue, None)
+        return start
+
+    def _ends_if_new(self, topic: str) -> dict[MessageQueue, int]:
+        """Where the queues end if the group has no offset in any. A broker that does not answer leaves it open: raises.
+
+        Stored for the queues of other members, too: else those could not tell a new group from an added queue.
+        """
+        placed = {queue: self._address(queue) for queue in self._routes.read_queues(topic)}
+        stored = {queue: self._offsets.of_group(at, queue, self._group) for queue, at in placed.items()}
+        if any(stored.values()):
+            return {}
+        fresh = [queue for queue, offset in stored.items() if offset is None]
+        if len(fresh) < len(placed):
+            # A 0 is the group's own, or that of a broker up to 4.9 which never heard of it. A queue that retention
+            # has cut is no added one; any other is read from its beginning.
+            fresh = [queue for queue in fresh if self._beginning(placed[queue], queue) > 0]
+        ends = {queue: self._offsets.maximum(placed[queue], queue) for queue in fresh}
+        return {} if self.commit(ends.items(), is_last=True) == len(ends) else ends
+
+    def _beginning(self, address: str, queue: MessageQueue) -> int:
+        return max(0, self._offsets.minimum(address, queue))  # -1: nothing was ever written
 
     def commit(self, offsets: Iterable[tuple[MessageQueue, int]], *, is_last: bool) -> int:
         """Stores offsets; `is_last` waits for the answers. A broker that is away is logged; returns how many went."""

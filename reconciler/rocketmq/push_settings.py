@@ -18,8 +18,9 @@ PULL_INTERVAL_SECONDS_MAX = 60.0
 class PushSettings:
     """Raises InvalidValue when it is made of values that cannot work."""
 
-    #: Where to start in a queue the group has no offset for.
-    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    #: Where a new group starts. Java's default is LAST, which skips what was sent before the group existed; a queue
+    #: that is added to a topic the group knows is read from its beginning in either case.
+    consume_from: ConsumeFrom = ConsumeFrom.FIRST
     #: For ConsumeFrom.TIMESTAMP: broker store time, milliseconds.
     consume_timestamp_ms: int = 0
     #: Threads that run the listener.

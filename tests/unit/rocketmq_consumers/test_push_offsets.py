@@ -1,0 +1,163 @@
+"""Where a queue starts: LAST must skip what is older than the group, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from consumers.handler import transactional_handler
+from consumers.push import TransactionalConsumer
+from reconciler.clock import ManualClock
+from reconciler.errors import ReconcilerError
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.heartbeat import ConsumeFrom
+from reconciler.rocketmq.offsets import Offsets
+from reconciler.rocketmq.push_offsets import GroupOffsets
+from reconciler.rocketmq.push_settings import PushSettings
+from reconciler.rocketmq.routes import MessageQueue
+from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
+
+
+class Kept:
+    """What a scripted broker keeps of the topic's queues."""
+
+    def __init__(self, broker: ScriptedBroker, bounds: dict[int, tuple[int, int]]) -> None:
+        self._broker = broker
+        self.bounds = bounds
+        self.stored: dict[int, int] = {}
+        self.refuses_to_store = False
+        broker.on(RequestCode.GET_MIN_OFFSET, lambda request: self._offset(request, self._bounds(request)[0]))
+        broker.on(RequestCode.GET_MAX_OFFSET, lambda request: self._offset(request, self._bounds(request)[1]))
+        broker.on(RequestCode.QUERY_CONSUMER_OFFSET, self._query)
+        broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, self._update)
+
+    def _bounds(self, request: Command) -> tuple[int, int]:
+        return self.bounds[int(request.fields["queueId"])]
+
+    def _offset(self, request: Command, offset: int) -> Command:
+        return self._broker.success(request, {"offset": str(offset)})
+
+    def _query(self, request: Command) -> Command:
+        offset = self.stored.get(int(request.fields["queueId"]))
+        if offset is None:
+            return self._broker.refuse(request, ResponseCode.QUERY_NOT_FOUND)
+        return self._offset(request, offset)
+
+    def _update(self, request: Command) -> Command:
+        if self.refuses_to_store:
+            return self._broker.refuse(request, ResponseCode.SYSTEM_ERROR)
+        self.stored[int(request.fields["queueId"])] = int(request.fields["commitOffset"])
+        return self._broker.success(request)
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    with ScriptedCluster(versions=(497, 497), clock=ManualClock()) as made:
+        made.name_server.routes.clear()
+        yield made
+
+
+def _kept(cluster: ScriptedCluster, bounds: dict[int, tuple[int, int]], *, at: int = 0) -> Kept:
+    cluster.name_server.place("Orders", cluster.brokers[at], queues=len(bounds))
+    return Kept(cluster.brokers[at], bounds)
+
+
+def _member(cluster: ScriptedCluster, consume_from: ConsumeFrom = ConsumeFrom.LAST) -> GroupOffsets:
+    settings = PushSettings(consume_from=consume_from)
+    return GroupOffsets(Offsets(cluster.client), cluster.routes, group="CG", settings=settings)
+
+
+def _queue(queue_id: int, broker: str = "broker-a") -> MessageQueue:
+    return MessageQueue(topic="Orders", broker_name=broker, queue_id=queue_id)
+
+
+def _add_queue(cluster: ScriptedCluster, kept: Kept, bounds: tuple[int, int]) -> MessageQueue:
+    kept.bounds[len(kept.bounds)] = bounds
+    cluster.name_server.place("Orders", cluster.broker, queues=len(kept.bounds))
+    return _queue(len(kept.bounds) - 1)
+
+
+def test_messages_of_a_queue_that_is_added_are_not_skipped_by_a_member_that_runs(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (3, 7)})
+    member = _member(cluster)
+    assert member.start_of(_queue(0)) == 7
+    added = _add_queue(cluster, kept, (0, 2))
+    assert member.start_of(added) == 0
+    assert kept.stored == {0: 7, 1: 0}
+
+
+@pytest.mark.parametrize("stored", [7, 0])
+def test_messages_of_a_queue_that_is_added_are_not_skipped_by_a_new_member(
+    cluster: ScriptedCluster, stored: int
+) -> None:
+    kept = _kept(cluster, {0: (0, 7)})
+    kept.stored[0] = stored
+    added = _add_queue(cluster, kept, (0, 2))
+    assert _member(cluster).start_of(added) == 0
+
+
+def test_a_new_group_that_dies_before_its_first_commit_does_not_skip(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (3, 7)})
+    assert _member(cluster).start_of(_queue(0)) == 7
+    kept.bounds[0] = (3, 10)
+    assert _member(cluster).start_of(_queue(0)) == 7
+
+
+def test_members_of_a_new_group_do_not_read_old_messages_because_another_was_first(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (3, 7), 1: (0, 9)})
+    assert _member(cluster).start_of(_queue(0)) == 7
+    assert _member(cluster).start_of(_queue(1)) == 9
+    assert kept.stored == {0: 7, 1: 9}
+
+
+def test_a_start_that_could_not_be_stored_is_not_a_later_one_the_next_time(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (3, 7), 1: (3, 7)})
+    kept.refuses_to_store = True
+    member = _member(cluster)
+    with pytest.raises(ReconcilerError):
+        member.start_of(_queue(0))
+    kept.refuses_to_store = False
+    kept.bounds = {0: (3, 10), 1: (3, 11)}
+    assert [member.start_of(_queue(0)), member.start_of(_queue(1))] == [7, 7]
+    assert kept.stored == {0: 7, 1: 7}
+
+
+def test_while_a_broker_does_not_answer_no_group_is_taken_for_a_new_one(cluster: ScriptedCluster) -> None:
+    here, there = _kept(cluster, {0: (0, 2)}), _kept(cluster, {0: (0, 9)}, at=1)
+    there.stored[0] = 5
+    answers = cluster.brokers[1].handlers.pop(RequestCode.QUERY_CONSUMER_OFFSET)
+    member = _member(cluster)
+    with pytest.raises(ReconcilerError):
+        member.start_of(_queue(0))
+    assert here.stored == {}
+    cluster.brokers[1].on(RequestCode.QUERY_CONSUMER_OFFSET, answers)
+    assert member.start_of(_queue(0)) == 0
+
+
+def test_the_zero_of_an_old_broker_for_a_group_it_never_heard_of_does_not_replay_old_queues(
+    cluster: ScriptedCluster,
+) -> None:
+    kept = _kept(cluster, {0: (0, 0), 1: (5, 9)})
+    kept.stored[0] = 0
+    assert _member(cluster).start_of(_queue(1)) == 9
+
+
+def test_old_messages_are_skipped_only_where_that_was_asked_for(cluster: ScriptedCluster) -> None:
+    _kept(cluster, {0: (3, 7)})
+    assert PushSettings(threads=8).consume_from is ConsumeFrom.FIRST
+    assert _member(cluster, PushSettings().consume_from).start_of(_queue(0)) == 3
+
+
+def test_threads_of_a_transactional_consumer_do_not_decide_where_it_starts() -> None:
+    def no_database() -> object:
+        raise AssertionError("nothing is consumed")
+
+    @transactional_handler(no_database, group="CG", topics="Orders")
+    def handle(_message: object, _connection: object) -> None: ...
+
+    with ClientInstance("127.0.0.1:1") as instance:
+        consumer = TransactionalConsumer(handle, instance=instance, settings=PushSettings(threads=8))
+        assert consumer.consumer.settings.consume_from is ConsumeFrom.FIRST
