@@ -39,7 +39,7 @@ class ReceivedMessage:
     store_timestamp_ms: int
     #: The user's flag.
     flag: int
-    #: Size of the stored record: what flow control counts.
+    #: What it weighs in memory, its body uncompressed: what flow control counts.
     size_bytes: int
 
 
@@ -52,12 +52,13 @@ def received(record: MessageRecord) -> ReceivedMessage:
     topic = record.topic
     if topic.startswith(RETRY_TOPIC_PREFIX):
         topic = properties.get("RETRY_TOPIC", topic)
+    body = record.plain_body()
     return ReceivedMessage(
         topic=topic,
         stored_topic=record.topic,
         unique_key=record.unique_key,
         offset_message_id=record.offset_message_id,
-        body=record.plain_body(),
+        body=body,
         tags=properties.get("TAGS"),
         keys=properties.get("KEYS"),
         properties=properties,
@@ -70,5 +71,5 @@ def received(record: MessageRecord) -> ReceivedMessage:
         born_timestamp_ms=record.born_timestamp_ms,
         store_timestamp_ms=record.store_timestamp_ms,
         flag=record.flag,
-        size_bytes=record.size_bytes,
+        size_bytes=record.size_bytes - len(record.body) + len(body),
     )

@@ -13,6 +13,7 @@ from reconciler.rocketmq import compression
 from reconciler.rocketmq.batch import BatchEntry, decode_batch, encode_batch, unwrap
 from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
 from reconciler.rocketmq.compression import compress_zlib, decompress
+from reconciler.rocketmq.consumer_message import received
 from reconciler.rocketmq.record import MAGIC_V1, MAGIC_V2, MessageRecord, decode_records, encode_record
 from reconciler.rocketmq.stored import stored_message
 from tests.unit.rocketmq.records import PLAIN, record
@@ -240,3 +241,9 @@ def test_a_half_is_shown_under_the_topic_its_consumers_see() -> None:
 def test_a_property_that_should_be_a_number_is_not_trusted() -> None:
     for text in ("x", "٣", "-1", "1.5", ""):
         assert stored_message(record(properties={"TRANSACTION_CHECK_TIMES": text})).check_times is None
+
+
+def test_a_compressed_message_weighs_in_a_cache_what_its_plain_body_does() -> None:
+    body = b"0" * 1_000_000
+    plain, packed = record(body=body), record(body=compress_zlib(body), system_flag=int(SystemFlag.COMPRESSED))
+    assert received(packed).size_bytes == received(plain).size_bytes == plain.size_bytes >= len(body)
