@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
-from reconciler.errors import PermanentError, ReconcilerError, UsageError
+from reconciler.errors import MissingDependency, PermanentError, ProtocolViolation, ReconcilerError, UsageError
 from reconciler.evidence import EndOutcome
 from reconciler.rocketmq.answers import number_field
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.consumer_message import ReceivedMessage, received
+from reconciler.rocketmq.consumer_message import ReceivedMessage, received, with_body
 from reconciler.rocketmq.consumer_pool import WorkerPool
 from reconciler.rocketmq.ending import EndRequest, end_transaction
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.properties import whole_number
-from reconciler.rocketmq.record import decode_records
+from reconciler.rocketmq.record import MessageRecord, decode_records
 from reconciler.rocketmq.transaction_listener import LocalTransactionState, asked
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,15 @@ class CheckRequest:
     """What the broker asks about."""
 
     producer_group: str
-    #: Topic and queue are the real ones, offsets those of the half copy.
+    #: Topic and queue are the real ones, offsets those of the half copy. `body` is as stored where `body_error` is set.
     message: ReceivedMessage
     #: Where the question came from and the answer goes.
     broker_address: str
     tran_state_table_offset: int
     commit_log_offset: int
     transaction_id: str | None
+    #: Why the body could not be uncompressed here.
+    body_error: str | None = None
 
     @property
     def check_times(self) -> int:
@@ -75,6 +77,8 @@ class CheckCounts:
     dropped: int
     #: For a group that is not registered here, or not readable.
     unmatched: int
+    #: Answered though their body is damaged, or compressed in a way that needs a package which is not installed.
+    unreadable_bodies: int
 
 
 class CheckBack:
@@ -86,6 +90,7 @@ class CheckBack:
         self._lock = threading.Lock()
         self._groups: dict[str, tuple[CheckAnswer, WorkerPool]] = {}
         self._received = self._accepted = self._not_accepted = self._unknown = self._unmatched = 0
+        self._unreadable_bodies = 0
         self._dropped_by_former = 0
         client.on_request(RequestCode.CHECK_TRANSACTION_STATE, self._on_check)
 
@@ -100,6 +105,7 @@ class CheckBack:
                 unknown=self._unknown,
                 dropped=self._dropped_by_former + sum(pool.dropped for _, pool in self._groups.values()),
                 unmatched=self._unmatched,
+                unreadable_bodies=self._unreadable_bodies,
             )
 
     def register(
@@ -148,11 +154,17 @@ class CheckBack:
             found = self._groups.get(check.producer_group) if check is not None else None
             if check is None or found is None:
                 self._unmatched += 1
+            elif check.body_error is not None:
+                self._unreadable_bodies += 1
         if check is None:
             return
         if found is None:
             logger.warning("%s asks for producer group %s, which is not here", address, check.producer_group)
             return
+        if check.body_error is not None:
+            logger.warning(
+                "check-back of %s: its body cannot be read here: %s", check.message.unique_key, check.body_error
+            )
         answer, pool = found
         if not pool.submit(lambda: self._decide(check, answer)):
             logger.warning("check-back of %s dropped: too many wait; the broker asks again", check.message.unique_key)
@@ -187,11 +199,11 @@ class CheckBack:
 
 
 def _read(address: str, request: Command) -> CheckRequest:
-    """Raises PermanentError (ProtocolViolation, MissingDependency is a ConfigurationError and passes)."""
+    """Raises PermanentError (ProtocolViolation)."""
     records = decode_records(request.body)
     if len(records) != 1:
         raise PermanentError(f"{len(records)} messages in one request")
-    message = received(records[0])
+    message, body_error = _message(records[0])
     return CheckRequest(
         producer_group=message.properties.get("PGROUP", ""),
         message=message,
@@ -199,4 +211,16 @@ def _read(address: str, request: Command) -> CheckRequest:
         tran_state_table_offset=number_field(request, "tranStateTableOffset"),
         commit_log_offset=number_field(request, "commitLogOffset"),
         transaction_id=request.fields.get("transactionId"),
+        body_error=body_error,
     )
+
+
+def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
+    """Any member of the group is asked, also one that lacks the sender's compression: the answer is in a database.
+
+    As stored and not empty: an empty body is one that somebody may have sent.
+    """
+    try:
+        return received(half), None
+    except (ProtocolViolation, MissingDependency) as error:
+        return with_body(half, half.body), str(error)

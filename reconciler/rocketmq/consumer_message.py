@@ -21,6 +21,7 @@ class ReceivedMessage:
     unique_key: str
     #: Address and commit-log offset, as brokers spell it: names the record, not the message.
     offset_message_id: str
+    #: As stored, maybe compressed, in a check-back whose body cannot be read here (CheckRequest.body_error).
     body: bytes
     #: Property TAGS.
     tags: str | None
@@ -48,11 +49,15 @@ def received(record: MessageRecord) -> ReceivedMessage:
 
     A retry is shown under the topic it was sent to first (property RETRY_TOPIC, MixAll.RETRY_GROUP_TOPIC_PREFIX).
     """
+    return with_body(record, record.plain_body())
+
+
+def with_body(record: MessageRecord, body: bytes) -> ReceivedMessage:
+    """The message in a stored record, with this body."""
     properties = record.properties
     topic = record.topic
     if topic.startswith(RETRY_TOPIC_PREFIX):
         topic = properties.get("RETRY_TOPIC", topic)
-    body = record.plain_body()
     return ReceivedMessage(
         topic=topic,
         stored_topic=record.topic,

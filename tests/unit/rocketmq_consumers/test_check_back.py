@@ -1,0 +1,75 @@
+"""What the broker asks back is answered from a database: nothing in the message itself may stand in the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+import zstandard
+
+from reconciler.rocketmq.check_back import CheckBack, CheckRequest
+from reconciler.rocketmq.client import RemotingClient, RequestHandler
+from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.record import encode_record
+from reconciler.rocketmq.transaction_listener import LocalTransactionState
+from tests.polling import eventually
+from tests.unit.rocketmq.records import record
+from tests.unit.rocketmq.scripted import ScriptedBroker
+
+KEY = "7F0000010000000000000000000000AA"
+PACKED = zstandard.compress(b"order" * 1_000)
+
+
+class Client(RemotingClient):
+    """Lets a test ask what a broker would."""
+
+    def on_request(self, code: int, handler: RequestHandler) -> None:
+        self.ask = handler
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    made = Client()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    made = ScriptedBroker()
+    made.on(RequestCode.END_TRANSACTION, made.success)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("body", [PACKED, PACKED[:-8]], ids=["no package for it", "damaged"])
+def test_a_half_whose_body_cannot_be_read_here_is_answered(
+    body: bytes, client: Client, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if body is PACKED:
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+    asked: list[CheckRequest] = []
+
+    def answer(request: CheckRequest) -> LocalTransactionState:
+        asked.append(request)
+        return LocalTransactionState.COMMIT
+
+    check_back = CheckBack(client, clock=client.clock)
+    check_back.register("PG", answer)
+    half = record(
+        topic=HALF_TOPIC,
+        body=body,
+        properties={"PGROUP": "PG", "REAL_TOPIC": "Orders"},
+        system_flag=int(SystemFlag.COMPRESSED | SystemFlag.COMPRESSION_ZSTD),
+    )
+    fields = {"tranStateTableOffset": "5", "commitLogOffset": "1000"}
+    question = Command(code=RequestCode.CHECK_TRANSACTION_STATE, fields=fields, body=encode_record(half))
+    client.ask(broker.address, question)
+    eventually(lambda: check_back.counts.accepted == 1, within_seconds=60)
+    check_back.close()
+    assert [end.fields["commitOrRollback"] for end in broker.asked] == ["8"]
+    assert [(request.message.unique_key, request.message.body) for request in asked] == [(KEY, body)]
+    assert asked[0].body_error
+    assert (check_back.counts.unreadable_bodies, check_back.counts.unmatched) == (1, 0)
