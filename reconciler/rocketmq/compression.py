@@ -14,10 +14,10 @@ from reconciler.rocketmq.codes import SystemFlag
 #: Bound of an uncompressed body: 16 times the largest message a broker takes by default (maxMessageSize, 4 MiB).
 MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
 
-#: Refuse to blow a body up more than this; text of one repeated byte reaches about 1 030 with zlib.
+#: Refuse to blow a body up more than this; text of one repeated byte reaches about 1 030 with zlib, and with zstd more.
 MAXIMUM_RATIO = 1_100
-#: Below this size the ratio proves nothing.
-_RATIO_FREE_BYTES = 1024 * 1024
+#: Below this size the ratio proves nothing: any producer may send as much (maxMessageSize, 4 MiB by default).
+_RATIO_FREE_BYTES = 4 * 1024 * 1024
 #: The zstd package bounds its input only: a block of 128 KiB takes 4 bytes, so one step gives 16 MiB at most.
 _ZSTD_STEP_BYTES = 512
 

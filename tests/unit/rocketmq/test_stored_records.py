@@ -189,6 +189,17 @@ def test_a_tiny_body_may_not_become_a_huge_one() -> None:
         decompress(packed, int(SystemFlag.COMPRESSED | SystemFlag.COMPRESSION_ZSTD))
 
 
+@pytest.mark.parametrize("bits", [SystemFlag.COMPRESSION_ZSTD, SystemFlag.COMPRESSION_LZ4, SystemFlag.COMPRESSION_ZLIB])
+def test_the_largest_message_of_a_default_broker_is_no_bomb_however_dull_it_is(bits: int) -> None:
+    pack = {
+        SystemFlag.COMPRESSION_ZSTD: zstandard.compress,
+        SystemFlag.COMPRESSION_LZ4: lz4.frame.compress,
+        SystemFlag.COMPRESSION_ZLIB: zlib.compress,
+    }
+    body = b" " * (4 * 1024 * 1024)
+    assert decompress(pack[SystemFlag(bits)](body), int(SystemFlag.COMPRESSED | bits)) == body
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     with pytest.raises(MissingDependency, match="pip install zstandard"):
