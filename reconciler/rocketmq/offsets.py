@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from reconciler.rocketmq.answers import number_field, require_success
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import RequestCode, ResponseCode
@@ -49,16 +51,38 @@ class Offsets:
 
     def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
         """Stores the group's offset: the next message it wants (UPDATE_CONSUMER_OFFSET)."""
-        fields = {**_of(queue), "consumerGroup": group, "commitOffset": str(offset)}
-        command = Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=fields)
+        command = _storing(queue, group, offset)
         if is_oneway:
             self._client.oneway(address, command)
         else:
             require_success(self._client.request(address, command), f"storing the offset of {group} in {queue.topic}")
 
+    def begin_store(
+        self, address: str, queue: MessageQueue, group: str, offset: int, *, timeout_seconds: float
+    ) -> Callable[[], None]:
+        """Sends what store() does and returns what waits for its answer, until the time is over: many at once.
+
+        Sending and what is returned raise as store() does.
+        """
+        clock = self._client.clock
+        deadline = clock.monotonic_seconds() + timeout_seconds
+        future = self._client.submit(address, _storing(queue, group, offset), timeout_seconds)
+        what = f"storing the offset of {group} in {queue.topic}"
+
+        def wait() -> None:
+            answer = self._client.wait(future, deadline - clock.monotonic_seconds(), f"{address}: {what}")
+            require_success(answer, what)
+
+        return wait
+
     def _number(self, address: str, code: RequestCode, fields: dict[str, str], name: str) -> int:
         answer = self._client.request(address, Command(code=code, fields=fields))
         return number_field(require_success(answer, f"{code.name} of {fields['topic']}"), name)
+
+
+def _storing(queue: MessageQueue, group: str, offset: int) -> Command:
+    fields = {**_of(queue), "consumerGroup": group, "commitOffset": str(offset)}
+    return Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=fields)
 
 
 def _of(queue: MessageQueue) -> dict[str, str]:

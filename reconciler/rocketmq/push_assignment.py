@@ -102,10 +102,11 @@ class Assignment:
             lost = [held for queue, held in self._held.items() if queue.topic == topic and queue not in mine]
             for held in lost:
                 del self._held[held.queue]
-        for held in lost:
-            logger.info("queue %s is lost", held.queue)
+        if lost:
+            logger.info("queues %s are lost", ", ".join(str(held.queue) for held in lost))
             # At once: a commit that came after the new owner's first one would throw it back.
-            self._offsets.commit([(held.queue, held.revoke())], is_last=True)
+            self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
+        for held in lost:
             self._on_lost(held)
 
     def _take_over(self, mine: list[MessageQueue]) -> bool:

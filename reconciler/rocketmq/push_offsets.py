@@ -14,6 +14,9 @@ from reconciler.rocketmq.routes import MessageQueue, Routes
 
 logger = logging.getLogger(__name__)
 
+#: How long a last commit waits for answers, however many queues it has.
+LAST_COMMIT_SECONDS = 3.0
+
 
 class GroupOffsets:
     """Offsets of one group at its brokers. `start_of` runs on one thread; the rest is thread-safe."""
@@ -79,15 +82,35 @@ class GroupOffsets:
         return max(0, self._offsets.minimum(address, queue))  # -1: nothing was ever written
 
     def commit(self, offsets: Iterable[tuple[MessageQueue, int]], *, is_last: bool) -> int:
-        """Stores offsets; `is_last` waits for the answers. A broker that is away is logged; returns how many went."""
-        stored = 0
+        """Stores offsets; `is_last` waits for the answers. A broker that is away is logged; returns how many went.
+
+        All are sent before the first answer is waited for: a broker that hangs must not cost a time-out for each of
+        its queues. One that cannot be reached costs one time-out for connecting, and not the offsets of the others.
+        """
+        stored, waiting = 0, []
         for queue, offset in offsets:
             try:
-                self._offsets.store(self._address(queue), queue, self._group, offset, is_oneway=not is_last)
+                address = self._address(queue)
+                if is_last:
+                    answered = self._offsets.begin_store(
+                        address, queue, self._group, offset, timeout_seconds=LAST_COMMIT_SECONDS
+                    )
+                    waiting.append((queue, offset, answered))
+                else:
+                    self._offsets.store(address, queue, self._group, offset, is_oneway=True)
+                    stored += 1
+            except ReconcilerError as error:
+                self._not_stored(queue, offset, error)
+        for queue, offset, answered in waiting:
+            try:
+                answered()
                 stored += 1
             except ReconcilerError as error:
-                logger.warning("offset %d of %s in %s is not stored: %s", offset, self._group, queue, error)
+                self._not_stored(queue, offset, error)
         return stored
+
+    def _not_stored(self, queue: MessageQueue, offset: int, error: ReconcilerError) -> None:
+        logger.warning("offset %d of %s in %s is not stored: %s", offset, self._group, queue, error)
 
     def _address(self, queue: MessageQueue) -> str:
         address = self._routes.master_of(queue.topic, queue.broker_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from consumers.handler import transactional_handler
 from consumers.push import TransactionalConsumer
 from reconciler.clock import ManualClock
 from reconciler.errors import ReconcilerError
+from reconciler.rocketmq import push_offsets
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.frame import Command
@@ -143,6 +145,19 @@ def test_the_zero_of_an_old_broker_for_a_group_it_never_heard_of_does_not_replay
     kept = _kept(cluster, {0: (0, 0), 1: (5, 9)})
     kept.stored[0] = 0
     assert _member(cluster).start_of(_queue(1)) == 9
+
+
+def test_a_broker_that_hangs_costs_one_time_out_and_not_one_for_each_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_offsets, "LAST_COMMIT_SECONDS", 1.0)
+    with ScriptedCluster(versions=(497, 497)) as cluster:
+        silent, kept = cluster.brokers[0], _kept(cluster, {0: (0, 9)}, at=1)
+        cluster.name_server.place("Orders", silent, queues=40)
+        silent.on(RequestCode.UPDATE_CONSUMER_OFFSET, lambda _request: None)
+        began = time.monotonic()
+        offsets = [*((_queue(number), 5) for number in range(40)), (_queue(0, "broker-b"), 7)]
+        assert _member(cluster).commit(offsets, is_last=True) == 1
+        assert time.monotonic() - began < 20
+        assert kept.stored == {0: 7}
 
 
 def test_old_messages_are_skipped_only_where_that_was_asked_for(cluster: ScriptedCluster) -> None:
