@@ -53,6 +53,7 @@ class _Waiting:
     """A request that waits for its answer. Confined by its connection's lock."""
 
     future: Future[Command]
+    sent_seconds: float
     deadline_seconds: float
     what: str
 
@@ -89,7 +90,7 @@ class Connection:
         #: True once the peer has sent one good frame.
         self.has_spoken = False
         self.opened_at_seconds = clock.monotonic_seconds()
-        self._last_traffic = self.opened_at_seconds
+        self._last_traffic = self._last_received = self.opened_at_seconds
         self._socket = self._connect(connect_timeout_seconds)
         self._thread = threading.Thread(target=self._read, name=f"rocketmq-{address}", daemon=True)
         self._thread.start()
@@ -107,14 +108,15 @@ class Connection:
         """
         future: Future[Command] = Future()
         opaque = next(self._opaque) & _OPAQUE_MASK
-        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        sent_seconds = self._clock.monotonic_seconds()
+        deadline = sent_seconds + timeout_seconds
         frame = encode_frame(command, opaque=opaque, flag=command.flag & ~(FLAG_RESPONSE | FLAG_ONEWAY))
         with self._lock:
             if self._closed_because is not None:
                 raise BrokerUnavailable(str(self._closed_because))
             if len(self._waiting) >= self._limits.in_flight:
                 raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
-            self._waiting[opaque] = _Waiting(future, deadline, f"request {command.code}")
+            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, f"request {command.code}")
         self._write(frame, timeout_seconds, opaque)
         return future
 
@@ -186,8 +188,8 @@ class Connection:
                 now = self._clock.monotonic_seconds()
                 if data is not None:
                     if not data:
-                        raise ConnectionLost(f"{self.address}: closed by the peer")
-                    self._last_traffic = now
+                        raise ConnectionLost(f"{self.address}: closed by the peer")  # noqa: TRY301 - read to its end
+                    self._last_traffic = self._last_received = now
                     commands = reader.feed(data)
                     for command in commands:
                         self._receive(command)
@@ -202,6 +204,9 @@ class Connection:
             self._fail(error)
         except OSError as error:
             self._fail(ConnectionLost(f"{self.address}: {error}"))
+        except Exception as error:  # e.g. no memory: whoever waits for an answer must hear of it
+            logger.exception("%s: reading ended", self.address)
+            self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
         finally:
             with self._writing:  # a number in use must not become another file's
                 self._socket.close()
@@ -227,6 +232,10 @@ class Connection:
             is_idle = not self._waiting and now - self._last_traffic > self._limits.idle_seconds
         for waiting in timed_out:
             _settle(waiting.future, RequestTimeout(f"{self.address}: no answer to {waiting.what} in time"))
+        if any(waiting.sent_seconds > self._last_received for waiting in timed_out):
+            # Our own writes keep a dead path alive (a load balancer that swallows them): only a new one can tell. The
+            # Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
+            raise ConnectionLost(f"{self.address}: nothing came since a request that was not answered in time")
         if is_idle:
             raise ConnectionLost(f"{self.address}: closed after {self._limits.idle_seconds} s without traffic")
 

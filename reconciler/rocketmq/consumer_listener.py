@@ -42,10 +42,12 @@ class ListenerAnswer:
 
 
 def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]) -> ListenerAnswer:
-    """Runs the user code; never raises an Exception."""
+    """Runs the user code; raises nothing but KeyboardInterrupt."""
     try:
         status = listener(messages)
-    except Exception as error:  # whatever user code raises, its messages come again
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: its messages come again
         logger.exception("the listener raised; %d messages come again", len(messages))
         return ListenerAnswer(
             status=ConsumeStatus.RECONSUME_LATER,

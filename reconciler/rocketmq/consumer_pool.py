@@ -72,8 +72,12 @@ class WorkerPool:
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads) + 1}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process may have no more: those that run take the task, or the next try
+            logger.error("%s gets no more threads: %s", self._name, error)  # noqa: TRY400 - says all there is
+        else:
+            self._threads.append(thread)
 
     def _run(self) -> None:
         while (task := self._next()) is not None:
@@ -81,7 +85,7 @@ class WorkerPool:
                 continue
             try:
                 task()
-            except Exception:  # the thread has to live on for the next task
+            except BaseException:  # the thread has to live on for the next task
                 logger.exception("a task of %s failed", self._name)
 
     def _next(self) -> Task | None:

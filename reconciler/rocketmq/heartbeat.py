@@ -186,7 +186,9 @@ class HeartbeatService:
                 answers[address] = error
         for address, future in pending.items():
             try:
-                require_success(future.result(), f"heartbeat at {address}")
+                # A bound of our own: whatever happens to a connection, the next heartbeat must come.
+                answer = self._client.wait(future, 2 * TIMEOUT_SECONDS, f"heartbeat at {address}")
+                require_success(answer, f"heartbeat at {address}")
                 answers[address] = None
             except ReconcilerError as error:
                 answers[address] = error

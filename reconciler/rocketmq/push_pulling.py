@@ -112,6 +112,13 @@ class PullLoop:
         except ReconcilerError as error:
             self._failed(queue, era, address, error)
             return
+        except Exception as error:  # e.g. no memory: a queue that nobody pulls any more would look like a quiet one
+            logger.exception("pull of %s failed", queue.queue)
+            committable = queue.committable()
+            if committable is not None and queue.era == era:
+                queue.seek(committable)  # what was accepted may not have been handed over: it comes again
+            self._failed(queue, era, address, BrokerUnavailable(f"{type(error).__name__}: {error}"))
+            return
         pause = self._pause_after(result, has_progressed=offset < result.next_offset)
         if pause:
             self._steps.later(pause, lambda: self._pull(queue))

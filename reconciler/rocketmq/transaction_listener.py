@@ -44,7 +44,9 @@ def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tu
     """The state and, where it is UNKNOWN because of the user's code, the reason for END's remark."""
     try:
         state = question()
-    except Exception as error:  # user code: whatever it raises decides nothing
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: they decide nothing
         logger.exception("%s raised: UNKNOWN", what)
         return LocalTransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
     if isinstance(state, LocalTransactionState):

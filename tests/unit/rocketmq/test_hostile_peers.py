@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -102,8 +104,42 @@ def test_a_peer_that_never_answers_costs_the_time_out_only() -> None:
     with Peer(drain) as peer, RemotingClient() as client:
         with pytest.raises(RequestTimeout):
             client.request(peer.address, ASK, timeout_seconds=0.2)
-        with pytest.raises(RequestTimeout):
+        with pytest.raises((RequestTimeout, ConnectionLost)):
             client.submit(peer.address, ASK, 0.2).result(60)
+        assert peer.connections <= 2
+
+
+def test_a_peer_that_answers_nothing_any_more_gets_a_new_connection() -> None:
+    """A load balancer that swallows what it is sent keeps a connection alive for ever."""
+    answer = answering(echo)
+
+    def script(connected: socket.socket) -> None:
+        (drain if peer.connections == 1 else answer)(connected)
+
+    def is_answered() -> bool:
+        with contextlib.suppress(RequestTimeout, BrokerUnavailable):
+            return client.request(peer.address, ASK, timeout_seconds=0.2).is_response
+        return False
+
+    with Peer(script) as peer, RemotingClient() as client:
+        eventually(is_answered, within_seconds=60)
+        assert peer.connections == 2
+
+
+def test_a_slow_answer_costs_no_connection_while_others_come() -> None:
+    """The long poll of a pull, and a broker that leaves one request unanswered."""
+
+    def script(connected: socket.socket) -> None:
+        for command in requests(connected):
+            if command.fields.get("topic") != "slow":
+                connected.sendall(encode_frame(reply_to(command, 0)))
+
+    with Peer(script) as peer, RemotingClient() as client:
+        slow = client.submit(peer.address, replace(ASK, fields={"topic": "slow"}), 1.0)
+        while not slow.done():
+            assert client.request(peer.address, ASK, timeout_seconds=60).code == 0
+        assert isinstance(slow.exception(), RequestTimeout)
+        assert client.request(peer.address, ASK).code == 0
         assert peer.connections == 1
 
 
