@@ -1,6 +1,7 @@
 """Hand-over rows of one group, on the ledger's table: what a replay worker claims, runs and finishes.
 
-Only rows whose scope is the group and only claims are touched here; the daemon inserts the rows and owns scope '*'.
+Only rows whose scope is the group and only claims are touched here; the daemon inserts the rows, withdraws those whose
+effect came another way (under a claim, like a worker), and owns scope '*'.
 All times are database time; every change after the claim is made under its token.
 """
 

@@ -23,6 +23,7 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.contract.tables import RepairState
 from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
 from reconciler.evidence import StoredMessage
+from reconciler.plan import inbox_reaches
 from reconciler.ports import Repair, RepairChange
 from reconciler.sql.engines import open_engine
 
@@ -101,11 +102,13 @@ class ReplayWorker:
         lease_seconds: float = LEASE_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         attempts_max: int = ATTEMPTS_MAX,
+        inbox_keep_days: float | None = None,
         clock: Clock | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         """`handler` is what @transactional_handler made; its group is the rows' scope. The ledger is reached by
-        `ledger_url` (its login needs SELECT and UPDATE on reconciler_repair) or through `queue`."""
+        `ledger_url` (its login needs SELECT and UPDATE on reconciler_repair) or through `queue`. `inbox_keep_days`: the
+        age at which you delete inbox rows; what is older is given up, None: you never do."""
         if not isinstance(handler, TransactionalHandler):
             raise InvalidValue("handler", handler, "decorate it with @transactional_handler")
         if (ledger_url is None) == (queue is None):
@@ -118,6 +121,7 @@ class ReplayWorker:
         self._lease_seconds = lease_seconds
         self._poll_seconds = poll_seconds
         self._attempts_max = attempts_max
+        self._inbox_keep_seconds = None if inbox_keep_days is None else inbox_keep_days * 86_400
         self._clock = clock or SystemClock()
         self._jitter = jitter or random.Random()
 
@@ -193,7 +197,17 @@ class ReplayWorker:
             raise _CannotReplay(f"the hand-over row of {row.unique_key} holds no message")
         if message.unique_key != row.unique_key or message.real_topic != row.topic:
             raise _CannotReplay(f"the hand-over row of {row.unique_key} holds another message")
+        # The row may have waited for its first worker longer than the inbox row of an effect that came another way.
+        written_ms = min(message.born_timestamp_ms, row.created_at_ms)
+        if not inbox_reaches(self._inbox_keep_seconds, written_ms, now_ms=self._now_ms(row)):
+            raise _CannotReplay("older than inbox_keep_days: its inbox row may have been deleted")
         return self._handler.apply(HandedOverMessage.of(message), source=SOURCE_HAND_OVER)
+
+    def _now_ms(self, row: Repair) -> int:
+        """Database time of the claim: its lease tells it."""
+        if row.lease_until_ms is None:
+            return self._clock.now_ms()
+        return row.lease_until_ms - round(self._lease_seconds * 1000)
 
     def _note_failure(self, row: Repair, error: Exception, token: str) -> ReplayCounts:
         """Collisions and unreadable rows never get better; everything else is tried again up to the maximum."""

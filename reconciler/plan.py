@@ -15,6 +15,11 @@ REPAIR_ORDER_DEFAULT = (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER)
 INBOX_MARGIN_SECONDS = 3600.0
 
 
+def inbox_reaches(keep_seconds: float | None, written_ms: int, *, now_ms: int) -> bool:
+    """True if an inbox that keeps its rows for so long (None: for ever) has that of an effect of such a message."""
+    return keep_seconds is None or now_ms - written_ms < (keep_seconds - INBOX_MARGIN_SECONDS) * 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionPlan:
     """One group of a topic."""
@@ -41,9 +46,7 @@ class SubscriptionPlan:
 
         An older message may have had its effect, and its row may have been deleted by age since.
         """
-        if self.inbox_keep_seconds is None:
-            return True
-        return now_ms - written_ms < (self.inbox_keep_seconds - INBOX_MARGIN_SECONDS) * 1000
+        return inbox_reaches(self.inbox_keep_seconds, written_ms, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

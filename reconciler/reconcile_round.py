@@ -22,6 +22,7 @@ from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
 from reconciler.repair import Repairer
 from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
+from reconciler.repair_pass import WITHDRAWN
 from reconciler.shard_rounds import ShardRound, ShardRounds
 from reconciler.verify import Judged, Soundings, Verifier
 
@@ -361,7 +362,7 @@ class ReconcileRound:
             self._another_chance(topic, subscription, unique_key)
         judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
         if not dry_run and judged.verification.verdict is Verdict.CONSUMED:
-            self._let_worker_finish(topic, subscription, unique_key)
+            self._end_failed_hand_over(topic, subscription, unique_key)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
@@ -380,12 +381,12 @@ class ReconcileRound:
         if not is_consumed:
             self._candidates.reopen(subscription, unique_key)
 
-    def _let_worker_finish(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        """The effect came by another way than the hand-over that FAILED: its worker finds it, and ends the row."""
+    def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
+        """The effect came by another way than the hand-over that FAILED: no worker may run it any more."""
         rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
-                self._repairs.reopen(row, rung=Rung.HAND_OVER)
+                self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""

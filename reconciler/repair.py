@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.brakes import RateLimit
 from reconciler.clock import Clock
-from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.events import EventSink, RepairStepped
 from reconciler.evidence import EndOutcome, InboxRow, Lookup, OutboxRow, SendAnswer
@@ -46,6 +46,7 @@ from reconciler.repair_case import (
     word_of,
 )
 from reconciler.repair_ladder import after_answer, decide
+from reconciler.repair_pass import RepairPass
 from reconciler.repair_questions import RepairQuestions
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
@@ -74,16 +75,6 @@ class RepairRules:
     held_wait_seconds: float = 5.0
     #: Rows worked on in one pass of a topic.
     repairs_max: int = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pass:
-    """One pass over a topic: its brakes and its answers."""
-
-    topic: TopicPlan
-    holds: tuple[HoldKind, ...]
-    held_by: str | None
-    questions: RepairQuestions
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,19 +159,14 @@ class Repairer:
         outcomes = self._work_batch(one_pass, found)
         return outcomes[0] if outcomes else None
 
-    def _pass(self, topic: TopicPlan) -> _Pass:
-        holds = tuple(self._holds.active(topic.environment).get(topic.topic, ()))
-        held_by = str(holds[0]) if holds else None
-        return _Pass(
-            topic=topic,
-            holds=holds,
-            held_by=held_by if self._rules.enabled else "dry run",
-            questions=RepairQuestions(topic, brokers=self._brokers, inbox=self._inbox, repairs=self._repairs),
-        )
+    def _pass(self, topic: TopicPlan) -> RepairPass:
+        questions = RepairQuestions(topic, brokers=self._brokers, inbox=self._inbox, repairs=self._repairs)
+        dry = not self._rules.enabled
+        return RepairPass(topic, questions=questions, repairs=self._repairs, holds=self._holds, is_dry_run=dry)
 
     # ---- one batch
 
-    def _work_batch(self, one_pass: _Pass, rows: Sequence[Repair]) -> list[RepairOutcome]:
+    def _work_batch(self, one_pass: RepairPass, rows: Sequence[Repair]) -> list[RepairOutcome]:
         outcomes: list[RepairOutcome] = []
         brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
@@ -243,21 +229,22 @@ class Repairer:
 
     # ---- a few repairs for each that brokers are asked about at once
 
-    def _work(self, one_pass: _Pass, works: Sequence[_Work], until_seconds: float) -> None:
+    def _work(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> None:
         """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
         for _ in range(STEPS_MAX):
             going = [work for work in works if work.outcome is None]
             if not going:
                 return
             self._decide(one_pass, going)
-            acting = [work for work in going if work.decision.act is not Act.WRITE]
+            self._withdraw(one_pass, [work for work in going if work.decision.act is Act.WITHDRAW])
+            acting = [work for work in going if work.decision.act not in (Act.WRITE, Act.WITHDRAW)]
             self._send(self._begin(one_pass, acting, until_seconds), until_seconds)
             self._write([work for work in going if work.outcome is None])
         for work in works:
             work.decision = stay(work.case, "goes on later", 1.0)
         self._write([work for work in works if work.outcome is None])
 
-    def _decide(self, one_pass: _Pass, works: Sequence[_Work]) -> None:
+    def _decide(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
         """Asks until each is decided."""
         undecided = list(works)
         while undecided:
@@ -274,7 +261,15 @@ class Repairer:
                 work.case = case
             undecided = [work for work, _ in asking]
 
-    def _begin(self, one_pass: _Pass, works: Sequence[_Work], until_seconds: float) -> list[_Work]:
+    def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
+        """Whatever brake is on: nothing is sent. The rows are read again, a worker may have been quicker."""
+        rows = [(row, work.token) for work in works for row in work.decision.rows]
+        if rows:
+            one_pass.withdraw(rows, lease_seconds=self._rules.claim_lease_seconds)
+        for work in works:
+            work.case = replace(work.case, rows=None)
+
+    def _begin(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> list[_Work]:
         """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves.
 
         Returns what is to be sent.
@@ -323,7 +318,7 @@ class Repairer:
             else:
                 work.case = replace(work.case, repair=changed)
 
-    def _braked(self, one_pass: _Pass) -> str | None:
+    def _braked(self, one_pass: RepairPass) -> str | None:
         brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
         if brake is not None:
             return f"held: {brake}"

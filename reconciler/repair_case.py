@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.delivery import own_copies, row_of, stand_in_row
@@ -92,6 +93,8 @@ class Act(StrEnum):
     HAND_OVER = "hand-over"
     #: END ROLLBACK on each of `halves`, then write.
     CLOSE = "close"
+    #: End the hand-over `rows`, then write.
+    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,7 @@ class Decision:
     message: StoredMessage | None = None
     halves: tuple[StoredMessage, ...] = ()
     groups: tuple[str, ...] = ()
+    rows: tuple[Repair, ...] = ()
     #: True: decide again at once, the claim is kept.
     goes_on: bool = False
 
@@ -160,6 +164,13 @@ class Case:
         known, tag = self.tag
         wanting = [p for p in self.topic.subscriptions if not known or p.accepts(tag)]
         return tuple(p for p in wanting if not self._has_effect(p.group))
+
+    @property
+    def unneeded(self) -> tuple[Repair, ...]:
+        """Hand-over rows that are not finished, of groups that lack no effect any more. A group that is not configured
+        may lack it: nobody looks into its inbox."""
+        served = {plan.group for plan in self.topic.subscriptions} - {plan.group for plan in self.missing}
+        return tuple(row for row in self.rows or () if row.scope in served and row.state not in FINISHED_REPAIRS)
 
     @property
     def effect_unknown(self) -> str | None:

@@ -69,7 +69,8 @@ def _every_effect_seen(case: Case) -> Ask | Decision:
     if case.repair.attempts == 0:
         return _write(case, RepairState.DONE, "healed without a repair")
     if case.repair.rung is Rung.HAND_OVER:
-        # The effect is committed before its row: a worker may still hold it, and a failed one is for a person.
+        # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
+        # that nobody has run is withdrawn: its worker may come when the inbox has long forgotten the effect.
         if case.rows is None:
             return Ask.ROWS
         if case.rows:
@@ -308,12 +309,35 @@ def _sent(case: Case) -> Ask | Decision:
 
 
 def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | Decision:
+    if case.unneeded:
+        return _withdrawn(case)
     failed = [row for row in rows if row.state is RepairState.FAILED]
     if failed:
         return _failed(case, f"the hand-over to {failed[0].scope} failed: {failed[0].answer or 'no answer noted'}")
     if all(row.state is RepairState.DONE for row in rows):
         return _finish(case)
     return _wait(case, "waits for the replay workers")
+
+
+def _withdrawn(case: Case) -> Decision:
+    """Before the repair may end: nobody looks at its rows afterwards. What a worker holds, or has put off, is waited
+    for; it finds the effect, or its claim ends."""
+    free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
+    if not free:
+        return _wait(case, "waits for the replay workers")
+    return Decision(
+        act=Act.WITHDRAW,
+        state=case.repair.state,
+        rung=case.repair.rung,
+        reason=f"withdraws what was handed over to {', '.join(row.scope for row in free)}: the effect is there",
+        rows=free,
+        goes_on=True,
+    )
+
+
+def _is_free(row: Repair, now_ms: int) -> bool:
+    """As claims are given: due, and nobody's, or a dead worker's."""
+    return row.next_at_ms <= now_ms and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
 def _by_standings(case: Case, standings: Mapping[str, Verdict]) -> Decision:

@@ -32,6 +32,7 @@ POLICY = tuple(
         "repair",
         "repair_ladder",
         "repair_case",
+        "repair_pass",
         "repair_questions",
         "brakes",
         "clocks_apart",

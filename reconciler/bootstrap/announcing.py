@@ -161,6 +161,7 @@ def _replay(
             environment=settings.environment,
             topics=topic,
             ledger_url=settings.ledger.url.get_secret_value(),
+            inbox_keep_days=configured.inbox_keep_days,
             clock=connections.clock,
         )
         connections.close_at_end(worker.close)

@@ -185,7 +185,10 @@ class HandOver:
 
 
 class HandOvers(Protocol):
-    """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway."""
+    """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway.
+
+    The daemon claims, too: to end a row whose effect came another way.
+    """
 
     def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
         """One OPEN row a group with the message. Rows that exist are left as they are, except FAILED ones: they begin

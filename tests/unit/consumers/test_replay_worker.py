@@ -250,6 +250,34 @@ def test_a_row_without_a_usable_message_is_given_up(engine: sa.Engine, text: str
     assert row_of(engine, key).state == "FAILED"
 
 
+@pytest.mark.parametrize(("age_seconds", "is_run"), [(10 * 86_400 - 3_700, True), (10 * 86_400 - 3_500, False)])
+@pytest.mark.parametrize("is_old", ["the message", "the row"])
+def test_a_message_that_is_older_than_inbox_rows_get_is_not_run(
+    engine: sa.Engine, age_seconds: int, is_run: bool, is_old: str
+) -> None:
+    """It may have had its effect another way while no worker ran, and the inbox row may be gone since."""
+    key = new_key()
+    with engine.connect() as connection:
+        now_ms = database_now_ms(connection)
+    born_ms, created_ms = now_ms, now_ms
+    if is_old == "the message":
+        born_ms -= age_seconds * 1000
+    else:
+        created_ms -= age_seconds * 1000
+    handed = stored(unique_key=key, properties={"UNIQ_KEY": key}, born_timestamp_ms=born_ms)
+    insert_row(engine, key, stored=handed, created_at_ms=created_ms)
+    counts = worker_of(engine, inbox_keep_days=10).run_once()
+    assert counts == (ReplayCounts(applied=1) if is_run else ReplayCounts(failed=1))
+    assert effect_count(engine) == int(is_run)
+    if not is_run:
+        assert "older than inbox_keep_days: its inbox row may have been deleted" in row_of(engine, key).answer
+
+
+def test_without_inbox_keep_days_a_message_of_any_age_is_run(engine: sa.Engine) -> None:
+    insert_row(engine, new_key(), created_at_ms=1)
+    assert worker_of(engine).run_once() == ReplayCounts(applied=1)
+
+
 def test_two_workers_never_run_one_row_at_once(engine: sa.Engine) -> None:
     key = new_key()
     insert_row(engine, key)

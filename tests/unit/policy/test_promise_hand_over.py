@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from reconciler.contract.tables import RepairState, Rung
-from reconciler.ports import Repair
+import pytest
+
+from reconciler.contract.tables import HoldKind, RepairState, Rung
+from reconciler.ports import Repair, RepairChange
+from reconciler.repair_pass import WITHDRAWN
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
 
@@ -31,16 +35,120 @@ def apply(world: World, unique_key: str, group: str) -> None:
     world.apply(group, message)
 
 
-def test_effects_of_workers_that_died_before_finishing_their_rows_do_not_close_the_repair() -> None:
+def claim(world: World, unique_key: str, group: str, *, lease_seconds: float = 60) -> Repair:
+    """A worker has the row and runs it."""
+    claimed = world.ledger.repairs.claim(row(world, unique_key, group), token="worker", lease_seconds=lease_seconds)
+    assert claimed is not None
+    begun = RepairChange(state=RepairState.SENDING, rung=Rung.HAND_OVER, counts_as_attempt=True)
+    running = world.ledger.repairs.change(claimed, begun, token="worker")
+    assert running is not None
+    return running
+
+
+def test_effects_of_workers_that_have_not_finished_their_rows_do_not_close_the_repair() -> None:
     world, lost = handed_over()
+    running = [claim(world, lost, group) for group in ("billing", "shipping")]
     for group in ("billing", "shipping"):
         apply(world, lost, group)
     world.rounds(world.process(), 8)
     assert row(world, lost).state is RepairState.SENT
-    world.replay()  # the next workers find the effects and finish the rows
+    assert {row(world, lost, group).token for group in ("billing", "shipping")} == {"worker"}
+    for one in running:
+        assert world.ledger.hand_overs.finish(one, token="worker", answer="applied") is not None
     world.rounds(world.process(), 12)
     assert row(world, lost).state is RepairState.DONE
+    assert row(world, lost, "billing").answer == "applied"
     assert world.ledger.hand_overs.message_of(row(world, lost, "billing")) is None
+
+
+def test_the_row_of_a_worker_that_died_after_its_effect_is_ended_by_the_repair() -> None:
+    world, lost = handed_over()
+    for group in ("billing", "shipping"):
+        claim(world, lost, group, lease_seconds=30)
+        apply(world, lost, group)
+    world.rounds(world.process(), 5)
+    assert row(world, lost).state is RepairState.SENT
+    world.rounds(world.process(), 12)
+    assert row(world, lost).state is RepairState.DONE
+    assert {row(world, lost, group).answer for group in ("billing", "shipping")} == {WITHDRAWN}
+
+
+def test_what_no_worker_has_run_is_not_run_after_the_effect_came_another_way_and_its_inbox_row_was_deleted() -> None:
+    """No worker ran. Months later the outbox row is settled, the inbox row purged by age, and somebody starts one."""
+    world, lost = handed_over()
+    for group in ("billing", "shipping"):
+        apply(world, lost, group)
+    world.rounds(world.process(), 12)
+    assert row(world, lost).state is RepairState.DONE
+    world.inbox.rows.clear()
+    world.clock.advance(100 * 86_400)
+    world.replay()
+    assert not world.inbox.rows
+    assert {row(world, lost, group).state for group in ("billing", "shipping")} == {RepairState.DONE}
+    assert world.ledger.hand_overs.message_of(row(world, lost, "billing")) is None
+
+
+def test_the_row_of_a_group_that_has_its_effect_is_withdrawn_while_another_group_still_waits_for_its_worker() -> None:
+    world, lost = handed_over()
+    apply(world, lost, "billing")
+    world.rounds(world.process(), 12)
+    assert (row(world, lost, "billing").state, row(world, lost, "billing").answer) == (RepairState.DONE, WITHDRAWN)
+    assert (row(world, lost).state, row(world, lost, "shipping").state) == (RepairState.SENT, RepairState.OPEN)
+    world.replay()
+    world.rounds(world.process(), 12)
+    assert row(world, lost).state is RepairState.DONE
+    assert ("shipping", lost) in world.inbox.rows
+
+
+def test_a_row_is_withdrawn_before_the_failure_of_another_ends_the_repair() -> None:
+    """Nobody looks at the rows of a repair that has FAILED."""
+    world, lost = handed_over()
+    failed = replace(row(world, lost, "shipping"), state=RepairState.FAILED, answer="Collision")
+    world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "shipping", lost] = failed
+    apply(world, lost, "billing")
+    world.rounds(world.process(), 12)
+    assert (row(world, lost).state, row(world, lost, "billing").answer) == (RepairState.FAILED, WITHDRAWN)
+
+
+def test_the_row_of_a_group_that_is_not_configured_any_more_is_left_to_its_worker() -> None:
+    """Nobody knows whether it lacks the effect: its inbox is not looked into."""
+    world, lost = handed_over()
+    one_group = replace(world.topic, subscriptions=world.topic.subscriptions[:1])
+    world.topic, world.subscriptions = one_group, world.subscriptions[:1]
+    apply(world, lost, "billing")
+    world.rounds(world.process(), 12)
+    assert row(world, lost, "billing").answer == WITHDRAWN
+    assert (row(world, lost).state, row(world, lost, "shipping").state) == (RepairState.SENT, RepairState.OPEN)
+
+
+def test_a_worker_that_takes_its_row_while_the_repair_withdraws_it_keeps_it() -> None:
+    world, lost = handed_over()
+    for group in ("billing", "shipping"):
+        apply(world, lost, group)
+    claim_all, taken = world.ledger.repairs.claim_all, list[Repair]()
+
+    def slower(claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
+        if not taken and claims[0][0].scope == "billing":
+            taken.append(claim(world, lost, "billing"))
+        return claim_all(claims, lease_seconds=lease_seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.ledger.repairs, "claim_all", slower)
+        world.rounds(world.process(), 8)
+    assert (row(world, lost).state, row(world, lost, "shipping").answer) == (RepairState.SENT, WITHDRAWN)
+    assert row(world, lost, "billing").token == "worker"
+    assert world.ledger.hand_overs.finish(taken[0], token="worker", answer="applied") is not None
+    world.rounds(world.process(), 12)
+    assert row(world, lost).state is RepairState.DONE
+
+
+def test_a_hold_does_not_keep_a_row_alive_whose_effect_is_there() -> None:
+    world, lost = handed_over()
+    for group in ("billing", "shipping"):
+        apply(world, lost, group)
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="anna", reason="a release")
+    world.rounds(world.process(), 12)
+    assert {row(world, lost, group).answer for group in ("billing", "shipping")} == {WITHDRAWN}
 
 
 def test_a_group_whose_hand_over_failed_is_shown_although_the_effect_came_another_way() -> None:
@@ -93,7 +201,7 @@ def test_an_operator_sends_again_what_a_group_had_acknowledged_without_an_effect
     assert world.verdict(lost) == "CONSUMED"
 
 
-def test_a_failed_hand_over_whose_effect_came_another_way_is_ended_by_its_worker() -> None:
+def test_a_failed_hand_over_whose_effect_came_another_way_is_ended_by_an_operators_repair() -> None:
     world, lost = handed_over()
     process = world.process()
     failed = replace(row(world, lost, "shipping"), state=RepairState.FAILED, answer="a bug")
@@ -103,7 +211,7 @@ def test_a_failed_hand_over_whose_effect_came_another_way_is_ended_by_its_worker
     world.rounds(process, 12)
     for subscription in world.subscriptions:
         process.repair_one(subscription, lost)
-    world.replay()
+    assert world.ledger.repairs.claimable(ENVIRONMENT, TOPIC, scope="shipping", limit=1) == []
     world.rounds(process, 12)
     assert {row(world, lost, scope).state for scope in ("*", "billing", "shipping")} == {RepairState.DONE}
 
