@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text
+from reconciler.contract.row_rules import DISMISSED_BY, FINISHED_REPAIRS, bounded_text
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.plan import TopicPlan
@@ -44,7 +44,7 @@ class Dismissals:
         if done and all(row.state is CandidateState.SETTLED for row in others):
             done.add(EVERY_GROUP)
         for repair in self._failed(repairs, done):
-            self._repairs.dismiss(repair, answer=f"dismissed by {by}: {reason}")
+            self._repairs.dismiss(repair, answer=f"{DISMISSED_BY}{by}: {reason}")
         return told
 
     def _rows(self, topic: TopicPlan, unique_key: str) -> dict[str, Candidate]:

@@ -12,6 +12,9 @@ STATE_RANK = {CandidateState.OPEN: 0, CandidateState.QUARANTINED: 1, CandidateSt
 #: Nobody claims these any more.
 FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 
+#: The answer of a repair that a person dismissed begins so: retention keeps it.
+DISMISSED_BY = "dismissed by "
+
 #: Bytes of a refused announcement that are kept (contract/tables.py, reconciler_quarantine.body).
 QUARANTINE_BODY_BYTES = 4096
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import NamedFromClause
 
+from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import candidate, outage, quarantine, repair, round_row
 
@@ -41,7 +43,9 @@ class Deleted:
 class SqlRetention:
     """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements and closed outages.
 
-    QUARANTINED candidates and FAILED repairs wait for a person and stay. Of each shard the newest round stays.
+    QUARANTINED candidates and FAILED repairs wait for a person and stay. What a person has dismissed stays, too: its
+    outbox row is announced again and again, and a key that nobody remembers would be sent. Of each shard the newest
+    round stays.
     Shared by threads. Raises DatabaseAway.
     """
 
@@ -62,6 +66,9 @@ class SqlRetention:
         """One bounded pass over all tables. A crash in the middle leaves the rest for the next."""
         before = self._database.before(self._keep_ms)
         c, r = candidate.c, repair.c
+        # Only a dismissal settles a verdict of the quarantine. An answer may be NULL, and NOT NULL is no answer.
+        is_dismissed = c.verdict.in_(sorted(QUARANTINING))
+        was_dismissed = sa.func.coalesce(r.answer, "").startswith(DISMISSED_BY)
         newer = round_row.alias("newer")
         # Of an epoch that Redis has lost nothing is asked any more once another one had rounds.
         is_followed = _exists(
@@ -69,8 +76,14 @@ class SqlRetention:
         ) | _exists(newer, newer.c.epoch != round_row.c.epoch, newer.c.stored_at_ms > round_row.c.stored_at_ms)
         finished = {
             # next_at_ms for the index: what is still to come there is deleted later.
-            candidate: (c.state == CandidateState.SETTLED.value) & (c.next_at_ms < before) & (c.updated_at_ms < before),
-            repair: (r.state == RepairState.DONE.value) & (r.next_at_ms < before) & (r.done_at_ms < before),
+            candidate: (c.state == CandidateState.SETTLED.value)
+            & ~is_dismissed
+            & (c.next_at_ms < before)
+            & (c.updated_at_ms < before),
+            repair: (r.state == RepairState.DONE.value)
+            & ~was_dismissed
+            & (r.next_at_ms < before)
+            & (r.done_at_ms < before),
             round_row: (round_row.c.stored_at_ms < before) & is_followed,
             quarantine: quarantine.c.seen_at_ms < before,
             outage: outage.c.closed_at_ms < before,

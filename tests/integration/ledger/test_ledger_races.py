@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState, Rung
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import QUARANTINING, Verdict
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.retention import SqlRetention
@@ -285,6 +286,22 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
     assert ledger.rounds.last(shard(ENVIRONMENT, 9)) is not None
     assert first.rounds + rest.rounds == 9, "the newest round stays, and the void one after it"
     assert ledger.outages.current(ENVIRONMENT) is not None
+
+
+def test_what_a_person_has_dismissed_stays_however_old_it_is(ledger: SqlLedger) -> None:
+    verdicts = [Verdict.CONSUMED, Verdict.REJECTED, Verdict.FILTERED, *sorted(QUARANTINING)]
+    settled = [verification(n, verdict, CandidateState.SETTLED) for n, verdict in enumerate(verdicts)]
+    ledger.candidates.record(shard(ENVIRONMENT), settled)
+    for number, answer in enumerate([None, "the effect is there", f"{DISMISSED_BY}anna: refunded"]):
+        ledger.repairs.open(ENVIRONMENT, "ORDERS", key(number), rung=Rung.END)
+        row = ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(number)])[key(number)][0]
+        assert ledger.repairs.claim(row, token="t", lease_seconds=9) is not None
+        ledger.repairs.change(row, RepairChange(state=RepairState.DONE, rung=Rung.END, answer=answer), token="t")
+    deleted = SqlRetention(ledger.database, keep_days=-1).delete_old(ENVIRONMENT)
+    assert (deleted.candidates, deleted.repairs, deleted.has_more) == (3, 2, False)
+    kept = ledger.candidates.read(subscription(ENVIRONMENT), [key(n) for n in range(len(verdicts))])
+    assert {row.verdict for row in kept.values()} == QUARANTINING
+    assert set(ledger.repairs.read(ENVIRONMENT, "ORDERS", [key(n) for n in range(3)])) == {key(2)}
 
 
 # ---- away, locked, not migrated
