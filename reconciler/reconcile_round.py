@@ -260,9 +260,7 @@ class ReconcileRound:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
-            known = one.dossier.known
-            was_closed = known is not None and known.state is not CandidateState.OPEN
-            if was_closed and one.verification.state is CandidateState.OPEN:
+            if one.begins_anew:
                 self._candidates.reopen(plan.subscription, one.dossier.unique_key)
             by_shard.setdefault(one.dossier.shard, []).append(one.verification)
         left = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.contract.tables import EVERY_GROUP
+from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.delivery import own_copies, row_of
 from reconciler.dossier import Bench, CheckBack, Dossier, Question, evidence_of
@@ -59,6 +59,16 @@ class Judged:
     def found_nowhere(self) -> bool:
         """True if the ladder ended with no copy of any kind on any broker."""
         return self.verification.verdict is Verdict.EXPIRED
+
+    @property
+    def begins_anew(self) -> bool:
+        """True if the ledger has closed the key and would drop the verdict: a closed row keeps the higher state."""
+        known, state = self.dossier.known, self.verification.state
+        if known is None or known.state is CandidateState.OPEN:
+            return False
+        # REJECTED was said of an announcement that came before its commit: it outranks nothing that is seen later.
+        is_rejected = known.verdict is Verdict.REJECTED
+        return state is CandidateState.OPEN or (is_rejected and state is CandidateState.QUARANTINED)
 
 
 class Soundings:

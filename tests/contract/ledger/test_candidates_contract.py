@@ -70,6 +70,15 @@ def test_a_slower_owner_never_reopens_what_has_left_pending(
         assert after == before
 
 
+def test_a_key_that_is_reopened_takes_a_verdict_of_the_quarantine_after_it_was_settled(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [verification(1, Verdict.REJECTED, SETTLED)])
+    assert candidates.reopen(of.subscription, key(1))
+    candidates.record(of, [verification(1, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED)])
+    row = candidates.read(of.subscription, [key(1)])[key(1)]
+    assert (row.state, row.verdict) == (QUARANTINED, Verdict.DELIVERED_NOT_APPLIED)
+
+
 def test_a_batch_of_mixed_states_is_written_whole(world: World) -> None:
     candidates, of = world.ledger.candidates, shard(world.environment)
     states = [OPEN, SETTLED, QUARANTINED]

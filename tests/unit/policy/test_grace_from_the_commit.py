@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.events import KeysLeft
 from reconciler.reconcile_round import ReconcileRound
 from tests.unit.policy.world import World, key
 
@@ -60,3 +63,24 @@ def test_a_row_that_was_written_in_the_future_counts_from_the_announcement() -> 
     world.announce(key(1))
     world.commit_locally(key(1), half, created_at_ms=world.clock.now_ms() + 3_600_000)
     assert seconds_to_repair(world, world.process()) <= GRACE + 3
+
+
+def test_a_message_announced_before_its_commit_and_acknowledged_without_an_effect_is_shown_to_a_person() -> None:
+    """A stranger's announcement was rejected; what the ledger then says of the key must not hide what became of it."""
+    world = World(shards=1, grace=GRACE)
+    half = world.broker.send_half(key(1))
+    world.announce(key(1))
+    process = world.process()
+    world.rounds(process, 10)
+    assert world.verdict(key(1)) == "REJECTED"
+    world.commit_locally(key(1), half)
+    world.broker.commit(half)
+    world.announce(key(1))
+    world.consume(effects=False)
+    world.rounds(process, 20)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert (row.state, row.verdict) == (CandidateState.QUARANTINED, Verdict.DELIVERED_NOT_APPLIED)
+    assert world.pending() == []
+    left = [key for event in world.events.of(KeysLeft) for key in event.keys]
+    assert (left[-1].state, left[-1].verdict) == (row.state, row.verdict)
