@@ -275,6 +275,8 @@ class Repairer:
         Returns what is to be sent.
         """
         begun: list[_Work] = []
+        if works:
+            one_pass.read_holds()
         for work in works:
             if self._is_late(until_seconds):
                 work.decision = stay(work.case, "goes on later", 1.0)

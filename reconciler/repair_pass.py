@@ -22,8 +22,14 @@ class RepairPass:
         self.topic = topic
         self.questions = questions
         self._repairs = repairs
+        self._holds = holds
         self._is_dry_run = is_dry_run
-        self.holds: tuple[HoldKind, ...] = tuple(holds.active(topic.environment).get(topic.topic, ()))
+        self.holds: tuple[HoldKind, ...] = ()
+        self.read_holds()
+
+    def read_holds(self) -> None:
+        """Once more before each batch of sends: a pass may take minutes, and who stops repairs wants them to stop."""
+        self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
 
     @property
     def held_by(self) -> str | None:

@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import EndOutcome
-from reconciler.repair import RepairRules
+from reconciler.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage
+from reconciler.repair import BATCH, TURNS, RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -36,6 +36,34 @@ def test_hold_stops_sends_and_effects_are_still_seen(kind: HoldKind) -> None:
     world.ledger.holds.lift(ENVIRONMENT, TOPIC, kind)
     world.rounds(process, 8)
     assert ended(world, lost).state is RepairState.DONE
+
+
+@pytest.mark.parametrize("kind", list(HoldKind))
+def test_a_hold_that_is_placed_in_the_middle_of_a_pass_stops_what_is_sent_next(kind: HoldKind) -> None:
+    """A pass of a thousand repairs takes minutes where brokers are slow; the breaker is another process's."""
+    world = World(shards=1, repair=RepairRules(verify_after_seconds=4.0, enabled=False))
+    for number in range(3 * BATCH):
+        world.lose(number)
+    world.rounds(world.process(), 8)
+    world.repair_rules = RepairRules(verify_after_seconds=4.0)
+    end = world.broker.end_transaction
+
+    def stopped_at_the_fifth(half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+        if len(world.broker.ends) == 4:
+            assert world.ledger.holds.place(ENVIRONMENT, TOPIC, kind, by="anna", reason="stop it at once")
+        return end(half, expected=expected, commit=commit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.broker, "end_transaction", stopped_at_the_fifth)
+        world.clock.advance(5)
+        repairs = world.process().run(world.subscriptions[0]).repairs
+    assert 5 <= len(world.broker.ends) <= 4 + TURNS
+    assert repairs.holds == (kind,)
+    assert repairs.counts["held"] == 3 * BATCH - len(world.broker.ends)
+    before = len(world.broker.ends)
+    world.ledger.holds.lift(ENVIRONMENT, TOPIC, kind)
+    world.rounds(world.process(), 20)
+    assert len(world.broker.ends) == 3 * BATCH > before
 
 
 def test_held_repairs_cost_no_look_up_and_no_write() -> None:
