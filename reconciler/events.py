@@ -162,6 +162,8 @@ class OutageScanned:
     scanned: int
     #: Subscription -> rows.
     by_subscription: Mapping[str, int] = field(default_factory=dict)
+    #: Subscription -> why rows of it were left out: each of their keys costs a look-up in the inbox.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,8 +133,8 @@ class StatusReport:
         )
         yield (
             "outages",
-            ("started_at_ms", "reason", "scanned", "closed_at_ms"),
-            [(o.started_at_ms, o.reason, o.scanned, o.closed_at_ms) for o in self.outages],
+            ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out"),
+            [_outage_row(o) for o in self.outages],
         )
         yield (
             "history",
@@ -156,6 +156,11 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
         s.last_round_ms,
         ", ".join(weaker),
     )
+
+
+def _outage_row(o: Outage) -> tuple[object, ...]:
+    left_out = "; ".join(f"{name}: {why}" for name, why in sorted(o.left_out.items()))
+    return o.started_at_ms, o.reason, o.scanned, o.closed_at_ms, left_out
 
 
 def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
@@ -360,9 +365,9 @@ def list_rows(
                     for q in reports.quarantined(environment, limit=limit)
                 ]
             case "outages":
-                columns = ("started_at_ms", "reason", "scanned", "closed_at_ms")
+                columns = ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out")
                 outages = reports.outages(environment, limit=limit)
-                return columns, [(o.started_at_ms, o.reason, o.scanned, o.closed_at_ms) for o in outages]
+                return columns, [_outage_row(o) for o in outages]
             case "floors":
                 columns = ("topic", "group", "broker", "queue", "offset", "updated_at_ms")
                 wanted = [s for s in Policy(connections).subscriptions if only.topic in (None, s.topic)]

@@ -18,6 +18,7 @@ from reconciler.events import (
     BreakerOpened,
     KeysLeft,
     OutageOpened,
+    OutageScanned,
     RepairStepped,
     RoundFinished,
     RoundsVoided,
@@ -59,6 +60,8 @@ def _is_loud(event: object) -> bool:
         return event.after is RepairState.FAILED
     if isinstance(event, RoundFinished):
         return bool(event.problems) or event.clock_behind_seconds > 0 or event.clocks_apart_seconds != 0
+    if isinstance(event, OutageScanned):
+        return bool(event.left_out)
     return isinstance(event, _LOUD)
 
 

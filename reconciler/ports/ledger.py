@@ -245,8 +245,9 @@ class Outage:
     environment: str
     started_at_ms: int
     reason: str
-    #: JSON: progress of the scan: since_ms, and a subscription's until_ms and rows; "complete": true once it has
-    #: ended, "rounds": true once announcement consumers had the time to resume.
+    #: JSON: progress of the scan: since_ms, and a subscription's until_ms and rows, "left_out": why rows of some
+    #: subscriptions were; "complete": true once it has ended, "rounds": true once announcement consumers had the time
+    #: to resume.
     scan_position: Mapping[str, object] | None
     scanned: int
     closed_at_ms: int | None
@@ -260,6 +261,12 @@ class Outage:
     def rounds_may_run(self) -> bool:
         """Announcements have resumed: the next round closes the row."""
         return bool(self.is_scanned and self.scan_position and self.scan_position.get("rounds") is True)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Subscription -> why the scan left rows of it out; empty where all were scanned."""
+        left_out = (self.scan_position or {}).get("left_out")
+        return left_out if isinstance(left_out, Mapping) else {}
 
 
 class Outages(Protocol):

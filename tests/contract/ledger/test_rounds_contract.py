@@ -156,11 +156,12 @@ def test_progress_is_kept_and_announcements_resume_once_the_scan_has_ended(world
     assert current is not None
     outages.advance(current, scan_position={"after": [5, "AB"]}, scanned=1_000)
     assert announcements.has_open_outage(world.environment)
-    outages.advance(current, scan_position={"complete": True}, scanned=2_000)
+    outages.advance(current, scan_position={"complete": True, "left_out": {"ORDERS/b": "away"}}, scanned=2_000)
     assert not announcements.has_open_outage(world.environment)
     current = outages.current(world.environment)
     assert current is not None
     assert (current.is_scanned, current.scanned) == (True, 2_000)
+    assert current.left_out == {"ORDERS/b": "away"}
     world.clock.advance(1)
     outages.close(current)
     assert outages.current(world.environment) is None

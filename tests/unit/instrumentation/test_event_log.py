@@ -82,6 +82,9 @@ LOUD: list[Event] = [
     events.ShardStopped(shard=SHARD, reason="half is no set"),
     events.RoundsVoided(shard=SHARD, rounds=2),
     events.OutageOpened(environment="prod", reason="AWAY", detail="refused"),
+    events.OutageScanned(
+        environment="prod", started_at_ms=1, since_ms=1, until_ms={}, scanned=0, left_out={"ORDERS/b": "no such table"}
+    ),
 ]
 COUNTS = RoundCounts(announced=9, matched=8, pending_before=4, pending_added=1, pending_matched=2, pending_after=3)
 WRITTEN = [
