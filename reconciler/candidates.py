@@ -51,6 +51,8 @@ class Gate:
     due_until_ms: int
     #: Keys first seen at or before this are older than the grace period: the trickle takes from them.
     old_until_ms: int
+    #: Redis TIME of the round.
+    now_ms: int
     #: The group's watermark; None: not asked, or unknown.
     watermark_ms: int | None = None
 
@@ -64,7 +66,13 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
     old_until = now_ms - round(plan.grace_period_seconds * 1000)
     expiring_until = min(old_until, now_ms - round(rules.retention_seconds * 1000 / 4))
     if watermark.state is WatermarkState.UNKNOWN:
-        return Gate(state="unknown", detail=watermark.detail, due_until_ms=expiring_until, old_until_ms=old_until)
+        return Gate(
+            state="unknown",
+            detail=watermark.detail,
+            due_until_ms=expiring_until,
+            old_until_ms=old_until,
+            now_ms=now_ms,
+        )
     consumed_until = watermark.at_ms - round(rules.skew_margin_seconds * 1000) - 1
     is_open = consumed_until >= old_until
     return Gate(
@@ -72,6 +80,7 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
         detail=watermark.detail,
         due_until_ms=old_until if is_open else max(consumed_until, expiring_until),
         old_until_ms=old_until,
+        now_ms=now_ms,
         watermark_ms=watermark.at_ms,
     )
 
@@ -162,17 +171,22 @@ class CandidateSelector:
         numbers = {shard.number for shard in shards}
         limit = max(1, self.rules.candidates_max // 2)
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
-        return [
-            Dossier(
-                unique_key=row.unique_key,
-                first_seen_ms=row.first_seen_ms,
-                shard=row.shard,
-                known=row,
-                # A loss is followed whatever the gate says: it was proved already.
-                gate_open=row.loss_verdict is not None or gate.lets_through(row.first_seen_ms),
+        known: list[Dossier] = []
+        for row in rows:
+            # Seen while Redis' clock was ahead, it would wait until that time comes: the round dates pending keys anew,
+            # too. What is recorded keeps the earlier time.
+            first_seen_ms = min(row.first_seen_ms, gate.now_ms)
+            known.append(
+                Dossier(
+                    unique_key=row.unique_key,
+                    first_seen_ms=first_seen_ms,
+                    shard=row.shard,
+                    known=row,
+                    # A loss is followed whatever the gate says: it was proved already.
+                    gate_open=row.loss_verdict is not None or gate.lets_through(first_seen_ms),
+                )
             )
-            for row in rows
-        ]
+        return known
 
     def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: Gate, walk: _Walk) -> None:
         # Not above what can be due now: Redis' clock may have been set back.

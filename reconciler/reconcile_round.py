@@ -174,7 +174,7 @@ class ReconcileRound:
         old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
         oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
         if oldest_ms is None or oldest_ms > old_until_ms:
-            return Gate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1)
+            return Gate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 

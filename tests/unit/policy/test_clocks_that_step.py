@@ -36,6 +36,24 @@ def test_a_key_that_was_pending_when_the_clock_was_set_back_begins_its_grace_per
     assert len(world.broker.ends) == 1
 
 
+@pytest.mark.parametrize("ahead", [90.0, 3_600.0, 86_400.0 * 365])
+def test_a_loss_that_was_looked_at_while_redis_was_ahead_is_repaired_once_it_was_set_right(ahead: float) -> None:
+    """The ledger had dated it: the gate and the brokers' horizon waited until that time would come."""
+    world = World(shards=1, grace=10.0)
+    process = world.process()
+    world.rounds(process, 3)
+    world.redis_clock.wrong_by_seconds = ahead
+    world.lose(1)
+    world.rounds(process, 4)
+    assert (world.verdict(key(1)), world.broker.ends) == ("UNKNOWN", [])
+    world.redis_clock.wrong_by_seconds = 0.0
+    world.rounds(process, 12)
+    assert len(world.broker.ends) == 1
+    known = world.candidate(key(1))
+    assert known is not None
+    assert known.first_seen_ms <= world.clock.now_ms()
+
+
 def test_the_round_tells_that_the_clock_is_behind_and_by_how_much() -> None:
     world = World(shards=1)
     process = world.process()
