@@ -30,6 +30,11 @@ OUTAGE_SECONDS = 1.0
 #: How often Redis' settings are looked at again: somebody may change the eviction policy of a running server.
 SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
+#: Passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more rounds
+#: than that in an hour.
+RETENTION_PASSES_MAX = 20
+#: Between two of them, so that others get their turn with a database that takes one writer at a time.
+RETENTION_PAUSE_SECONDS = 1.0
 
 
 def run_service(settings: Settings, stop: threading.Event) -> None:
@@ -65,7 +70,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
             Tick(
                 name="retention",
                 interval_seconds=RETENTION_SECONDS,
-                run=lambda: retention.delete_old(settings.environment),
+                run=lambda: delete_old_rows(retention, settings.environment, stop=stop, clock=clock),
             ),
         ]
         require_safe_redis(policy)
@@ -84,6 +89,13 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                 with suppress(TransientError):  # they run out by themselves
                     for _, topic_rounds in rounds:
                         topic_rounds.release()
+
+
+def delete_old_rows(retention: SqlRetention, environment: str, *, stop: threading.Event, clock: Clock) -> None:
+    """Passes until nothing old is left, the stop, or the bound; the next turn deletes the rest. Raises DatabaseAway."""
+    for _ in range(RETENTION_PASSES_MAX):
+        if not retention.delete_old(environment).has_more or clock.wait(stop, RETENTION_PAUSE_SECONDS):
+            return
 
 
 def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
