@@ -17,5 +17,5 @@ from reconciler.sql.tables import repair
 class HandOverRows(RepairRows):
     """The worker's part of ports.Repairs and ports.HandOvers. Shared by threads. Raises DatabaseAway."""
 
-    def _is_claimable(self) -> sa.ColumnElement[bool]:
-        return super()._is_claimable() & (repair.c.rung == Rung.HAND_OVER.value)
+    def _is_due_and_free(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+        return super()._is_due_and_free(now) & (repair.c.rung == Rung.HAND_OVER.value)

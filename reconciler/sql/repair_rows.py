@@ -18,7 +18,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS, wait_ms
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.evidence import StoredMessage, TransactionState
 from reconciler.ports import Repair, RepairChange
-from reconciler.sql.engines import now_ms, reading, writing
+from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.repair_updates import PLACE_COLUMNS, THIS_ROW, TOKEN, ChangeShape, place_of, written_by
 from reconciler.sql.tables import repair as repair_table
 
@@ -32,8 +32,8 @@ _Place: TypeAlias = tuple[str, str, str, str]
 #: Keys a statement: SQLite allows 32 766 parameters.
 KEYS_A_STATEMENT = 500
 
-# No NOT IN: SQLAlchemy expands it at execution, which executemany does not allow.
-_IS_UNFINISHED = sa.and_(*(repair_table.c.state != state.value for state in sorted(FINISHED_REPAIRS)))
+#: Named one by one: with "not DONE" a database would read all repairs of the past for the few that are due.
+_UNFINISHED = sorted(state.value for state in RepairState if state not in FINISHED_REPAIRS)
 
 
 class RepairRows:
@@ -52,7 +52,8 @@ class RepairRows:
                 repair_table.c.environment == environment,
                 repair_table.c.topic == topic,
                 repair_table.c.scope == scope,
-                self._is_claimable(),
+                repair_table.c.state.in_(_UNFINISHED),
+                self._is_due_and_free(asked_once(self._now(), self._engine.dialect.name)),
             )
             .order_by(repair_table.c.next_at_ms, repair_table.c.created_at_ms, repair_table.c.unique_key)
             .limit(limit)
@@ -67,7 +68,9 @@ class RepairRows:
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
         """One conditional UPDATE a row, all in one transaction."""
         until = self._now() + wait_ms(lease_seconds)
-        is_free = self._is_claimable()
+        # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
+        is_unfinished = sa.or_(*(repair_table.c.state == state for state in _UNFINISHED))
+        is_free = is_unfinished & self._is_due_and_free(self._now())
         claim = sa.update(repair_table).where(THIS_ROW, is_free).values(token=TOKEN, lease_until_ms=until)
         with writing(self._engine) as connection:
             free = {
@@ -124,10 +127,9 @@ class RepairRows:
         done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=answer)
         return self.change(repair, done, token=token)
 
-    def _is_claimable(self) -> sa.ColumnElement[bool]:
-        now = self._now()
+    def _is_due_and_free(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
         is_free = repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
-        return _IS_UNFINISHED & (repair_table.c.next_at_ms <= now) & is_free
+        return (repair_table.c.next_at_ms <= now) & is_free
 
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
         with writing(self._engine) as connection:

@@ -18,6 +18,7 @@ from producers.outbox import SqlOutbox
 from reconciler.contract.subscription import Subscription
 from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.repairs import SqlRepairs
 from reconciler.ledger.retention import SqlRetention
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
@@ -60,6 +61,9 @@ def urls() -> Iterator[dict[str, str]]:
         fill(found["ledger"], "reconciler_candidate", "environment, topic, consumer_group, shard, state, verdict,"
              " evidence, attempts, first_seen_ms, next_at_ms, updated_at_ms",
              "'e', 'ORDERS', 'billing', 0, 'SETTLED', 'CONSUMED', '{}', 1, 0, 0, 0")  # fmt: skip
+        fill(found["ledger"], "reconciler_repair", "environment, topic, scope, state, rung, attempts, next_at_ms,"
+             " created_at_ms, done_at_ms", "'e', 'ORDERS', '*', CASE WHEN n % 9 = 0 THEN 'FAILED' ELSE 'DONE' END,"
+             " 'end', 1, 0, 0, 0")  # fmt: skip
         fill(found["inbox"], "reconciler_inbox", "consumer_group, topic, source, applied_at_ms",
              "'billing', 'ORDERS', 'consumer', n")  # fmt: skip
         now_ms = round(time.time() * 1000)
@@ -139,6 +143,15 @@ def test_rounds_and_retention_read_no_verdicts_that_are_not_due(urls: dict[str, 
         assert SqlCandidates(LedgerDatabase(engine)).open_due(of, shards=range(16), limit=500) == []
         change(urls["ledger"], {"state": "SETTLED"})
         assert SqlRetention(LedgerDatabase(engine), keep_days=1).delete_old("e").candidates == 0
+    assert read
+    assert max(read) <= 1
+
+
+def test_a_repair_pass_reads_no_repairs_that_are_finished(urls: dict[str, str]) -> None:
+    """Each pass of each topic read all repairs of ninety days."""
+    with disposing(open_engine(urls["ledger"])) as engine:
+        read = rows_read(engine, "reconciler_repair")
+        assert SqlRepairs(LedgerDatabase(engine)).claimable("e", "ORDERS", scope="*", limit=500) == []
     assert read
     assert max(read) <= 1
 

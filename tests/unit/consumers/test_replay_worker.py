@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +290,16 @@ def test_two_workers_never_run_one_row_at_once(engine: sa.Engine) -> None:
     assert rows.renew(row, token="one", lease_seconds=60) is not None
     assert rows.finish(row, token="two", answer="") is None
     assert row_of(engine, key).state == "OPEN"
+
+
+def test_a_worker_touches_no_row_that_is_no_hand_over(engine: sa.Engine) -> None:
+    insert_row(engine, key := new_key(), rung="republish")
+    rows = HandOverRows(engine)
+    assert list(rows.claimable("test", "ORDERS", scope="billing", limit=10)) == []
+    insert_row(engine, other := new_key())
+    (row,) = rows.claimable("test", "ORDERS", scope="billing", limit=10)
+    assert row.unique_key == other
+    assert rows.claim(replace(row, unique_key=key), token="one", lease_seconds=60) is None
 
 
 def test_a_claim_lost_in_the_middle_is_noticed(engine: sa.Engine) -> None:
