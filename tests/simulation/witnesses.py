@@ -298,6 +298,7 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_families": FamiliesSeen(cluster),
             "_clock": process.clock,
             "_skew_margin_seconds": skew_margin_seconds,
+            "_retired_brokers": frozenset(),
             "_lookups": self.lookups,
             "_watermarks": SimulatedWatermarks(process, cluster, routes),
             "_probes": _ProbesSeen(process, cluster, routes),
