@@ -272,7 +272,7 @@ class World:
         kernel, dice = self.kernel, self.kernel.dice
         what = f"{'COMMIT' if is_commit else 'ROLLBACK'} {half.unique_key[-4:]}"
         half_offset = half.physical_offset
-        if not is_commit:
+        if not is_commit and not process.is_dead:  # what a dead process says reaches nobody
             self.checkers.told_to_roll_back(half.unique_key)
 
         def end() -> tuple[int, str]:
