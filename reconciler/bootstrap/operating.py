@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.bootstrap.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
 from reconciler.bootstrap.connections import Connections
@@ -138,8 +138,9 @@ class RepairNow:
 
     @property
     def exit_code(self) -> int:
-        """4: some repairs failed, wait or are held; 2: a key could not be judged; 0: all is sent, done or well."""
-        if any(key.outcome not in {"", "sent", "done", "planned"} for key in self.keys):
+        """4: some repairs failed, wait or are held, or a dry run found something to do; 2: a key could not be judged;
+        0: all is sent, done or well."""
+        if any(key.outcome not in {"", "sent", "done"} for key in self.keys):
             return 4
         return 2 if any(key.verdict == Verdict.UNKNOWN and not key.outcome for key in self.keys) else 0
 
@@ -170,8 +171,22 @@ def repair_now(
         done: list[RepairedKey] = []
         for plan, subscription, keys in work:
             rounds = policy.rounds_of(plan)
-            done += [_repair(rounds, plan, subscription, key, dry_run=dry_run) for key in keys]
+            repaired = [_repair(rounds, plan, subscription, key, dry_run=dry_run) for key in keys]
+            brake = _brake(connections, plan.topic) if dry_run else None
+            done += repaired if brake is None else [_held(key, brake) for key in repaired]
         return RepairNow(keys=tuple(done), dry_run=dry_run)
+
+
+def _brake(connections: Connections, topic: str) -> str | None:
+    """What would keep the repairs of a topic from being sent now."""
+    if not connections.settings.repairs.enabled:
+        return "repairs.enabled = false"
+    held = connections.ledger.holds.active(connections.settings.environment).get(topic, ())
+    return ", ".join(map(str, held)) or None
+
+
+def _held(key: RepairedKey, brake: str) -> RepairedKey:
+    return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}") if key.outcome == "planned" else key
 
 
 def _work(

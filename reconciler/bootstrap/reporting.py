@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_re
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.policy import Policy
+from reconciler.bootstrap.standstill import late_rounds, open_outage, shards_without_rounds, undecided, unrepaired
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
@@ -21,11 +21,6 @@ from reconciler.settings import Settings
 
 if TYPE_CHECKING:
     from reconciler.history.reader import HistoryStanding
-
-
-#: Rounds older than this, and older than so many intervals, say that nobody looks for losses any more.
-ROUNDS_LATE_SECONDS_MIN = 300.0
-ROUNDS_LATE_INTERVALS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +50,7 @@ class StatusReport:
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryStanding | None = None
-    #: Subscriptions whose rounds stand still, one line each: their "0 lost" means nothing.
+    #: Rounds that stand still, losses that nobody repairs, one line each: "0 lost" means nothing.
     late: tuple[str, ...] = ()
     #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
     undecided: tuple[str, ...] = ()
@@ -174,7 +169,7 @@ def _text(value: object) -> str | None:
 
 
 def read_status(settings: Settings, *, rounds_within_seconds: float | None = None) -> StatusReport:
-    """Asks ledger, Redis and brokers; Redis and brokers may be away, the ledger may not (DatabaseAway).
+    """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
 
     A round older than `rounds_within_seconds` is late; None: five minutes, and sixty intervals; a subscription that
     never had a round is late only if the time is given.
@@ -183,16 +178,29 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
-        away = who_is_away({**ask_redis(connections), **ask_brokers(connections)})
+        now_ms = connections.clock.now_ms()
+        away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
         statuses = []
+        is_full = settings.rounds.mode == "full"
+        if is_full:
+            late += open_outage(connections.ledger.outages.current(settings.environment))
         for topic in policy.plans:
             for plan in topic.subscriptions:
                 pending, oldest = _pending(policy, topic.shards_of(plan.subscription))
                 last = [r for r in reports.last_rounds(plan.subscription) if r.done.shard.number < topic.shards]
                 oldest_ms = min((r.stored_at_ms for r in last), default=None)
-                age = None if oldest_ms is None else (connections.clock.now_ms() - oldest_ms) / 1000
-                if settings.rounds.mode == "full":
+                age = None if oldest_ms is None else (now_ms - oldest_ms) / 1000
+                if is_full:
                     late += late_rounds(settings, plan.subscription, age, within_seconds=rounds_within_seconds)
+                    late += shards_without_rounds(plan.subscription, last, shards=topic.shards)
+                    late += unrepaired(
+                        settings,
+                        plan.subscription,
+                        candidates=connections.ledger.candidates,
+                        repairs=connections.ledger.repairs,
+                        now_ms=now_ms,
+                        within_seconds=rounds_within_seconds,
+                    )
                 statuses.append(
                     SubscriptionStatus(
                         subscription=plan.subscription,
@@ -215,39 +223,8 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             outages=tuple(reports.outages(settings.environment, limit=5)),
             away=(*away, *([history_away] if history_away is not None else [])),
             late=tuple(late),
-            undecided=tuple(undecided(verdicts, connections.clock.now_ms(), settings.rounds.retention_seconds)),
+            undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
         )
-
-
-def late_rounds(
-    settings: Settings, subscription: Subscription, age_seconds: float | None, *, within_seconds: float | None
-) -> list[str]:
-    """Why the rounds of a subscription count as standing still; empty if they do not.
-
-    `age_seconds` is that of the newest round of the shard that has waited longest; None: there was none yet.
-    """
-    usual = max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)
-    limit = usual if within_seconds is None else within_seconds
-    if age_seconds is None:
-        return [f"{subscription} never had a round: is `reconciler run` alive?"] if within_seconds is not None else []
-    if age_seconds <= limit + settings.rounds.skew_margin_seconds:
-        return []
-    old = f"the last round of {subscription} is {age_seconds:.0f} s old, more than {limit:g} s"
-    return [f"{old}: what was lost since is not in these figures; is `reconciler run` alive?"]
-
-
-def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
-    """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
-
-    A group that lags is not told: its own monitoring does.
-    """
-    told = []
-    for v in verdicts:
-        hours = (now_ms - v.oldest_ms) / 3_600_000
-        is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
-        if is_open and hours * 3_600 > retention_seconds / 2:
-            told.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
-    return told
 
 
 def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:

@@ -59,15 +59,17 @@ def test_hold_freezes_repairs_until_resume(deployed: Deployment) -> None:
     (held,) = one_object(deployed.command("status", "-o", "json"))["holds"]
     assert (held["kind"], held["reason"]) == ("HOLD", "drill")
 
-    one = one_object(deployed.command("repair", lost[0], "-o", "json"), code=4)
-    assert [(k["verdict"], k["outcome"]) for k in one["keys"]] == [("LOST_CONFIRM", "held")]
+    for arguments in (("repair", lost[0], "--dry-run"), ("repair", lost[0])):
+        one = one_object(deployed.command(*arguments, "-o", "json"), code=4)
+        assert [(k["verdict"], k["outcome"]) for k in one["keys"]] == [("LOST_CONFIRM", "held")]
+        assert "HOLD" in one["keys"][0]["reason"]
 
     resumed = one_object(deployed.command("resume", deployed.topic, "-o", "json"))
     assert (resumed["lifted"], resumed["left"]) == (["HOLD"], [])
     assert "were not on hold" in deployed.command("resume", deployed.topic).stdout
 
     before = ledger_of(deployed)
-    planned = one_object(deployed.command("repair", "--all", "--dry-run", "-o", "json"))
+    planned = one_object(deployed.command("repair", "--all", "--dry-run", "-o", "json"), code=4)
     assert sorted(k["unique_key"] for k in planned["keys"]) == sorted(lost)
     assert {k["outcome"] for k in planned["keys"]} == {"planned"}
     unanswered = deployed.command("repair", "--all", "-o", "json")

@@ -114,6 +114,17 @@ def test_broker_that_is_away_is_3_for_commands_and_a_wait_for_the_services(
     assert [service.end() for service in services] == [0, 0]
 
 
+def test_status_is_not_calm_while_a_service_s_database_is_away(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment()
+    away = f"postgresql://reconciler@127.0.0.1:{free_port()}/billing"
+    for variable, who in {
+        "RECONCILER_SUBSCRIPTIONS__0__INBOX_URL": "inbox of",
+        "RECONCILER_PRODUCERS__0__OUTBOX_URL": "outbox of",
+    }.items():
+        status = reconciler("status", "--config", deployed.config, environment={variable: away})
+        assert (status.exit_code, f"away: {who}" in status.stderr) == (3, True), status.stdout + status.stderr
+
+
 def test_ledger_that_is_away_is_3(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     environment = {"RECONCILER_LEDGER__URL": f"postgresql://reconciler@127.0.0.1:{free_port()}/ledger"}

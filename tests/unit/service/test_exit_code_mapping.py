@@ -197,7 +197,7 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
 
 
 def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_evidence() -> None:
-    from reconciler.bootstrap.reporting import undecided
+    from reconciler.bootstrap.standstill import undecided
     from reconciler.ports import VerdictCount
 
     subscription = Subscription(environment="test", topic="T", group="g")
@@ -222,7 +222,8 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
     [
         ([], 0),
         ([("CONSUMED", "")], 0),
-        ([("LOST_CONFIRM", "sent"), ("LOST_CONFIRM", "done"), ("LOST_CONFIRM", "planned")], 0),
+        ([("LOST_CONFIRM", "sent"), ("LOST_CONFIRM", "done")], 0),
+        ([("LOST_CONFIRM", "planned")], 4),
         ([("LOST_CONFIRM", "held")], 4),
         ([("LOST_CONFIRM", "failed"), ("UNKNOWN", "")], 4),
         ([("UNKNOWN", ""), ("CONSUMED", "")], 2),

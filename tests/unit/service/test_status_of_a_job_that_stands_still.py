@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.bootstrap.reporting import StatusReport, late_rounds
-from reconciler.contract.subscription import Subscription
+from reconciler.bootstrap.reporting import StatusReport
+from reconciler.bootstrap.standstill import late_rounds, open_outage, shards_without_rounds, unrepaired
+from reconciler.clock import ManualClock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ports import Outage, RoundCounts, RoundDone, StoredRound, Verification
 from reconciler.settings_file import load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -47,3 +53,65 @@ def test_a_monitor_sets_its_own_time_and_then_a_job_that_never_ran_counts_too() 
     assert status(100.0, 7_200.0).exit_code == 0
     assert status(None).exit_code == 0, "a new deployment"
     assert status(None, 60.0).exit_code == 3
+
+
+def outage(**changes: object) -> Outage:
+    calm = {
+        "environment": "production", "started_at_ms": 1_700_000_000_000, "reason": "AWAY", "scan_position": None,
+        "scanned": 0, "closed_at_ms": None,
+    }  # fmt: skip
+    return Outage(**{**calm, **changes})  # type: ignore[arg-type]  # fields by name
+
+
+def test_an_open_outage_is_no_calm_although_the_last_round_is_young() -> None:
+    (line,) = open_outage(outage())
+    assert "since 2023-11-14T22:13:20+00:00 (AWAY)" in line
+    assert "rounds wait for Redis" in line
+    assert "are scanned" in open_outage(outage(scan_position={"complete": True}))[0]
+    assert open_outage(outage(closed_at_ms=1_700_000_001_000)) == []
+    assert open_outage(None) == []
+
+
+def stored(number: int, generation: int) -> StoredRound:
+    shard = Shard(subscription=SUBSCRIPTION, number=number)
+    counts = RoundCounts(
+        announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0
+    )  # fmt: skip
+    done = RoundDone(shard=shard, epoch="e", generation=generation, at_ms=1, offsets={}, counts=counts)
+    return StoredRound(done=done, is_void=False, stored_at_ms=1)
+
+
+def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
+    (line,) = shards_without_rounds(SUBSCRIPTION, [stored(0, 2), stored(2, 1)], shards=4)
+    assert line.startswith("shards 1, 3 of ")
+    assert shards_without_rounds(SUBSCRIPTION, [stored(0, 2), stored(1, 1)], shards=2) == []
+    assert shards_without_rounds(SUBSCRIPTION, [stored(0, 1)], shards=2) == [], "the first turn is under way"
+    assert shards_without_rounds(SUBSCRIPTION, [], shards=2) == [], "a new deployment"
+
+
+def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
+    clock = ManualClock()
+    ledger = MemoryLedger(clock)
+    key, shard = "A" * 32, Shard(subscription=SUBSCRIPTION, number=0)
+    loss = Verification(
+        unique_key=key, verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=clock.now_ms(),
+        state=CandidateState.OPEN, wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(shard, [loss])
+
+    def told(within_seconds: float | None = None) -> list[str]:
+        settings = load_settings(ROOT / "config" / "reconciler.toml", {})
+        return unrepaired(
+            settings, SUBSCRIPTION, candidates=ledger.candidates, repairs=ledger.repairs, now_ms=clock.now_ms(),
+            within_seconds=within_seconds,
+        )  # fmt: skip
+
+    clock.advance(200)
+    assert told() == [], "the turn may be under way"
+    assert len(told(100.0)) == 1, "a monitor's own time"
+    clock.advance(200)
+    (line,) = told()
+    assert line.startswith("1 losses of")
+    assert key in line
+    ledger.repairs.open(SUBSCRIPTION.environment, SUBSCRIPTION.topic, key, rung=Rung.END)
+    assert told() == []

@@ -1,0 +1,101 @@
+"""Why "0 lost" means nothing now: rounds that stand still, losses that nobody repairs, keys that nothing decides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.ports import Candidates, Outage, Repairs, StoredRound, VerdictCount
+from reconciler.settings import Settings
+
+#: Rounds older than this, and older than so many intervals, say that nobody looks for losses any more.
+ROUNDS_LATE_SECONDS_MIN = 300.0
+ROUNDS_LATE_INTERVALS = 60
+#: Losses of a subscription that are looked at: one without a repair says enough.
+LOSSES_ASKED = 100
+
+
+def late_rounds(
+    settings: Settings, subscription: Subscription, age_seconds: float | None, *, within_seconds: float | None
+) -> list[str]:
+    """Why the rounds of a subscription count as standing still; empty if they do not.
+
+    `age_seconds` is that of the newest round of the shard that has waited longest; None: there was none yet.
+    """
+    limit = _limit_seconds(settings, within_seconds)
+    if age_seconds is None:
+        return [f"{subscription} never had a round: is `reconciler run` alive?"] if within_seconds is not None else []
+    if age_seconds <= limit + settings.rounds.skew_margin_seconds:
+        return []
+    old = f"the last round of {subscription} is {age_seconds:.0f} s old, more than {limit:g} s"
+    return [f"{old}: what was lost since is not in these figures; is `reconciler run` alive?"]
+
+
+def shards_without_rounds(subscription: Subscription, rounds: Collection[StoredRound], *, shards: int) -> list[str]:
+    """Shards that never had a round although others have had their second one: no process runs them.
+
+    `rounds`: the newest of every shard below `shards`.
+    """
+    if not any(stored.done.generation > 1 for stored in rounds):
+        return []
+    missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
+    if not missing:
+        return []
+    numbers = ", ".join(map(str, missing))
+    return [f"shards {numbers} of {subscription} never had a round: does a process run with --shards for them?"]
+
+
+def open_outage(outage: Outage | None) -> list[str]:
+    """While an outage is open no round runs."""
+    if outage is None or outage.closed_at_ms is not None:
+        return []
+    since = datetime.fromtimestamp(outage.started_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
+    step = "inboxes are scanned, rounds follow" if outage.is_scanned else "rounds wait for Redis and the inbox scan"
+    return [f"an outage is open since {since} ({outage.reason}): {step}"]
+
+
+def unrepaired(
+    settings: Settings,
+    subscription: Subscription,
+    *,
+    candidates: Candidates,
+    repairs: Repairs,
+    now_ms: int,
+    within_seconds: float | None,
+) -> list[str]:
+    """Proved losses that have no repair: turns end between the verdict and the repair, which is opened next."""
+    limit_ms = round(_limit_seconds(settings, within_seconds) * 1000)
+    losses = [
+        row.unique_key
+        for row in candidates.open_losses(subscription, limit=LOSSES_ASKED)
+        if row.verdict in LOSSES and now_ms - row.first_seen_ms > limit_ms
+    ]
+    known = repairs.read(subscription.environment, subscription.topic, losses) if losses else {}
+    left = [key for key in losses if not known.get(key)]
+    if not left:
+        return []
+    proved = f"{len(left)} losses of {subscription} were proved and have no repair, {left[0]} the oldest"
+    return [f"{proved}: turns fail before they open it, the service's log says why"]
+
+
+def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
+    """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
+
+    A group that lags is not told: its own monitoring does.
+    """
+    told = []
+    for v in verdicts:
+        hours = (now_ms - v.oldest_ms) / 3_600_000
+        is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
+        if is_open and hours * 3_600 > retention_seconds / 2:
+            told.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
+    return told
+
+
+def _limit_seconds(settings: Settings, within_seconds: float | None) -> float:
+    if within_seconds is not None:
+        return within_seconds
+    return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)
