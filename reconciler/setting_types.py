@@ -42,7 +42,7 @@ def _group(value: str) -> str:
 
 def _redis_url(value: SecretStr) -> SecretStr:
     url = urlsplit(value.get_secret_value())
-    if url.scheme not in REDIS_SCHEMES or not (url.hostname or url.path):
+    if url.scheme not in REDIS_SCHEMES or not (url.path if url.scheme == "unix" else url.hostname):
         raise ValueError(f"expected a URL that begins with {', '.join(s + '://' for s in REDIS_SCHEMES)}")
     if "," in url.netloc:  # several sentinels or cluster nodes
         _host_list(url.netloc.rpartition("@")[2])

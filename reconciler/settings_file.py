@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -90,11 +90,21 @@ def describe(detail: Any) -> list[str]:
     if detail["type"] == "missing":
         return [f"{location}: missing; config/reconciler.toml shows an example"]
     if detail["type"] == "extra_forbidden":
-        message = "unknown setting; remove it or correct its spelling"
-    # A malformed URL, or a misspelt secret, must not end up in a log.
-    is_secret = any(word in location.lower() for word in ("secret", "password", "token"))
-    value = "(hidden)" if is_secret else re.sub(r"//.*@", "//***@", repr(detail["input"]))[:120]
-    return [f"{location} = {value}: {message}"]
+        return [f"{location}: unknown setting; remove it or correct its spelling"]
+    return [f"{location} = {_shown(location, detail['input'])}: {message}"]
+
+
+def _shown(location: str, value: object) -> str:
+    """A value, unless it could be a secret, or have one in it: these lines end up in logs."""
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    name = location.rpartition(".")[2].lower()
+    is_secret = any(word in name for word in ("secret", "password", "token", "url"))
+    return "(hidden)" if is_secret or _may_be_a_url(str(value)) else repr(value)[:120]
+
+
+def _may_be_a_url(text: str) -> bool:
+    return "@" in text or "://" in text
 
 
 def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
@@ -112,8 +122,11 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
             path[-1] = path[-1].removesuffix("_file")
             try:
                 value = Path(value).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                problems.append(f"{name} = {value!r}: cannot be read: {error}")
+            except (OSError, ValueError) as error:
+                # Somebody may have put the secret there instead of a file's name; an OSError's text repeats it.
+                shown = "(hidden)" if _may_be_a_url(value) else repr(value)
+                why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
+                problems.append(f"{name} = {shown}: cannot be read: {why}")
                 continue
         problem = _set(document, path, _parsed(value))
         if problem:
@@ -163,6 +176,16 @@ def settings_path(flag: Path | None, environ: Mapping[str, str] = os.environ) ->
     if environ.get("RECONCILER_CONFIG"):
         return Path(environ["RECONCILER_CONFIG"])
     for folder in (environ.get("CONFIGURATION_DIRECTORY"), "/etc/reconciler"):
-        if folder and (Path(folder) / "reconciler.toml").is_file():
-            return Path(folder) / "reconciler.toml"
+        if not folder:
+            continue
+        path = Path(folder) / "reconciler.toml"
+        try:
+            is_there = stat.S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # a folder that may not be searched could hold the settings that are meant
+            why = f"{path}: cannot be looked for: {error.strerror}; name a file with --config"
+            raise ConfigurationError(why) from error
+        if is_there:
+            return path
     return None

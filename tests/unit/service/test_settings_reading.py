@@ -83,7 +83,7 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
         }
     )
     for part in (
-        "redis.urlx = 'a': unknown",
+        "redis.urlx: unknown",
         "'nowhere'",
         "redis+cluster://",
         "interval_seconds = 'soon'",
@@ -123,6 +123,27 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
 )
 def test_value_that_cannot_work_is_refused(environ: dict[str, str], part: str) -> None:
     assert part in problems_of(environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"RECONCILER_REDIS__URL": "redis:/:hunter2@127.0.0.1:6379"},
+        {"RECONCILER_REDIS__URL": "://:hunter2@127.0.0.1"},
+        {"RECONCILER_REDIS__UR": "redis://:hunter2@127.0.0.1"},
+        {"RECONCILER_REDIS": "redis://:hunter2@127.0.0.1"},
+        {"RECONCILER_REDIS__URL_FILE": "redis://:hunter2@127.0.0.1"},
+        {"RECONCILER_LEDGER__URL_FILE": "postgresql://u:hunter2@h/d\0"},
+        {"RECONCILER_LEDGER__KEEP_DAYS": "postgresql://u:hunter2@h/d"},
+        {"RECONCILER_SUBSCRIPTIONS": '[{"inbox_url": "hunter2"}]'},
+        {"RECONCILER_SUBSCRIPTIONS": '{"inbox_url": "hunter2"}'},
+        {"RECONCILER_SUBSCRIPTIONS__0__INBOX_URL": "hunter2"},
+    ],
+)
+def test_secret_at_a_wrong_place_or_malformed_is_not_shown(environ: dict[str, str]) -> None:
+    text = problems_of(environ)
+    assert "hunter2" not in text
+    assert next(iter(environ)).split("__")[0].removeprefix("RECONCILER_").lower() in text.lower()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +190,7 @@ def test_contradictions_are_told_beside_wrong_fields() -> None:
     )
     assert "late_after_seconds = 3" in text
     assert "ledger.keep_days = 'none'" in text
-    assert "redis.password = (hidden): unknown setting" in text
+    assert "redis.password: unknown setting" in text
     assert "hunter2" not in text
 
 
@@ -204,3 +225,11 @@ def test_flag_beats_environment_beats_unit_folder(tmp_path: Path) -> None:
     assert settings_path(None, unit) == tmp_path / "reconciler.toml"
     assert settings_path(None, {**unit, "RECONCILER_CONFIG": "a.toml"}) == Path("a.toml")
     assert settings_path(Path("b.toml"), {**unit, "RECONCILER_CONFIG": "a.toml"}) == Path("b.toml")
+
+
+def test_folder_that_may_not_be_searched_is_told_and_not_passed_over(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(ConfigurationError, match="cannot be looked for"):
+        settings_path(None, {"CONFIGURATION_DIRECTORY": str(loop)})
+    assert settings_path(None, {"CONFIGURATION_DIRECTORY": str(tmp_path / "nowhere")}) is None
