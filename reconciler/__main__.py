@@ -19,7 +19,10 @@ def main() -> None:
             f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'\n"
         )
         sys.exit(2)
-    sys.exit(run(sys.argv[1:]))
+    from reconciler.cli.streams import StandardStreams
+
+    streams = StandardStreams()
+    sys.exit(streams.exit_code(run(sys.argv[1:])))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -57,18 +56,7 @@ audit_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command and returns its exit code; never raises."""
-    try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; the interpreter's own flush at the end must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return code
-
-
-def _run(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; raises SystemExit only."""
     try:
         code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
@@ -83,12 +71,6 @@ def _run(arguments: Sequence[str]) -> int:
             traceback.print_exc()
         sys.stderr.write(f"reconciler: {error}\n")
         return error.exit_code
-    except SystemExit as stopped:
-        if isinstance(stopped.__context__, BrokenPipeError):  # click leaves like this where the reader has gone
-            raise BrokenPipeError from stopped
-        raise
-    except BrokenPipeError:
-        raise
     except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
         traceback.print_exc()
         sys.stderr.write("reconciler: this is a bug; please report it with the lines above\n")

@@ -23,7 +23,9 @@ class Output(StrEnum):
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One JSON object on standard output, with its schema version."""
-    json.dump({"schema_version": SCHEMA_VERSION, **document}, sys.stdout, default=_jsonable, ensure_ascii=False)
+    # An escape of the stream's own is no JSON escape for every letter.
+    is_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    json.dump({"schema_version": SCHEMA_VERSION, **document}, sys.stdout, default=_jsonable, ensure_ascii=is_ascii)
     sys.stdout.write("\n")
     sys.stdout.flush()
 
