@@ -15,7 +15,7 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.dismissal import CLOSED, Dismissals
 from reconciler.errors import InvalidValue
 from reconciler.plan import TopicPlan
-from reconciler.ports import LedgerFilter
+from reconciler.ports import Candidate, LedgerFilter
 from reconciler.reconcile_round import ReconcileRound
 from reconciler.repair_case import first_rung
 from reconciler.settings import Settings
@@ -55,11 +55,13 @@ class Lifted:
 
 
 def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
-    """Lets the repairs go on; with `breaker` closes the circuit breaker, too."""
-    _require_topic(settings, topic)
+    """Lets the repairs go on; with `breaker` closes the circuit breaker, too. A topic that is stopped may have left
+    the settings meanwhile."""
     kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
     with Connections(settings) as connections:
         holds = connections.ledger.holds
+        if topic not in holds.active(settings.environment):
+            _require_topic(settings, topic)
         lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
         return Lifted(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
 
@@ -97,20 +99,33 @@ def dismiss(
     with Connections(settings) as connections:
         require(ask_ledger(connections))
         ledger = connections.ledger
-        dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs)
-        plans = [plan for plan in topic_plans(settings) if topic in (None, plan.topic)]
-        keys = list(dict.fromkeys(unique_keys))
-        unheard = [key for key in keys if not any(dismissals.knows(plan, key, group=group) for plan in plans)]
+        configured = {plan.subscription for t in topic_plans(settings) for plan in t.subscriptions}
+        dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs, configured=configured)
+        # From the ledger, not from the settings: what is not configured any more needs a person, too.
+        keys = {key: _candidates_by_topic(connections, key, topic=topic) for key in dict.fromkeys(unique_keys)}
+        unheard = [key for key, topics in keys.items() if not any(_has(rows, group) for rows in topics.values())]
         if unheard:
             raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
         return Dismissed(
             keys=tuple(
-                (plan.topic, name, key, outcome)
-                for plan in plans
-                for key in keys
-                for name, outcome in dismissals.dismiss(plan, key, group=group, by=operator(), reason=reason).items()
+                (name, of, key, outcome)
+                for key, topics in keys.items()
+                for name, rows in topics.items()
+                for of, outcome in dismissals.dismiss(rows, group=group, by=operator(), reason=reason).items()
             )
         )
+
+
+def _candidates_by_topic(connections: Connections, unique_key: str, *, topic: str | None) -> dict[str, list[Candidate]]:
+    found: dict[str, list[Candidate]] = {}
+    for row in connections.ledger.reports.life(connections.settings.environment, unique_key).candidates:
+        if topic in (None, row.subscription.topic):
+            found.setdefault(row.subscription.topic, []).append(row)
+    return found
+
+
+def _has(rows: Sequence[Candidate], group: str | None) -> bool:
+    return any(group in (None, row.subscription.group) for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def dismiss(world: World) -> None:
-    dismissals = Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs)
-    told = dismissals.dismiss(world.topic, key(1), group=None, by="anna", reason="refunded by hand")
+    dismissals = Dismissals(
+        candidates=world.ledger.candidates, repairs=world.ledger.repairs, configured=world.subscriptions
+    )
+    rows = world.ledger.reports.life(ENVIRONMENT, key(1)).candidates
+    told = dismissals.dismiss(rows, group=None, by="anna", reason="refunded by hand")
     assert told == {"billing": "dismissed"}
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.dismissal import Dismissals
-from reconciler.ports import RepairChange
+from reconciler.ports import Candidate, RepairChange
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 REASON = "paid by hand, ticket 4711"
 
 
 def dismiss(world: World, *, group: str | None = None, unique_key: str = key(1)) -> dict[str, str]:
-    dismissals = Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs)
-    return dismissals.dismiss(world.topic, unique_key, group=group, by="operator anna", reason=REASON)
+    return dismissals_of(world).dismiss(candidates(world, unique_key), group=group, by="operator anna", reason=REASON)
+
+
+def dismissals_of(world: World, configured: Collection[Subscription] | None = None) -> Dismissals:
+    configured = world.subscriptions if configured is None else configured
+    return Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs, configured=configured)
+
+
+def candidates(world: World, unique_key: str = key(1)) -> Sequence[Candidate]:
+    return world.ledger.reports.life(ENVIRONMENT, unique_key).candidates
 
 
 def given_up(*groups: str) -> World:
@@ -140,10 +151,24 @@ def test_a_group_that_a_repair_for_every_group_may_still_reach_is_not_called_dis
     assert row.state is CandidateState.QUARANTINED
 
 
-def test_only_keys_with_a_verdict_are_known() -> None:
+def test_what_is_open_of_a_group_that_left_the_settings_does_not_alarm_for_ever() -> None:
+    world = World(shards=1, groups=("billing", "shipping"))
+    world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
+    world.lose(1)
+    world.rounds(world.process(), 10)
+    left = [s for s in world.subscriptions if s.group == "shipping"]
+    done = dismissals_of(world, left).dismiss(candidates(world), group=None, by="operator anna", reason=REASON)
+    assert done == {"billing": "dismissed", "shipping": "OPEN"}
+    row = world.candidate(key(1), "billing")
+    assert row is not None
+    assert (row.state, row.verdict, row.loss_verdict) == (
+        CandidateState.SETTLED, Verdict.QUARANTINED, Verdict.LOST_CONFIRM,
+    )  # fmt: skip
+    assert (row.evidence["verdict_before"], row.evidence["dismissed_by"]) == ("LOST_CONFIRM", "operator anna")
+
+
+def test_what_a_topic_that_left_the_settings_has_given_up_can_be_dismissed() -> None:
     world = given_up()
-    dismissals = Dismissals(candidates=world.ledger.candidates, repairs=world.ledger.repairs)
-    assert dismissals.knows(world.topic, key(1), group=None)
-    assert dismissals.knows(world.topic, key(1), group="billing")
-    assert not dismissals.knows(world.topic, key(1), group="shipping")
-    assert not dismissals.knows(world.topic, key(2), group=None)
+    done = dismissals_of(world, ()).dismiss(candidates(world), group=None, by="operator anna", reason=REASON)
+    assert done == {"billing": "dismissed"}
+    assert not needs_a_person(world)
