@@ -27,6 +27,8 @@ from reconciler.rocketmq.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.watermark import Watermarks
 from reconciler.settings import Settings
 from reconciler.sql import schema
+from reconciler.sql.rights import refused_writes
+from reconciler.sql.tables import ledger_metadata
 
 #: Property, value that does not work, value that does, why.
 _BROKER_SETTINGS = (
@@ -108,7 +110,13 @@ class _Doctor:
         ]
 
     def ledger(self) -> Sequence[Finding]:
-        return [_tables(self._settings.ledger.url.get_secret_value(), "ledger", "ledger")]
+        url = self._settings.ledger.url.get_secret_value()
+        found = _tables(url, "ledger", "ledger")
+        if found.level == "fail":
+            return [found]
+        refused = refused_writes(self._connections.engine(url, read_only=False), ledger_metadata.sorted_tables)
+        remedy = "grant SELECT, INSERT, UPDATE and DELETE on every table of the ledger"
+        return [found, *(_fail("ledger rights", line, remedy) for line in refused)]
 
     def table_checks(self) -> Iterator[tuple[str, str, Check]]:
         for producer in self._settings.producers:
@@ -276,6 +284,9 @@ def _tables(url: str, tree: str, name: str) -> Finding:
     if not schema.has_tables(url, tree):
         return _fail(name, "tables are missing", f"run reconciler db upgrade {tree} --url ...")
     found, newest = schema.current(url, tree), schema.head(tree)
+    if found is not None and found > newest:  # revisions are numbered
+        text = f"revision {found} is newer than this release, which has {newest}"
+        return Finding(check=name, level="note", found=text, remedy="install the release that upgraded the database")
     if found not in (None, newest):
         return Finding(
             check=name,
