@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import read_standing, rows_of_key
+from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.policy import Policy
-from reconciler.bootstrap.standstill import late_rounds, open_outage, shards_without_rounds, undecided, unrepaired
+from reconciler.bootstrap.standstill import (
+    late_rounds,
+    limit_seconds,
+    open_outage,
+    shards_without_rounds,
+    undecided,
+    unrepaired,
+)
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.errors import InvalidValue, RedisAway
@@ -184,6 +192,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         is_full = settings.rounds.mode == "full"
         if is_full:
             late += open_outage(connections.ledger.outages.current(settings.environment))
+            late += unannounced(connections, within_seconds=limit_seconds(settings, rounds_within_seconds))
         for topic in policy.plans:
             for plan in topic.subscriptions:
                 pending, oldest = _pending(policy, topic.shards_of(plan.subscription))

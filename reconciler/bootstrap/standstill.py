@@ -25,7 +25,7 @@ def late_rounds(
 
     `age_seconds` is that of the newest round of the shard that has waited longest; None: there was none yet.
     """
-    limit = _limit_seconds(settings, within_seconds)
+    limit = limit_seconds(settings, within_seconds)
     if age_seconds is None:
         return [f"{subscription} never had a round: is `reconciler run` alive?"] if within_seconds is not None else []
     if age_seconds <= limit + settings.rounds.skew_margin_seconds:
@@ -67,7 +67,7 @@ def unrepaired(
     within_seconds: float | None,
 ) -> list[str]:
     """Proved losses that have no repair: turns end between the verdict and the repair, which is opened next."""
-    limit_ms = round(_limit_seconds(settings, within_seconds) * 1000)
+    limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
     losses = [
         row.unique_key
         for row in candidates.open_losses(subscription, limit=LOSSES_ASKED)
@@ -95,7 +95,8 @@ def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: 
     return told
 
 
-def _limit_seconds(settings: Settings, within_seconds: float | None) -> float:
+def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
+    """How long something may stand still: what a monitor gives, or the default."""
     if within_seconds is not None:
         return within_seconds
     return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.reporting import StatusReport
 from reconciler.bootstrap.standstill import late_rounds, open_outage, shards_without_rounds, unrepaired
 from reconciler.clock import ManualClock
@@ -15,6 +18,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.memory import MemoryLedger
 from reconciler.ports import Outage, RoundCounts, RoundDone, StoredRound, Verification
 from reconciler.settings_file import load_settings
+from reconciler.sql.engines import database_now_ms, open_engine
+from reconciler.sql.tables import outbox, outbox_metadata
 
 ROOT = Path(__file__).parents[3]
 SUBSCRIPTION = Subscription(environment="production", topic="ORDERS", group="billing")
@@ -115,3 +120,37 @@ def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
     assert key in line
     ledger.repairs.open(SUBSCRIPTION.environment, SUBSCRIPTION.topic, key, rung=Rung.END)
     assert told() == []
+
+
+def test_a_dead_sweeper_does_not_leave_committed_keys_unheard_of_with_exit_code_0(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/shop.db"
+    environ = {"RECONCILER_PRODUCERS": f'[{{"group": "shop", "topics": ["ORDERS"], "outbox_url": "{url}"}}]'}
+    settings = load_settings(ROOT / "config" / "reconciler.toml", environ)
+    engine = open_engine(url)
+
+    def told() -> list[str]:
+        with Connections(settings) as connections:
+            return unannounced(connections, within_seconds=300.0)
+
+    def insert(key: str, group: str, state: str, age_seconds: int) -> None:
+        with engine.begin() as connection:
+            created = database_now_ms(connection) - age_seconds * 1000
+            row = {
+                "unique_key": key,
+                "topic": "ORDERS",
+                "producer_group": group,
+                "state": state,
+                "created_at_ms": created,
+            }
+            connection.execute(sa.insert(outbox).values(**row))
+
+    assert told() == [], "tables that are missing are told by doctor"
+    outbox_metadata.create_all(engine)
+    insert("A" * 32, "shop", "NEW", 350)
+    insert("B" * 32, "shop", "ANNOUNCED", 9_000)
+    insert("C" * 32, "other", "NEW", 9_000)
+    assert told() == [], "the sweeper has a minute, and then the monitor five"
+    insert("D" * 32, "shop", "NEW", 400)
+    (line,) = told()
+    assert line.startswith("the outbox of shop has had a key for 4")
+    engine.dispose()
