@@ -37,6 +37,14 @@ def _require_topic(settings: Settings, topic: str) -> None:
         raise InvalidValue("topic", topic, "no [[subscriptions]] section has it")
 
 
+def _require_subscription(settings: Settings, topic: str | None, group: str | None) -> None:
+    """A misspelt name would choose nothing, which looks like nothing to be done."""
+    if topic is not None:
+        _require_topic(settings, topic)
+    if group is not None and not any(s.group == group and topic in (None, s.topic) for s in settings.subscriptions):
+        raise InvalidValue("group", group, f"no [[subscriptions]] section has it{f' for {topic}' if topic else ''}")
+
+
 def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
     """Stops the repairs of a topic; False if they were stopped by hand already."""
     _require_topic(settings, topic)
@@ -176,6 +184,7 @@ def repair_now(
 
     Raises InvalidValue for keys that neither an outbox nor the ledger knows, and DependencyAway.
     """
+    _require_subscription(settings, topic, group)
     with Connections(settings) as connections:
         policy = Policy(connections)
         require_everybody(connections)

@@ -98,11 +98,14 @@ def list_rows(
         repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
         verdict=verdict,
     )
-    columns, rows = bootstrap.list_rows(read_settings(config), what.value, only=only, limit=limit)
+    columns, found = bootstrap.list_rows(read_settings(config), what.value, only=only, limit=limit + 1)
+    rows, has_more = found[:limit], len(found) > limit
     if output is Output.JSON:
-        print_json({what.value: [dict(zip(columns, row, strict=True)) for row in rows]})
+        print_json({what.value: [dict(zip(columns, row, strict=True)) for row in rows], "has_more": has_more})
     else:
         _print_rows(what.value.capitalize(), columns, rows)
+    if has_more:
+        typer.echo(f"only the first {limit}: there are more, see --limit", err=True)
 
 
 def explain(

@@ -108,6 +108,23 @@ def test_list_gives_rows_by_their_state(lived: Lived, arguments: tuple[str, ...]
         assert len(rows) == count
 
 
+def test_list_that_is_cut_says_so(lived: Lived) -> None:
+    for limit, has_more in ((1, True), (2, False)):
+        ended = lived.deployed.command("list", "candidates", "--limit", str(limit), "-o", "json")
+        document = one_object(ended)
+        assert (len(document["candidates"]), document["has_more"]) == (limit, has_more)
+        assert ("only the first 1: there are more" in ended.stderr) is has_more
+
+
+@pytest.mark.parametrize("chosen", [("--topic", "ODERS"), ("--group", "biling")])
+def test_repair_of_a_misspelt_topic_does_not_say_that_nothing_is_to_be_done(
+    lived: Lived, chosen: tuple[str, str]
+) -> None:
+    ended = lived.deployed.command("repair", "--all", "--dry-run", *chosen)
+    assert ended.exit_code == 2
+    assert "no [[subscriptions]] section has it" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
