@@ -24,7 +24,14 @@ from reconciler.evidence import (
 from reconciler.ports import Horizon
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import PROBE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, dead_letter_topic, retry_topic
+from reconciler.rocketmq.codes import (
+    PROBE_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
 from reconciler.rocketmq.families import BrokerFacts
 from reconciler.rocketmq.horizon import PROBE_GROUP, Probes
 from reconciler.rocketmq.lookup import Lookups
@@ -175,7 +182,12 @@ class RemotingBrokerEvidence:
         return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
-        """Age at which an open half would have a put-back copy; None if the half's broker cannot tell."""
+        """Age at which an open half would have a put-back copy; None if the half's broker cannot tell.
+
+        Halves in RocksDB (5.4) are never put back: their checks are counted there (TransactionalMessageRocksDBService).
+        """
+        if half.topic == ROCKSDB_HALF_TOPIC:
+            return None
         facts = self._facts(half.real_topic, half.broker)
         intervals = self._intervals(self._address(half))
         if facts is None or not facts.has_check_back or intervals is None:

@@ -17,7 +17,7 @@ from reconciler.errors import (
 )
 from reconciler.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage, TransactionState
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import HALF_TOPIC, ResponseCode
+from reconciler.rocketmq.codes import HALF_TOPICS, ResponseCode
 from reconciler.rocketmq.connection import ConnectionLost
 from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction
 from reconciler.rocketmq.lookup import Lookups
@@ -109,7 +109,7 @@ class RemotingBrokerRepairs:
 def _objection(now: StoredMessage, half: StoredMessage, expected: OutboxRow, *, has_half_topic: bool) -> str | None:
     """Why the record is not the half that is to be ended; None if it is."""
     is_prepared = now.transaction_state is TransactionState.PREPARED
-    if not (now.topic == HALF_TOPIC if has_half_topic else is_prepared):
+    if not (now.topic in HALF_TOPICS if has_half_topic else is_prepared):
         return f"the record at {half.commit_log_offset} is no half: topic {now.topic}, {now.transaction_state}"
     if now.real_topic != expected.topic:
         return f"REAL_TOPIC is {now.real_topic}, expected {expected.topic}"

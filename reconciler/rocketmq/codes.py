@@ -186,6 +186,10 @@ CLIENT_VERSION = int(MQVersion.V4_9_8)
 #: Halves of 4.3 and newer, all in queue 0 (TopicValidator).
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+#: Halves of a 5.4 broker with transRocksDBEnable and without transWriteOriginTransHalfEnable, in queue 0, too
+#: (TransactionalMessageBridge.parseHalfMessageInner).
+ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+HALF_TOPICS = frozenset({HALF_TOPIC, ROCKSDB_HALF_TOPIC})
 #: Halves that the broker gave up (4.5.2 and newer).
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 #: Consumer group that keeps the check service's progress.

@@ -40,6 +40,8 @@ class BrokerFacts:
     family: BrokerFamily
     #: Halves lie in HALF_TOPIC; else prepared records lie in their own topic.
     has_half_topic: bool
+    #: 5.4: halves may lie in ROCKSDB_HALF_TOPIC instead, as the broker is set (TransactionalMessageBridge).
+    may_keep_halves_in_rocksdb: bool
     #: UNIQ_KEY is indexed; else only KEYS are.
     indexes_unique_key: bool
     #: A committed copy is found by QUERY_MESSAGE; else only by scanning its queue.
@@ -74,6 +76,7 @@ def facts_of(version: int) -> BrokerFacts:
         version=version,
         family=family,
         has_half_topic=is_half,
+        may_keep_halves_in_rocksdb=version > MQVersion.V5_3_3,
         indexes_unique_key=family is not BrokerFamily.V3_2,
         indexes_committed=family is not BrokerFamily.V3_2,
         has_check_back=is_half,

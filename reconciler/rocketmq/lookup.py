@@ -7,26 +7,24 @@ index has nothing now": whoever acts on it needs an index horizon (horizon.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
-from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency, ReconcilerError
-from reconciler.evidence import Lookup, Presence, StoredMessage, TransactionState, WitnessAnswer
+from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
+from reconciler.evidence import Lookup, Presence, StoredMessage, TransactionState
 from reconciler.rocketmq.answers import require_success
+from reconciler.rocketmq.broker_said import MAXIMUM_HITS, Accepts, Said, judge, together
 from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.connection import ConnectionLost
 from reconciler.rocketmq.families import BrokerFacts, Families
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.queue_scan import copies_of_prepared
 from reconciler.rocketmq.record import MessageRecord, decode_records
 from reconciler.rocketmq.routes import MessageQueue, Routes, TopicNotFound, Whereabouts
-from reconciler.rocketmq.stored import real_topic, stored_message
+from reconciler.rocketmq.stored import real_topic
 
-#: Hits asked for; brokers give at most 64 (maxMsgsNumBatch).
-MAXIMUM_HITS = 32
 #: Messages of the largest size (4 MiB) that fit one frame with certainty.
 FEW_HITS = 3
 #: Java's Long.MAX_VALUE.
@@ -34,8 +32,6 @@ END_OF_TIME_MS = 2**63 - 1
 
 #: Remark of VIEW_MESSAGE_BY_ID where the log has nothing (QueryMessageProcessor.viewMessageById).
 _NOTHING_THERE = "can not find message by the offset"
-
-Accepts: TypeAlias = Callable[[MessageRecord], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,27 +117,30 @@ class Lookups:
     def view_message(self, topic: str, unique_key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
         """All half copies of the message, oldest first, whatever the family (the original design's word).
 
-        Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended.
+        Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
+        on two topics may hold them: which one depends on the broker's settings when the half came.
         """
         places = self._places(topic)
         if isinstance(places, Lookup):
             return places
         with_half_topic: list[Whereabouts] = []
+        with_two: list[Whereabouts] = []
         without: list[Whereabouts] = []
-        unknown: list[_Said] = []
+        unknown: list[Said] = []
         for place in places:
             facts = self._facts(place)
             if isinstance(facts, str):
-                unknown.append(_Said(place.broker_name, Presence.UNKNOWN, facts))
+                unknown.append(Said(place.broker_name, Presence.UNKNOWN, facts))
             else:
                 (with_half_topic if facts.has_half_topic else without).append(place)
-        said = self._ask(
-            with_half_topic,
-            HALF_TOPIC,
-            unique_key,
-            window,
-            lambda record: record.unique_key == unique_key and real_topic(record) == topic,
-        )
+                with_two += [place] * facts.may_keep_halves_in_rocksdb
+
+        def accepts(record: MessageRecord) -> bool:
+            return record.unique_key == unique_key and real_topic(record) == topic
+
+        said = self._ask(with_half_topic, HALF_TOPIC, unique_key, window, accepts)
+        others = {one.broker_name: one for one in self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, window, accepts)}
+        said = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in said]
         said += self._ask(
             without,
             topic,
@@ -149,7 +148,7 @@ class Lookups:
             window,
             lambda record: record.unique_key == unique_key and record.transaction_state is TransactionState.PREPARED,
         )
-        return _together(said + unknown)
+        return together(said + unknown)
 
     def parked_copies(self, topic: str, unique_key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
         """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
@@ -187,12 +186,12 @@ class Lookups:
         try:
             answer = self._client.request(address, command)
             if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
-                return _together([_Said(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")])
+                return together([Said(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")])
             records = decode_records(require_success(answer, "message by offset").body, broker_name)
-            said = _judge(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
+            said = judge(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
         except ReconcilerError as error:
-            said = _Said(broker_name, Presence.UNKNOWN, str(error))
-        return _together([said])
+            said = Said(broker_name, Presence.UNKNOWN, str(error))
+        return together([said])
 
     # ----------------------------------------------------------------- asking
 
@@ -211,7 +210,7 @@ class Lookups:
         if isinstance(places, Lookup):
             return places
         said = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
-        return _together(said)
+        return together(said)
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
         try:
@@ -237,7 +236,7 @@ class Lookups:
         *,
         scans: _Scan | None = None,
         by_unique_key: bool = True,
-    ) -> list[_Said]:
+    ) -> list[Said]:
         # An entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
         begin_ms = max(0, window.begin_ms - 1_000)
         command = _query(topic, key, MAXIMUM_HITS, begin_ms, window.end_ms, by_unique_key=by_unique_key)
@@ -259,13 +258,13 @@ class Lookups:
         query: Command,
         accepts: Accepts,
         scans: _Scan | None,
-    ) -> _Said:
+    ) -> Said:
         if isinstance(answer, str):
-            return _Said(place.broker_name, Presence.UNKNOWN, answer)
+            return Said(place.broker_name, Presence.UNKNOWN, answer)
         try:
             hits, maximum = self._answered(place, answer, query)
             topic = query.fields["topic"]
-            said = _judge(
+            said = judge(
                 place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
             )
             if scans is None or said.presence is not Presence.ABSENT or place.master is None:
@@ -274,7 +273,7 @@ class Lookups:
                 return said
             return self._scan(place.broker_name, place.master, hits, scans)
         except ReconcilerError as error:
-            return _Said(place.broker_name, Presence.UNKNOWN, str(error))
+            return Said(place.broker_name, Presence.UNKNOWN, str(error))
 
     def _answered(self, place: Whereabouts, answer: Future[Command], query: Command) -> tuple[list[MessageRecord], int]:
         """The hits, and how many there can be at most.
@@ -291,7 +290,7 @@ class Lookups:
             few = replace(query, fields={**query.fields, "maxNum": str(FEW_HITS)})
             return _hits(client.request(place.master, few), topic, name), FEW_HITS
 
-    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> _Said:
+    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> Said:
         """3.2.6: the committed copy is seen in the queue of the prepared record only."""
         prepared = {
             hit.physical_offset: (hit.topic, hit.queue_id, hit.store_timestamp_ms)
@@ -306,8 +305,8 @@ class Lookups:
             queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
             found += copies_of_prepared(self._client, address, queue, prepared_offset=offset, stored_at_ms=stored_at_ms)
         if not found:
-            return _Said(broker_name, Presence.ABSENT, f"{len(prepared)} queues scanned, no committed copy")
-        return _judge(broker_name, found, lambda record: record.unique_key == scans.unique_key)
+            return Said(broker_name, Presence.ABSENT, f"{len(prepared)} queues scanned, no committed copy")
+        return judge(broker_name, found, lambda record: record.unique_key == scans.unique_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,16 +315,6 @@ class _Scan:
 
     unique_key: str
     halves: tuple[StoredMessage, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What one broker said."""
-
-    broker_name: str
-    presence: Presence
-    detail: str
-    records: tuple[StoredMessage, ...] = ()
 
 
 def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
@@ -350,34 +339,3 @@ def _hits(answer: Command, topic: str, broker_name: str) -> list[MessageRecord]:
 
 def _carries(record: MessageRecord, key: str) -> bool:
     return record.unique_key == key or key in record.keys
-
-
-def _judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS) -> _Said:
-    # A key in KEYS and in UNIQ_KEY is indexed twice: one record, two hits.
-    equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
-    if equal:
-        try:
-            records = tuple(stored_message(equal[offset]) for offset in sorted(equal))
-        except MissingDependency as error:
-            return _Said(broker_name, Presence.UNKNOWN, str(error))
-        return _Said(broker_name, Presence.FOUND, f"{len(records)} records", records)
-    if len(hits) >= maximum:
-        return _Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
-    return _Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
-
-
-def _together(said: list[_Said]) -> Lookup[StoredMessage]:
-    answers = tuple(
-        WitnessAnswer(witness=one.broker_name, presence=one.presence, detail=one.detail)
-        for one in sorted(said, key=lambda one: one.broker_name)
-    )
-    records = [record for one in said for record in one.records]
-    records.sort(key=lambda record: (record.store_timestamp_ms, record.broker, record.commit_log_offset))
-    presences = {one.presence for one in said}
-    if records:
-        return Lookup(presence=Presence.FOUND, records=tuple(records), answers=answers)
-    if not said:
-        return Lookup.unknown("route", "no broker in it")
-    if presences == {Presence.ABSENT}:
-        return Lookup(presence=Presence.ABSENT, answers=answers)
-    return Lookup(presence=Presence.UNKNOWN, answers=answers)

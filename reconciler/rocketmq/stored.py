@@ -6,7 +6,7 @@ from reconciler.evidence import StoredMessage
 from reconciler.rocketmq.codes import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARD_TOPIC,
-    HALF_TOPIC,
+    HALF_TOPICS,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -15,7 +15,7 @@ from reconciler.rocketmq.properties import whole_number
 from reconciler.rocketmq.record import MessageRecord
 
 #: Topics whose records keep the business topic in a property.
-_SYSTEM_TOPICS = frozenset({HALF_TOPIC, DISCARD_TOPIC})
+_SYSTEM_TOPICS = HALF_TOPICS | {DISCARD_TOPIC}
 _DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 

@@ -13,9 +13,10 @@ from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.ports import Horizon
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_said import Accepts, Said, judge
 from reconciler.rocketmq.codes import PROBE_TOPIC
 from reconciler.rocketmq.families import BrokerFacts
-from reconciler.rocketmq.lookup import Accepts, Lookups, Window, _judge, _Said, _Scan
+from reconciler.rocketmq.lookup import Lookups, Window, _Scan
 from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.watermark import Watermarks
@@ -123,24 +124,24 @@ class SimulatedLookups(Lookups):
     def _ask(
         self, places: list[Whereabouts], topic: str, key: str, window: Window, accepts: Accepts, *,
         scans: _Scan | None = None, by_unique_key: bool = True,
-    ) -> list[_Said]:  # fmt: skip
+    ) -> list[Said]:  # fmt: skip
         del by_unique_key  # one index for all keys
         self.on_look_up(topic, key)
         return [self._one(place, topic, key, accepts, scans) for place in places]
 
-    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, scans: _Scan | None) -> _Said:
+    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, scans: _Scan | None) -> Said:
         broker = self._cluster.brokers[place.broker_name]
         self.look_ups += 1
         try:
             hits = ask(self._process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
         except (BrokerUnavailable, RequestTimeout) as error:
-            return _Said(place.broker_name, Presence.UNKNOWN, str(error))
-        said = _judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
+            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+        said = judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
         if scans is None or said.presence is not Presence.ABSENT or broker.facts.indexes_committed:
             return said
         return self._scanned(broker, hits, scans)
 
-    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> _Said:
+    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> Said:
         """3.2.6: the committed copy is seen by reading the queue of the prepared record."""
         prepared = {hit.physical_offset for hit in hits if hit.unique_key == scans.unique_key}
         prepared |= {half.commit_log_offset for half in scans.halves if half.broker == broker.name}
@@ -151,10 +152,10 @@ class SimulatedLookups(Lookups):
         try:
             found = ask(self._process, broker, scan, "PULL_MESSAGE") if prepared else []
         except (BrokerUnavailable, RequestTimeout) as error:
-            return _Said(broker.name, Presence.UNKNOWN, str(error))
+            return Said(broker.name, Presence.UNKNOWN, str(error))
         if not found:
-            return _Said(broker.name, Presence.ABSENT, "scanned, no committed copy")
-        return _judge(broker.name, found, lambda record: record.unique_key == scans.unique_key)
+            return Said(broker.name, Presence.ABSENT, "scanned, no committed copy")
+        return judge(broker.name, found, lambda record: record.unique_key == scans.unique_key)
 
     def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         """VIEW_MESSAGE_BY_ID."""
@@ -167,7 +168,7 @@ class SimulatedLookups(Lookups):
         if record is None:
             absent = WitnessAnswer(witness=broker_name, presence=Presence.ABSENT, detail="nothing there")
             return Lookup(presence=Presence.ABSENT, answers=(absent,))
-        said = _judge(broker_name, [record], lambda one: one.unique_key == unique_key, maximum=2)
+        said = judge(broker_name, [record], lambda one: one.unique_key == unique_key, maximum=2)
         answer = WitnessAnswer(witness=broker_name, presence=said.presence, detail=said.detail)
         return Lookup(presence=said.presence, records=said.records, answers=(answer,))
 

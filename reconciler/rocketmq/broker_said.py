@@ -1,0 +1,68 @@
+"""What single brokers said to a look-up, and what that is together: FOUND, ABSENT or UNKNOWN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from reconciler.errors import MissingDependency
+from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
+from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.stored import stored_message
+
+#: Hits asked for; brokers give at most 64 (maxMsgsNumBatch).
+MAXIMUM_HITS = 32
+
+Accepts: TypeAlias = Callable[[MessageRecord], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one broker said."""
+
+    broker_name: str
+    presence: Presence
+    detail: str
+    records: tuple[StoredMessage, ...] = ()
+
+    def and_elsewhere(self, other: Said) -> Said:
+        """The same broker's answer for two topics: what is in either is found; absent only if it is in neither."""
+        presence = next(
+            p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
+        )
+        detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
+        return Said(self.broker_name, presence, detail, self.records + other.records)
+
+
+def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS) -> Said:
+    """The hits that are accepted; "none" is ABSENT unless `maximum` hits of other keys may hide one."""
+    # A key in KEYS and in UNIQ_KEY is indexed twice: one record, two hits.
+    equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
+    if equal:
+        try:
+            records = tuple(stored_message(equal[offset]) for offset in sorted(equal))
+        except MissingDependency as error:
+            return Said(broker_name, Presence.UNKNOWN, str(error))
+        return Said(broker_name, Presence.FOUND, f"{len(records)} records", records)
+    if len(hits) >= maximum:
+        return Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
+    return Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
+
+
+def together(said: list[Said]) -> Lookup[StoredMessage]:
+    """ABSENT only if every broker says so; what one has is FOUND, whatever the others say."""
+    answers = tuple(
+        WitnessAnswer(witness=one.broker_name, presence=one.presence, detail=one.detail)
+        for one in sorted(said, key=lambda one: one.broker_name)
+    )
+    records = [record for one in said for record in one.records]
+    records.sort(key=lambda record: (record.store_timestamp_ms, record.broker, record.commit_log_offset))
+    presences = {one.presence for one in said}
+    if records:
+        return Lookup(presence=Presence.FOUND, records=tuple(records), answers=answers)
+    if not said:
+        return Lookup.unknown("route", "no broker in it")
+    if presences == {Presence.ABSENT}:
+        return Lookup(presence=Presence.ABSENT, answers=answers)
+    return Lookup(presence=Presence.UNKNOWN, answers=answers)
