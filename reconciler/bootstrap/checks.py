@@ -14,6 +14,7 @@ from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
+from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.doctor import Check, Finding, Level
 from reconciler.doctor import examine as run_checks
 from reconciler.errors import ReconcilerError
@@ -168,6 +169,7 @@ class _Doctor:
         for name, wrong, right, why in _BROKER_SETTINGS:
             if config.get(name) == wrong:
                 yield _fail(check, f"{name}={wrong}", f"set it to {right}: {why}")
+        yield from check_rocksdb(check, config)
         if config.get("autoCreateSubscriptionGroup") == "false":
             missing = sorted({PULL_GROUP, SCAN_GROUP} - set(Admin(client).groups(address)))
             if missing:
