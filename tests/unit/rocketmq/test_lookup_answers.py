@@ -12,11 +12,12 @@ from reconciler.contract.tables import OutboxState
 from reconciler.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.ports import Horizon
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.broker_said import MAXIMUM_HITS
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.horizon import Probes
-from reconciler.rocketmq.lookup import MAXIMUM_HITS, Window
+from reconciler.rocketmq.lookup import Window
 from reconciler.rocketmq.message_id import encode_offset_message_id
 from reconciler.rocketmq.properties import decode_properties
 from reconciler.rocketmq.record import encode_record

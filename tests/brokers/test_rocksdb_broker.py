@@ -1,0 +1,135 @@
+"""RocketMQ 5.4 with what it can keep in RocksDB (halves, index, queues): what is there is found and can be ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from reconciler.evidence import Lookup, Presence, StoredMessage
+from reconciler.ports import Horizon
+from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import PROBE_TOPIC, ROCKSDB_HALF_TOPIC
+from reconciler.rocketmq.consumer_message import ReceivedMessage
+from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.sending import SendResult
+from reconciler.rocketmq.transaction_producer import LocalTransactionState, TransactionListener, TransactionMQProducer
+from tests.polling import eventually
+from tests.services.fixtures import ClusterFactory
+from tests.services.rocketmq import RocketMQCluster, marks
+from tests.services.topics import create_topic, topic_name
+
+VERSION = "5.4.0"
+GROUP = "PG_rocksdb"
+NOBODY = "0" * 32
+
+#: Properties of MessageStoreConfig 5.4.0; all of them are off as delivered, but for the two of index files.
+INDEX = {"indexRocksDBEnable": "true", "indexFileWriteEnable": "false", "indexFileReadEnable": "false"}
+HALVES = {"transRocksDBEnable": "true", "transWriteOriginTransHalfEnable": "false"}
+QUEUES = {"storeType": "defaultRocksDB"}
+
+pytestmark = marks(VERSION)
+
+
+class Broker:
+    """One broker, the witness that asks it, and a topic."""
+
+    def __init__(self, cluster: RocketMQCluster, instance: ClientInstance) -> None:
+        self.cluster = cluster
+        self.instance = instance
+        self.name = cluster.broker().name
+        self.address = cluster.broker().address
+        self.evidence = RemotingBrokerEvidence(instance, skew_margin_seconds=1.0)
+        self.topic = self.create(topic_name("rocksdb"))
+        self.create(PROBE_TOPIC)
+
+    def create(self, topic: str) -> str:
+        port, name_server = self.cluster.broker().port, self.cluster.name_server.port
+        return create_topic(port, topic, queues=1, name_server_port=name_server)
+
+    def half(self) -> SendResult:
+        return self.instance.sender(GROUP).send(Message(topic=self.topic, body=b"payment"), is_half=True)
+
+    def commit(self, half: SendResult) -> int | None:
+        request = EndRequest(
+            address=self.address,
+            producer_group=GROUP,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            decision=EndDecision.COMMIT,
+            message_id=half.unique_key,
+            transaction_id=half.transaction_id,
+            from_transaction_check=True,
+        )
+        return end_transaction(self.instance.client, request).code
+
+    def horizon(self) -> Horizon:
+        """Of a probe that was found."""
+        return eventually(
+            lambda: horizon if self.name in (horizon := self.evidence.horizon(self.topic)).at_ms else None,
+            within_seconds=60,
+            message="a probe out of the index",
+        )
+
+    def halves(self, key: str) -> Lookup[StoredMessage]:
+        return self.evidence.half_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0, outbox=None)
+
+    def copies(self, key: str) -> Lookup[StoredMessage]:
+        return self.evidence.committed_copies(self.topic, key, horizon=self.horizon(), not_before_ms=0)
+
+
+@pytest.fixture(
+    params=[INDEX, {"indexRocksDBEnable": "true"}, HALVES, {**INDEX, **HALVES, **QUEUES}],
+    ids=["index", "both indexes", "halves", "everything"],
+)
+def broker(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory) -> Iterator[Broker]:
+    cluster = new_rocketmq_cluster(VERSION, properties=request.param)
+    with ClientInstance(cluster.name_servers) as instance:
+        yield Broker(cluster, instance)
+
+
+def test_what_a_broker_with_rocksdb_has_is_not_called_absent(broker: Broker) -> None:
+    delivered, lost = broker.half(), broker.half()
+    assert broker.commit(delivered) == 0
+    half = broker.halves(lost.unique_key)
+    assert half.presence is Presence.FOUND, half.reason
+    assert (half.records[0].commit_log_offset, half.records[0].real_topic) == (lost.commit_log_offset, broker.topic)
+    copy = broker.copies(delivered.unique_key)
+    assert copy.presence is Presence.FOUND, copy.reason
+    # Asked in the same way, what is not there is absent: the witness has not just gone blind.
+    for nothing in (broker.halves(NOBODY), broker.copies(NOBODY), broker.copies(lost.unique_key)):
+        assert nothing.presence is Presence.ABSENT, nothing.reason
+    # The half that was found is the one that END needs.
+    assert broker.commit(lost) == 0
+    eventually(lambda: broker.copies(lost.unique_key).is_found, within_seconds=60)
+
+
+class Later(TransactionListener):
+    """Says nothing until it is asked, and then for the third time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOWN
+
+    def check_local_transaction(self, message: ReceivedMessage) -> LocalTransactionState:
+        self.asked += 1
+        return LocalTransactionState.COMMIT if self.asked > 2 else LocalTransactionState.UNKNOWN
+
+
+def test_an_open_half_in_rocksdb_stays_one_copy_and_its_check_is_answered(new_rocketmq_cluster: ClusterFactory) -> None:
+    """Else one that waits would look like one that was rolled back."""
+    cluster = new_rocketmq_cluster(VERSION, properties={**HALVES, "transactionCheckMax": "15"})
+    with ClientInstance(cluster.name_servers) as instance:
+        broker, listener = Broker(cluster, instance), Later()
+        with TransactionMQProducer(GROUP, listener, instance=instance).start(broker.topic) as producer:
+            sent = producer.send_message_in_transaction(Message(topic=broker.topic, body=b"payment"))
+            eventually(lambda: listener.asked > 1, within_seconds=60, message="a second check")
+            (half,) = broker.halves(sent.unique_key).records
+            assert (half.topic, half.check_times) == (ROCKSDB_HALF_TOPIC, None)
+            assert broker.evidence.rollback_evident_after_seconds(half) is None
+            eventually(lambda: broker.copies(sent.unique_key).is_found, within_seconds=60)
+            assert len(broker.halves(sent.unique_key).records) == 1
