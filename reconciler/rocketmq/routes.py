@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 REFRESH_SECONDS = 30.0
 #: A forced refresh within this time of the last one is answered from memory.
 _FORCED_PAUSE_SECONDS = 0.5
+#: Sends and pulls keep a route for this long after name servers know nothing of the topic any more: one that has just
+#: started knows nothing before its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod; the Java
+#: client keeps what it has, MQClientInstance.updateTopicRouteInfoFromNameServer).
+KEEP_MISSING_SECONDS = 120.0
 #: Longest retention that brokers have by default (fileReservedTime).
 _REMEMBER_SECONDS = 72 * 3_600.0
 #: What a person reads who asks why a key stays UNKNOWN.
@@ -50,10 +54,28 @@ class Whereabouts:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A route as it was told last."""
+
+    route: TopicRoute
+    #: When name servers were asked last, whatever they said.
+    asked_at: float
+    #: Since when they know nothing of the topic; None: they told this route.
+    missing_since: float | None = None
+
+    def stands(self, now: float, *, as_evidence: bool) -> bool:
+        """Whether it may be used without being told again."""
+        if self.missing_since is None:
+            return True
+        return not as_evidence and now - self.missing_since < KEEP_MISSING_SECONDS
+
+
 class Routes:
     """Thread-safe; confined by its lock. No thread of its own: whoever asks late refreshes.
 
-    While name servers are away the last known route stands.
+    While name servers are away the last known route stands. While they answer that there is no such topic it stands for
+    sends and pulls only (KEEP_MISSING_SECONDS), not for whereabouts() and seen(), on which absences are proved.
     """
 
     def __init__(self, name_servers: NameServers, *, clock: Clock, refresh_seconds: float = REFRESH_SECONDS) -> None:
@@ -61,7 +83,7 @@ class Routes:
         self._clock = clock
         self._refresh_seconds = refresh_seconds
         self._lock = threading.Lock()
-        self._routes: dict[str, tuple[TopicRoute, float]] = {}
+        self._routes: dict[str, _Kept] = {}
         self._seen: dict[str, dict[str, float]] = {}
         self._expected: dict[str, frozenset[str]] = {}
         self._known_cluster: tuple[Mapping[str, BrokerAddresses], float] | None = None
@@ -101,7 +123,7 @@ class Routes:
         drops out of its routes though its messages will be back with it, and a topic that moved leaves messages where
         it was. Raises TopicNotFound or BrokerUnavailable.
         """
-        route = self.route(topic)
+        route = self._get(topic, self._refresh_seconds, as_evidence=True)
         now = self._clock.monotonic_seconds()
         with self._lock:
             seen = dict(self._seen.get(topic, {}))
@@ -122,7 +144,7 @@ class Routes:
     def seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the route, now and since the last expect(); None if no name server answers."""
         try:
-            self.route(topic)
+            self._get(topic, self._refresh_seconds, as_evidence=True)
         except TopicNotFound:
             pass  # an answer: no broker has the topic now
         except TransientError:
@@ -136,7 +158,8 @@ class Routes:
         with self._lock:
             known = self._routes.get(topic)
             self._expected[topic] = frozenset(broker_names)
-            self._seen[topic] = {} if known is None else dict.fromkeys(known[0].broker_names, now)
+            is_told = known is not None and known.missing_since is None
+            self._seen[topic] = dict.fromkeys(known.route.broker_names, now) if known is not None and is_told else {}
 
     def _cluster(self) -> Mapping[str, BrokerAddresses]:
         """Brokers of the cluster, kept like a route: look-ups ask for every key."""
@@ -157,24 +180,40 @@ class Routes:
                 seen.pop(broker_name, None)
             self._expected = {topic: names - {broker_name} for topic, names in self._expected.items()}
 
-    def _get(self, topic: str, maximum_age_seconds: float) -> TopicRoute:
+    def _get(self, topic: str, maximum_age_seconds: float, *, as_evidence: bool = False) -> TopicRoute:
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._routes.get(topic)
-        if known is not None and now - known[1] < maximum_age_seconds:
-            return known[0]
+        standing = known if known is not None and known.stands(now, as_evidence=as_evidence) else None
+        if standing is not None and now - standing.asked_at < maximum_age_seconds:
+            return standing.route
         try:
             route = self.name_servers.topic_route(topic)
         except TransientError as error:
-            if known is None:
+            if standing is None:
                 raise
             logger.warning("route of %s is not refreshed, the last one stands: %s", topic, error)
-            route = known[0]
+            if standing.missing_since is not None:
+                return self._missing(topic, standing, now)
+            route = standing.route
         except TopicNotFound:
-            with self._lock:
-                self._routes.pop(topic, None)
-            raise
+            if known is None or not known.stands(now, as_evidence=False):
+                with self._lock:
+                    self._routes.pop(topic, None)
+                raise
+            kept = self._missing(topic, known, now)
+            if as_evidence:
+                raise
+            return kept
         with self._lock:
-            self._routes[topic] = (route, now)
+            self._routes[topic] = _Kept(route=route, asked_at=now)
             self._seen.setdefault(topic, {}).update(dict.fromkeys(route.broker_names, now))
         return route
+
+    def _missing(self, topic: str, known: _Kept, now: float) -> TopicRoute:
+        since = now if known.missing_since is None else known.missing_since
+        if known.missing_since is None:
+            logger.warning("no name server knows %s any more, its route stands for %g s", topic, KEEP_MISSING_SECONDS)
+        with self._lock:
+            self._routes[topic] = _Kept(route=known.route, asked_at=now, missing_since=since)
+        return known.route

@@ -7,7 +7,7 @@ from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import MQVersion, RequestCode
 from reconciler.rocketmq.families import BrokerFamily, Families, facts_of, family_of
-from reconciler.rocketmq.routes import MessageQueue, NameServers, Routes, TopicNotFound
+from reconciler.rocketmq.routes import KEEP_MISSING_SECONDS, MessageQueue, NameServers, Routes, TopicNotFound
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster, ScriptedNameServer
 
 # --------------------------------------------------------------------------- name servers
@@ -110,6 +110,57 @@ def test_the_last_route_stands_while_name_servers_are_away() -> None:
         assert cluster.routes.masters("Orders") == {"broker-a": cluster.broker.address}
         with pytest.raises(BrokerUnavailable):
             cluster.routes.route("Another")
+
+
+def test_a_name_server_that_has_just_started_does_not_stop_sends_and_pulls() -> None:
+    clock = ManualClock()
+    with ScriptedCluster(clock=clock) as cluster:
+        routes, server = cluster.routes, cluster.name_server
+        known = routes.route("Orders")
+        told = server.routes.pop("Orders")
+        for _ in range(2):
+            assert routes.route("Orders") == routes.refresh("Orders") == known
+            assert routes.write_queues("Orders") == routes.read_queues("Orders") == known.readable_queues
+            clock.advance(KEEP_MISSING_SECONDS - 1)
+            assert routes.route("Orders") == known
+            server.routes["Orders"] = told  # the broker has registered again: the time begins anew
+            routes.route("Orders")
+            del server.routes["Orders"]
+        routes.route("Orders")
+        clock.advance(KEEP_MISSING_SECONDS)
+        for _ in range(2):
+            with pytest.raises(TopicNotFound):
+                routes.route("Orders")
+
+
+def test_the_kept_route_of_a_missing_topic_does_not_outlive_its_time_in_memory() -> None:
+    clock = ManualClock()
+    with ScriptedCluster(clock=clock) as cluster:
+        routes = Routes(cluster.routes.name_servers, clock=clock, refresh_seconds=3_600.0)
+        routes.route("Orders")
+        del cluster.name_server.routes["Orders"]
+        clock.advance(1.0)
+        assert routes.refresh("Orders").topic == "Orders"
+        clock.advance(KEEP_MISSING_SECONDS)
+        with pytest.raises(TopicNotFound):
+            routes.route("Orders")
+
+
+def test_a_route_that_stands_for_sends_alone_proves_no_absence() -> None:
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({})
+        assert cluster.lookups.find("Orders", "KEY").is_absent
+        del cluster.name_server.routes["Orders"]
+        for _ in range(2):
+            assert cluster.routes.write_queues("Orders")
+            with pytest.raises(TopicNotFound):
+                cluster.routes.whereabouts("Orders")
+            assert cluster.lookups.find("Orders", "KEY").is_unknown
+        cluster.routes.expect("Orders", ())
+        assert cluster.routes.seen("Orders") == frozenset()
+        cluster.name_server.close()
+        assert cluster.routes.write_queues("Orders")
+        assert cluster.lookups.find("Orders", "KEY").is_unknown
 
 
 def test_an_ipv6_broker_is_reached_with_and_without_brackets() -> None:
