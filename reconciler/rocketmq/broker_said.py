@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from reconciler.errors import MissingDependency
@@ -33,6 +33,12 @@ class Said:
         )
         detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
         return Said(self.broker_name, presence, detail, self.records + other.records)
+
+    def doubted(self, doubt: str) -> Said:
+        """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
+        if doubt and self.presence is Presence.ABSENT:
+            return replace(self, presence=Presence.UNKNOWN, detail=doubt)
+        return self
 
 
 def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS) -> Said:

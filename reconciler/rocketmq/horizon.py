@@ -71,6 +71,9 @@ class Probes:
             if place.master is None:
                 answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=place.detail)
                 continue
+            if place.doubt:  # one broker's index says nothing about another's
+                answers[place.broker_name] = ProbeAnswer(at_ms=None, detail=place.doubt)
+                continue
             try:
                 sent[place.broker_name] = (place.master, self._send(place.broker_name, place.master))
             except ReconcilerError as error:

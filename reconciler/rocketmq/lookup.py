@@ -179,19 +179,20 @@ class Lookups:
         places = self._places(topic)
         if isinstance(places, Lookup):
             return places
-        address = next((place.master for place in places if place.broker_name == broker_name), None)
-        if address is None:
+        place = next((place for place in places if place.broker_name == broker_name), None)
+        if place is None or place.master is None:
             return Lookup.unknown(broker_name, "the broker has no master in the route")
         command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
         try:
-            answer = self._client.request(address, command)
+            answer = self._client.request(place.master, command)
             if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
-                return together([Said(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")])
+                said = Said(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
+                return together([said.doubted(place.doubt)])
             records = decode_records(require_success(answer, "message by offset").body, broker_name)
             said = judge(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
         except ReconcilerError as error:
             said = Said(broker_name, Presence.UNKNOWN, str(error))
-        return together([said])
+        return together([said.doubted(place.doubt)])
 
     # ----------------------------------------------------------------- asking
 
@@ -249,7 +250,7 @@ class Lookups:
                 asked.append((place, self._client.submit(place.master, command)))
             except ReconcilerError as error:
                 asked.append((place, str(error)))
-        return [self._hear(place, answer, command, accepts, scans) for place, answer in asked]
+        return [self._hear(place, answer, command, accepts, scans).doubted(place.doubt) for place, answer in asked]
 
     def _hear(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
 from reconciler.errors import TransientError
@@ -52,6 +52,8 @@ class Whereabouts:
     master: str | None
     #: Why it cannot be asked.
     detail: str = ""
+    #: Why it may be another broker that answers there; then what it has counts, and what it lacks proves nothing.
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ class Routes:
             broker = elsewhere.get(name)
             master = broker.master if broker is not None else None
             found.append(Whereabouts(broker_name=name, master=master, detail=_GONE))
-        return found
+        return _doubted(found)
 
     def seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the route, now and since the last expect(); None if no name server answers."""
@@ -217,3 +219,20 @@ class Routes:
         with self._lock:
             self._routes[topic] = _Kept(route=known.route, asked_at=now, missing_since=since)
         return known.route
+
+
+def _doubted(places: list[Whereabouts]) -> list[Whereabouts]:
+    """Of brokers with one address at most one is there: a host that died, and the one that got its address since.
+
+    Name servers keep both until the dead one's registration is two minutes old (RouteInfoManager.scanNotActiveBroker).
+    """
+    names: dict[str, list[str]] = {}
+    for place in places:
+        if place.master is not None:
+            names.setdefault(place.master, []).append(place.broker_name)
+    return [
+        place
+        if place.master is None or len(names[place.master]) == 1
+        else replace(place, doubt=f"{' and '.join(names[place.master])} are both said to be at {place.master}")
+        for place in places
+    ]

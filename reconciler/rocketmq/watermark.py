@@ -63,6 +63,8 @@ class Watermarks:
         for place in self._routes.whereabouts(topic):
             if place.master is None:
                 raise BrokerUnavailable(f"{place.broker_name}: {place.detail}")
+            if place.doubt:  # offsets would be another broker's
+                raise BrokerUnavailable(place.doubt)
         placed = self._of_topic(topic, group)
         with contextlib.suppress(TopicNotFound):  # the group never had a retry
             placed += self._of_topic(retry_topic(group), group)
