@@ -6,18 +6,19 @@ the next request connects again, after a jittered pause if that keeps failing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
+from reconciler.errors import BrokerBusy, BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
 from reconciler.rocketmq.address import parse_address
 from reconciler.rocketmq.codes import ResponseCode
 from reconciler.rocketmq.connection import Connection, ConnectionLimits
@@ -36,11 +37,22 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Deferred:
+    """What is sent when its address is connected, and who is told if that fails."""
+
+    send: Callable[[Connection], None]
+    failed: Callable[[ReconcilerError], None]
+
+
 class _Peer:
-    """One address: its connection and when it may be tried again. Confined by its lock."""
+    """One address: its connection and when it may be tried again. Confined by its lock; `deferred` by the other one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.deferring = threading.Lock()
+        #: None: no thread connects for requests that wait.
+        self.deferred: list[_Deferred] | None = None
         self.connection: Connection | None = None
         self.failures = 0
         self.not_before_seconds = 0.0
@@ -113,6 +125,40 @@ class RemotingClient:
             return dropped
         return self._connected(address, timeout).submit(passed, timeout)
 
+    def submit_soon(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
+        """As submit(), but connecting is left to a thread of the address's own: for threads that serve many brokers.
+
+        A host that swallows packets then costs the time-out for connecting to its own requests only. They fail with
+        BrokerUnavailable, nothing was sent; one that is cancelled before is not sent. The time for the answer counts
+        from the sending.
+        """
+        timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
+        promised: Future[Command] = Future()
+
+        def send(connection: Connection) -> None:
+            if promised.cancelled():
+                return
+            passed = self._pass_out(address, command)
+            if passed is None:
+                raise RequestTimeout(f"{address}: request {command.code} was dropped on its way out")
+            connection.submit(passed, timeout).add_done_callback(lambda answered: _hand_on(answered, promised))
+
+        self._send_soon(address, _Deferred(send, lambda error: _fail(promised, error)))
+        return promised
+
+    def oneway_if_connected(self, address: str, command: Command) -> None:
+        """As oneway(), but raises BrokerUnavailable at once where there is no connection, and begins to make one.
+
+        Nothing is sent late: for what is sent again and again, and would be old by then.
+        """
+        connection = self._peer(address).connection
+        if connection is None or connection.is_closed:
+            self._send_soon(address, _Deferred(lambda _connection: None, lambda _error: None))
+            raise BrokerUnavailable(f"{address}: not connected yet")
+        passed = self._pass_out(address, command)
+        if passed is not None:
+            connection.send(passed, self.request_timeout_seconds)
+
     def oneway(self, address: str, command: Command) -> None:
         """Sends a request that wants no answer. Raises BrokerUnavailable, RequestTimeout or BrokerBusy."""
         passed = self._pass_out(address, command)
@@ -147,8 +193,7 @@ class RemotingClient:
         if os.getpid() != self._process:
             return
         for peer in peers:
-            with peer.lock:
-                connection = peer.connection
+            connection = peer.connection  # without the lock: one that is just being made is closed by who makes it
             if connection is not None:
                 connection.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -164,16 +209,52 @@ class RemotingClient:
     def _pass_out(self, address: str, command: Command) -> Command | None:
         return command if self._outgoing is None else self._outgoing(address, command)
 
+    def _send_soon(self, address: str, deferred: _Deferred) -> None:
+        peer = self._peer(address)
+        with peer.deferring:
+            connection = peer.connection if peer.deferred is None else None
+            if connection is None or connection.is_closed:
+                waiting = peer.deferred or []
+                if len(waiting) >= self._limits.in_flight:
+                    raise BrokerBusy(f"{address}: {len(waiting)} requests wait for the connection already")
+                if peer.deferred is None:
+                    # Started before anything waits for it: there may be no thread to be had.
+                    _start(f"rocketmq-connect-{address}", lambda: self._connect_for_deferred(address, peer))
+                peer.deferred = [*waiting, deferred]
+                return
+        deferred.send(connection)
+
+    def _connect_for_deferred(self, address: str, peer: _Peer) -> None:
+        connection: Connection | None = None
+        failure: ReconcilerError = BrokerUnavailable(f"{address}: not connected")
+        try:
+            connection = self._connected(address, self._connect_timeout_seconds)
+        except ReconcilerError as error:
+            failure = error
+        except Exception as error:  # e.g. no memory: whoever waits must hear of it
+            logger.exception("%s: connecting ended", address)
+            failure = BrokerUnavailable(f"{address}: {type(error).__name__}: {error}")
+        while waiting := self._next_deferred(peer):
+            for deferred in waiting:
+                try:
+                    if connection is None:
+                        raise failure  # noqa: TRY301 - told as any other
+                    deferred.send(connection)
+                except ReconcilerError as error:
+                    deferred.failed(error)
+                except Exception as error:  # e.g. no memory: the others still wait
+                    logger.exception("%s: a request that waited was not sent", address)
+                    deferred.failed(BrokerUnavailable(f"{address}: {type(error).__name__}: {error}"))
+
+    def _next_deferred(self, peer: _Peer) -> list[_Deferred]:
+        """What waits, in its order; once nothing does, requests go to the connection directly."""
+        with peer.deferring:
+            waiting = peer.deferred or []
+            peer.deferred = [] if waiting else None
+            return waiting
+
     def _connected(self, address: str, timeout_seconds: float) -> Connection:
-        with self._lock:
-            if self._is_closed:
-                raise UsageError("this client is closed")
-            if os.getpid() != self._process:
-                raise UsageError("this client belongs to the parent process: make a RemotingClient after the fork")
-            peer = self._peers.get(address)
-            if peer is None:
-                parse_address(address)
-                peer = self._peers[address] = _Peer()
+        peer = self._peer(address)
         connection = peer.connection
         if connection is not None and not connection.is_closed:
             return connection
@@ -183,6 +264,18 @@ class RemotingClient:
             return self._connect(address, peer, timeout_seconds)
         finally:
             peer.lock.release()
+
+    def _peer(self, address: str) -> _Peer:
+        with self._lock:
+            if self._is_closed:
+                raise UsageError("this client is closed")
+            if os.getpid() != self._process:
+                raise UsageError("this client belongs to the parent process: make a RemotingClient after the fork")
+            peer = self._peers.get(address)
+            if peer is None:
+                parse_address(address)
+                peer = self._peers[address] = _Peer()
+            return peer
 
     def _connect(self, address: str, peer: _Peer, timeout_seconds: float) -> Connection:
         old = peer.connection
@@ -268,3 +361,24 @@ class RemotingClient:
         except Exception as error:  # a handler is foreign code: its failure costs one answer
             logger.warning("handler of request %d failed", passed.code, exc_info=True)
             return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+def _start(name: str, work: Callable[[], None]) -> None:
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:  # the process has as many threads as it may
+        raise BrokerUnavailable(f"{name}: {error}") from error
+
+
+def _hand_on(answered: Future[Command], promised: Future[Command]) -> None:
+    error = answered.exception()
+    with contextlib.suppress(InvalidStateError):  # its owner cancelled it
+        if error is not None:
+            promised.set_exception(error)
+        else:
+            promised.set_result(answered.result())
+
+
+def _fail(promised: Future[Command], error: ReconcilerError) -> None:
+    with contextlib.suppress(InvalidStateError):  # its owner cancelled it
+        promised.set_exception(error)

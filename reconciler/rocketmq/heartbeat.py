@@ -179,15 +179,17 @@ class HeartbeatService:
             doubts = {address: self._doubts[address] for address in bodies}
         for address, body in bodies.items():
             try:
-                pending[address] = self._client.submit(
+                pending[address] = self._client.submit_soon(
                     address, Command(code=RequestCode.HEART_BEAT, body=body), TIMEOUT_SECONDS
                 )
             except ReconcilerError as error:
                 answers[address] = error
+        # A bound of our own, for all of them: whatever happens to connections, the next heartbeat must come.
+        deadline = self._client.clock.monotonic_seconds() + 2 * TIMEOUT_SECONDS
         for address, future in pending.items():
             try:
-                # A bound of our own: whatever happens to a connection, the next heartbeat must come.
-                answer = self._client.wait(future, 2 * TIMEOUT_SECONDS, f"heartbeat at {address}")
+                left_seconds = deadline - self._client.clock.monotonic_seconds()
+                answer = self._client.wait(future, left_seconds, f"heartbeat at {address}")
                 require_success(answer, f"heartbeat at {address}")
                 answers[address] = None
             except ReconcilerError as error:

@@ -50,10 +50,13 @@ class Offsets:
         return offset if offset >= 0 else None
 
     def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
-        """Stores the group's offset: the next message it wants (UPDATE_CONSUMER_OFFSET)."""
+        """Stores the group's offset: the next message it wants (UPDATE_CONSUMER_OFFSET).
+
+        One-way, it waits for nothing: without a connection, which is begun, it raises BrokerUnavailable.
+        """
         command = _storing(queue, group, offset)
         if is_oneway:
-            self._client.oneway(address, command)
+            self._client.oneway_if_connected(address, command)
         else:
             require_success(self._client.request(address, command), f"storing the offset of {group} in {queue.topic}")
 
@@ -66,7 +69,7 @@ class Offsets:
         """
         clock = self._client.clock
         deadline = clock.monotonic_seconds() + timeout_seconds
-        future = self._client.submit(address, _storing(queue, group, offset), timeout_seconds)
+        future = self._client.submit_soon(address, _storing(queue, group, offset), timeout_seconds)
         what = f"storing the offset of {group} in {queue.topic}"
 
         def wait() -> None:

@@ -101,8 +101,8 @@ def pull(
 def submit_pull(
     client: RemotingClient, address: str, request: PullRequest, *, timeout_seconds: float | None = None
 ) -> Future[Command]:
-    """Sends a pull without waiting: the caller gives the answer to read_pull_answer, off the reader thread."""
-    return client.submit(address, request.as_command(), _timeout(client, request, timeout_seconds))
+    """Sends a pull and waits for nothing, nor for connecting; read_pull_answer reads the answer, off reader threads."""
+    return client.submit_soon(address, request.as_command(), _timeout(client, request, timeout_seconds))
 
 
 def read_pull_answer(answer: Command, queue: MessageQueue) -> PullResult:

@@ -85,7 +85,7 @@ class GroupOffsets:
         """Stores offsets; `is_last` waits for the answers. A broker that is away is logged; returns how many went.
 
         All are sent before the first answer is waited for: a broker that hangs must not cost a time-out for each of
-        its queues. One that cannot be reached costs one time-out for connecting, and not the offsets of the others.
+        its queues. One that cannot be reached costs nothing unless it is the last time, and never the others' offsets.
         """
         stored, waiting = 0, []
         for queue, offset in offsets:
