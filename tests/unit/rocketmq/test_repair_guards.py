@@ -12,7 +12,7 @@ from reconciler.evidence import EndOutcome, OutboxRow, StoredMessage
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
 from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message_id import encode_offset_message_id
 from reconciler.rocketmq.properties import decode_properties
@@ -98,6 +98,13 @@ def test_the_expected_half_is_ended_with_its_own_offsets(
         "msgId": KEY,
     }
     assert not end.is_oneway
+
+
+def test_a_half_in_rocksdb_is_not_refused_as_no_half(cluster: ScriptedCluster, instance: ClientInstance) -> None:
+    half = replace(HALF, topic=ROCKSDB_HALF_TOPIC)
+    _at_offset(cluster.broker, half)
+    answer = RemotingBrokerRepairs(instance).end_transaction(_half(half), expected=_row(_half(half)), commit=True)
+    assert answer.outcome is EndOutcome.DONE
 
 
 @pytest.mark.parametrize(
