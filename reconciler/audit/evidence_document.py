@@ -49,6 +49,8 @@ class EvidenceDocument:
     history: str
     #: Rows of the window that the sources have and nobody asked for, by table, topic and group; None: not counted.
     not_asked: Mapping[RowsOf, int] | None
+    #: (topic, group) -> keys with business effects that nothing places in the window: left out.
+    undated_effects: Mapping[tuple[str, str], int]
     #: Sorted by path.
     files: tuple[EvidenceFile, ...]
     #: Of the document's bytes.
@@ -93,6 +95,7 @@ def parse_evidence(data: bytes) -> EvidenceDocument:
         ledger=_typed(document, "ledger", bool),
         history=_typed(document, "history", str),
         not_asked=_not_asked(document),
+        undated_effects=_undated_effects(document),
         files=tuple(sorted(files, key=lambda file: file.path)),
         sha256=hashlib.sha256(data).hexdigest(),
     )
@@ -149,10 +152,22 @@ def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
     return found
 
 
+def _undated_effects(document: Mapping[str, Any]) -> Mapping[tuple[str, str], int]:
+    if document.get("undated_effects") is None:
+        return {}  # collected by somebody who leaves none out
+    found: dict[tuple[str, str], int] = {}
+    for place, one in enumerate(_typed(document, "undated_effects", list)):
+        where = f"undated_effects[{place}]."
+        if not isinstance(one, dict):
+            raise _wrong(where[:-1], one, "an object")
+        found[_typed(one, "topic", str, where), _typed(one, "group", str, where)] = _count(one, "keys", where)
+    return found
+
+
 def _count(item: Mapping[str, Any], name: str, where: str) -> int:
     value: int = _typed(item, name, int, where)
     if value < 0:
-        raise _wrong(where + name, value, "a number of rows, 0 or more")
+        raise _wrong(where + name, value, "a number, 0 or more")
     return value
 
 

@@ -171,7 +171,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
-        notes=(*_not_asked(evidence), *_notes(total)),
+        notes=(*_not_asked(evidence), *_undated(evidence), *_notes(total)),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
@@ -209,6 +209,14 @@ def _not_asked(evidence: Evidence) -> tuple[str, ...]:
     more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
     named = ", ".join(others[:_NAMED_MAX])
     return (f"history has rounds in the window of {named}{more}, which this audit was not asked about: not audited",)
+
+
+def _undated(evidence: Evidence) -> tuple[str, ...]:
+    return tuple(
+        f"effects of {topic}/{group}: {count} keys of theirs stand nowhere else in the window's evidence and were left "
+        "out, because the query of --effects names no time (:start_ms, :end_ms)"
+        for (topic, group), count in sorted(evidence.document.undated_effects.items())
+    )
 
 
 def _notes(total: PrefixResult) -> tuple[str, ...]:

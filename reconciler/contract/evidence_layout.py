@@ -77,7 +77,7 @@ INBOX_EVIDENCE = EvidenceTable(
 )
 EFFECTS_EVIDENCE = EvidenceTable(
     name="effects",
-    doc="Effects counted in the business tables: one row a key and group.",
+    doc="Effects counted in the business tables: one row a key and group, of keys that belong to the window.",
     columns=(
         _KEY,
         _c("topic", "name", "Business topic."),

@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from reconciler.audit.collect.coverage import CountedTable
-from reconciler.audit.collect.lookups import InboxPlace, OutboxPlace, PrefixLookups
-from reconciler.audit.collect.selection import Selection, export_files
+from reconciler.audit.collect.lookups import EffectsPlace, InboxPlace, OutboxPlace, PrefixLookups
+from reconciler.audit.collect.selection import Selection, export_files, is_dated
 from reconciler.audit.collect.sources import Source, Sources
 from reconciler.audit.collect.tasks import Answer, CountTask, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
@@ -95,6 +95,7 @@ def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> 
 def _collect(request: Request, history: HistoryState, folder: Path, run: Runner, progress: Progress) -> None:
     files: dict[str, WrittenFile] = {}
     not_asked: Counter[RowsOf] = Counter()
+    undated: Counter[tuple[str, str]] = Counter()
     for what, tasks in (
         ("outboxes, inboxes and effects", [*_outboxes(request, folder), *_inboxes(request, folder)]),
         ("ledger", list(_ledger(request, folder))),
@@ -110,12 +111,17 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
     lookups = _lookups(request, folder, history)
     if lookups:
         progress("asking for single keys")
-        files.update(files_of(run(answer, lookups)))
+        answers = run(answer, lookups)
+        # Effects are written anew, one row a key.
+        files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
+        files.update(files_of(answers))
         remove_rests(folder, files)
+        for one in answers:
+            undated.update(one.undated)
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
-    (folder / "evidence.json").write_bytes(canonical(_document(request, files, not_asked)))
+    (folder / "evidence.json").write_bytes(canonical(_document(request, files, not_asked, undated)))
 
 
 def _trusted_history(request: Request) -> HistoryState:
@@ -162,7 +168,8 @@ def _inboxes(request: Request, folder: Path) -> Iterator[Task]:
                 effects=effects,
                 topic=s.topic,
                 group=s.group,
-                window_ms=(request.window.start_ms, request.window.end_ms),
+                # As inbox rows are read: a key of the window's last second takes effect after its end.
+                between_ms=(request.since_ms, _closes_ms(request, s)),
             )
 
 
@@ -270,7 +277,12 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
         for group, source in request.sources.outboxes
         if source.kind == "database"
     )
-    if not inboxes and not outboxes:
+    effects = tuple(
+        EffectsPlace(topic=s.topic, group=s.group, is_dated=is_dated(counted))
+        for s in request.subscriptions
+        if (counted := request.sources.effects.get((s.topic, s.group))) is not None
+    )
+    if not inboxes and not outboxes and not effects:
         return []
     return [
         LookUpTask(
@@ -281,6 +293,7 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
                 topics=request.topics,
                 inboxes=inboxes,
                 outboxes=outboxes,
+                effects=effects,
                 history=request.history,
                 announced=tuple(
                     file
@@ -293,7 +306,12 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
     ]
 
 
-def _document(request: Request, files: dict[str, WrittenFile], not_asked: Mapping[RowsOf, int]) -> dict[str, object]:
+def _document(
+    request: Request,
+    files: Mapping[str, WrittenFile],
+    not_asked: Mapping[RowsOf, int],
+    undated: Mapping[tuple[str, str], int],
+) -> dict[str, object]:
     return {
         "version": EVIDENCE_VERSION,
         "environment": request.environment,
@@ -318,5 +336,10 @@ def _document(request: Request, files: dict[str, WrittenFile], not_asked: Mappin
         "ledger": request.sources.ledger is not None,
         "history": request.history,
         "not_asked": not_asked_document(not_asked),
+        "undated_effects": [
+            {"topic": topic, "group": group, "keys": count}
+            for (topic, group), count in sorted(undated.items())
+            if count
+        ],
         "files": {path: {"rows": file.rows, "sha256": file.sha256} for path, file in sorted(files.items())},
     }

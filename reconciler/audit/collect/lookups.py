@@ -3,11 +3,14 @@
 A key of the window may take effect long after it; an effect in the window may belong to a message that was committed
 long before. So inboxes are asked for every key of the window that has no row yet, and then outboxes for every key
 that has none. Asking comes after the ranges: a row that was not there then is there now, or was never written.
+
+Business effects are counted here, too: a key's rows may come from several pages and tables, and only here is known
+which keys something else places in the window.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,15 +21,18 @@ import pyarrow.parquet as pq
 from reconciler.audit.collect.database import reading
 from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
-from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
+from reconciler.audit.collect.writer import PrefixWriter, WrittenFile, schema_of
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.chain import open_folder
 from reconciler.audit.history.table import read_stream_file
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
 from reconciler.contract.history_row import ANNOUNCED
 from reconciler.contract.manifest import HistoryFile
 
 #: Keys a statement: bounds its length, and the rows it returns.
 KEYS_A_STATEMENT = 500
+#: What files are called that look-ups write.
+PART = "by-key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,17 @@ class OutboxPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EffectsPlace:
+    """One group's business effects, which a task before this one has written down row by row."""
+
+    topic: str
+    group: str
+    #: The query took those of the window only. Else they are of all times, and a key that nothing else places in the
+    #: window is none of ours: its outbox and inbox rows may have been deleted years ago.
+    is_dated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLookups:
     """The look-ups of one prefix."""
 
@@ -58,9 +75,19 @@ class PrefixLookups:
     topics: tuple[str, ...]
     inboxes: tuple[InboxPlace, ...]
     outboxes: tuple[OutboxPlace, ...]
+    effects: tuple[EffectsPlace, ...]
     #: The history's folder and its `announced` files of the prefix that may hold rows of the window.
     history: str | None
     announced: tuple[HistoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedUp:
+    """What the look-ups of one prefix did."""
+
+    files: tuple[WrittenFile, ...]
+    #: (topic, group) -> keys whose effects were left out, because nothing places them in the window.
+    undated: Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +99,50 @@ class _Seen:
     of_window: pa.ChunkedArray
 
 
-def look_up(lookups: PrefixLookups) -> list[WrittenFile]:
-    """Writes the rows that were found. Raises AuditError."""
-    folder, part = Path(lookups.folder), "by-key"
+def look_up(lookups: PrefixLookups) -> LookedUp:
+    """Writes the rows that were found, and the effects anew. Raises AuditError."""
+    folder = Path(lookups.folder)
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
+    dated = {(e.topic, e.group): _keys(lookups, "effects", e.topic, e.group) for e in lookups.effects if e.is_dated}
     written: list[WrittenFile] = []
     if lookups.inboxes:
-        with PrefixWriter(folder, lookups.inboxes[0].selection.layout, part) as writer:
+        with PrefixWriter(folder, lookups.inboxes[0].selection.layout, PART) as writer:
             for inbox in lookups.inboxes:
                 there = _keys(lookups, "inbox", inbox.topic, inbox.group)
-                missing = _without(seen[inbox.topic].of_window, there)
-                _ask(inbox.source, inbox.selection, missing, writer.add)
+                wanted = [seen[inbox.topic].of_window]
+                wanted += [keys for place, keys in dated.items() if place == (inbox.topic, inbox.group)]
+                _ask(inbox.source, inbox.selection, _without(_joined(wanted), there), writer.add)
+            written += writer.close()
+    undated: dict[tuple[str, str], int] = {}
+    if lookups.effects:
+        with PrefixWriter(folder, EFFECTS_EVIDENCE, PART) as writer:
+            for place in lookups.effects:
+                undated[place.topic, place.group] = _count_effects(lookups, place, seen[place.topic], writer.add)
             written += writer.close()
     if lookups.outboxes:
-        with PrefixWriter(folder, lookups.outboxes[0].selection.layout, part) as writer:
+        with PrefixWriter(folder, lookups.outboxes[0].selection.layout, PART) as writer:
             for outbox in lookups.outboxes:
                 for topic in outbox.topics:
-                    known = _joined([seen[topic].of_window, _keys(lookups, "inbox", topic)])
-                    _ask(outbox.source, outbox.selection, _without(known, seen[topic].outbox), writer.add)
+                    wanted = [seen[topic].of_window, _keys(lookups, "inbox", topic)]
+                    wanted += [keys for (of, _), keys in dated.items() if of == topic]
+                    _ask(outbox.source, outbox.selection, _without(_joined(wanted), seen[topic].outbox), writer.add)
             written += writer.close()
-    return written
+    return LookedUp(files=tuple(written), undated=undated)
+
+
+def _count_effects(lookups: PrefixLookups, place: EffectsPlace, seen: _Seen, add: Callable[[pa.Table], None]) -> int:
+    """One row a key with the sum of its rows, in the order of keys; returns how many keys were left out."""
+    rows = _table(lookups, "effects", place.topic, ["key", "effects"], place.group)
+    counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")]).sort_by("key")
+    kept = counted
+    if not place.is_dated:
+        known = _joined([seen.outbox, seen.of_window, _keys(lookups, "inbox", place.topic)])
+        kept = counted.filter(pc.is_in(counted["key"], value_set=known))
+    if kept.num_rows:
+        names = (pa.repeat(pa.scalar(name, pa.string()), kept.num_rows) for name in (place.topic, place.group))
+        arrays = [kept["key"], *names, kept["effects_sum"]]
+        add(pa.Table.from_arrays(arrays, schema=schema_of(EFFECTS_EVIDENCE)))
+    return int(counted.num_rows - kept.num_rows)
 
 
 def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
@@ -124,16 +175,19 @@ def _keys(lookups: PrefixLookups, table: str, topic: str, group: str | None = No
 
 
 def _table(lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None) -> pa.Table:
-    """Rows that the ranges wrote, of one topic (and group)."""
+    """Rows that the ranges wrote, of one topic (and group).
+
+    Those of look-ups are left out: an attempt that died has left its own here, and what it found must be found again.
+    """
     place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
     names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
     found = [
         pq.read_table(file, columns=names, partitioning=None)
         for file in sorted(place.glob("*.parquet"))
-        if not file.name.startswith(".")
+        if not file.name.startswith((".", PART))
     ]
     if not found:
-        kinds = {"key": pa.binary(), "created_at_ms": pa.int64()}
+        kinds = {"key": pa.binary(), "created_at_ms": pa.int64(), "effects": pa.int64()}
         return pa.table({column: pa.chunked_array([], kinds[column]) for column in columns})
     table = pa.concat_tables(found)
     wanted = pc.equal(table["topic"], topic)

@@ -70,8 +70,19 @@ def key_reader(
     return read
 
 
-def read_effects(effects: EffectsSource, topic: str, group: str, window_ms: tuple[int, int]) -> Iterator[pa.Table]:
-    """Effects of a group by key. The query may use :start_ms and :end_ms. Raises AuditError."""
+def is_dated(effects: EffectsSource) -> bool:
+    """Whether the query asks for effects between two times, and not for those of all days."""
+    return effects.source.kind == "database" and sa.text(effects.query).compile().params.keys() >= {
+        "start_ms",
+        "end_ms",
+    }
+
+
+def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tuple[int, int]) -> Iterator[pa.Table]:
+    """Effects of a group as they come: a key may come again. The query may use :start_ms and :end_ms.
+
+    Raises AuditError.
+    """
     source = effects.source
     if source.kind != "database":
         selection = Selection(layout=EFFECTS_EVIDENCE, table="effects")
@@ -86,7 +97,7 @@ def read_effects(effects: EffectsSource, topic: str, group: str, window_ms: tupl
             yield _counted(keys, counts, topic, group, source)
         return
     statement = sa.text(effects.query)
-    bound = {"start_ms": window_ms[0], "end_ms": window_ms[1]}
+    bound = {"start_ms": between_ms[0], "end_ms": between_ms[1]}
     used = frozenset(statement.compile().params)
     if used - bound.keys():
         raise AuditError(

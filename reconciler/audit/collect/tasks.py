@@ -30,6 +30,8 @@ class Answer:
     files: tuple[WrittenFile, ...] = ()
     #: Rows that nobody asked for, of a CountTask.
     not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
+    #: (topic, group) -> keys whose effects nothing places in the window, of a LookUpTask.
+    undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: Why it could not.
     reason: Reason | None = None
     message: str = ""
@@ -60,18 +62,19 @@ class RowsTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsTask:
-    """The business effects of one subscription."""
+    """The business effects of one subscription, row by row; the look-ups count them by key."""
 
     folder: str
     part: str
     effects: EffectsSource
     topic: str
     group: str
-    window_ms: tuple[int, int]
+    #: What :start_ms and :end_ms stand for.
+    between_ms: tuple[int, int]
 
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
-        rows = read_effects(self.effects, self.topic, self.group, self.window_ms)
+        rows = read_effects(self.effects, self.topic, self.group, self.between_ms)
         return _written(self.folder, Selection(layout=EFFECTS_EVIDENCE, table=""), self.part, rows)
 
 
@@ -83,7 +86,8 @@ class LookUpTask:
 
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
-        return Answer(files=tuple(look_up(self.lookups)))
+        found = look_up(self.lookups)
+        return Answer(files=found.files, undated=found.undated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
