@@ -10,20 +10,31 @@ folder must be one that all of them reach.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from reconciler.audit.collect.coverage import CountedTable
+from reconciler.audit.collect.deleted import Lacking, ages_to_ask, earliest, missing_evidence
 from reconciler.audit.collect.lookups import EffectsPlace, InboxPlace, OutboxPlace, PrefixLookups
 from reconciler.audit.collect.selection import Selection, export_files, is_dated
 from reconciler.audit.collect.sources import Source, Sources
-from reconciler.audit.collect.tasks import Answer, CountTask, EffectsTask, LookUpTask, RowsTask, Task, answer, files_of
+from reconciler.audit.collect.tasks import (
+    AgeTask,
+    Answer,
+    CountTask,
+    EffectsTask,
+    LookUpTask,
+    RowsTask,
+    Task,
+    answer,
+    files_of,
+)
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence_document import not_asked_document
-from reconciler.audit.history.check import HistoryState, check_history
+from reconciler.audit.history.check import DAY_MS, HistoryState, check_history
 from reconciler.audit.not_judged import TIME_COLUMNS, RowsOf
 from reconciler.audit.output.documents import canonical
 from reconciler.audit.result import AuditedSubscription, Window
@@ -36,7 +47,8 @@ from reconciler.contract.evidence_layout import (
     OUTBOX_EVIDENCE,
     REPAIR_EVIDENCE,
 )
-from reconciler.contract.history_row import ANNOUNCED, PREFIXES
+from reconciler.contract.history_row import ANNOUNCED, CONSUMED, PREFIXES
+from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 
 #: Ranges that a table is cut into: short tasks that executors share evenly.
@@ -118,6 +130,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
         remove_rests(folder, files)
         for one in answers:
             undated.update(one.undated)
+        _require_rows(request, earliest(one.lacking for one in answers), run)
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
@@ -282,8 +295,12 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
         for s in request.subscriptions
         if (counted := request.sources.effects.get((s.topic, s.group))) is not None
     )
-    if not inboxes and not outboxes and not effects:
-        return []
+    closes_ms = max(_closes_ms(request, s) for s in request.subscriptions)
+    given = set(request.sources.outbox_groups)
+    wanted = {
+        topic: {g for s in request.subscriptions if s.topic == topic for g in s.producer_groups}
+        for topic in request.topics
+    }
     return [
         LookUpTask(
             lookups=PrefixLookups(
@@ -295,15 +312,52 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
                 outboxes=outboxes,
                 effects=effects,
                 history=request.history,
-                announced=tuple(
-                    file
-                    for file in history.of(ANNOUNCED.name, prefix)
-                    if file.first_ms < window[1] and file.last_ms >= window[0]
+                announced=_between(history.of(ANNOUNCED.name, prefix), *window),
+                announced_before=_between(history.of(ANNOUNCED.name, prefix), window[0] - DAY_MS, window[0]),
+                consumed=_between(history.of(CONSUMED.name, prefix), request.since_ms, closes_ms + DAY_MS),
+                whole_outboxes=tuple(topic for topic in request.topics if wanted[topic] <= given),
+                given_inboxes=tuple(
+                    (s.topic, s.group) for s in request.subscriptions if (s.topic, s.group) in request.sources.inboxes
                 ),
             )
         )
         for prefix in range(PREFIXES)
     ]
+
+
+def _between(files: Iterable[HistoryFile], first_ms: int, end_ms: int) -> tuple[HistoryFile, ...]:
+    return tuple(file for file in files if file.first_ms < end_ms and file.last_ms >= first_ms)
+
+
+def _require_rows(request: Request, lacking: Mapping[Lacking, int], run: Runner) -> None:
+    """Raises AuditError("inputs") where rows of the window were deleted for their age.
+
+    Asked after everything was read: rows may be deleted meanwhile, too.
+    """
+
+    def inbox(topic: str, group: str) -> tuple[Source, Selection]:
+        s = next(s for s in request.subscriptions if (s.topic, s.group) == (topic, group))
+        return request.sources.inboxes[topic, group], _inbox_selection(s)
+
+    ages = ages_to_ask(
+        lacking,
+        outboxes=lambda topic: [
+            (source, _outbox_selection(request, group))
+            for group, source in request.sources.outboxes
+            if topic in request.topics_of(group)
+        ],
+        inboxes=inbox,
+    )
+    answers = run(answer, [AgeTask(age=age) for age in ages]) if ages else []
+    files_of(answers)
+    lines = missing_evidence(
+        lacking,
+        [(age, found.oldest_ms) for age, found in zip(ages, answers, strict=True)],
+        skew_bound_ms=request.skew_bound_ms,
+        collected_at_ms=request.collected_at_ms,
+    )
+    if lines:
+        raise AuditError("inputs", "\n".join(lines))
 
 
 def _document(

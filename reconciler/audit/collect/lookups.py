@@ -10,7 +10,7 @@ which keys something else places in the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reconciler.audit.collect.database import reading
+from reconciler.audit.collect.deleted import Lacking
 from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile, schema_of
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.chain import open_folder
 from reconciler.audit.history.table import read_stream_file
-from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
-from reconciler.contract.history_row import ANNOUNCED
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
+from reconciler.contract.history_row import ANNOUNCED, CONSUMED, HistoryStream
 from reconciler.contract.manifest import HistoryFile
 
 #: Keys a statement: bounds its length, and the rows it returns.
@@ -77,8 +78,14 @@ class PrefixLookups:
     outboxes: tuple[OutboxPlace, ...]
     effects: tuple[EffectsPlace, ...]
     #: The history's folder and its `announced` files of the prefix that may hold rows of the window.
-    history: str | None
+    history: str
     announced: tuple[HistoryFile, ...]
+    #: Likewise of the day before, and `consumed` files of the window and since.
+    announced_before: tuple[HistoryFile, ...]
+    consumed: tuple[HistoryFile, ...]
+    #: Topics of which every outbox was given, and subscriptions whose inbox was: there a key must have its row.
+    whole_outboxes: tuple[str, ...]
+    given_inboxes: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +95,8 @@ class LookedUp:
     files: tuple[WrittenFile, ...]
     #: (topic, group) -> keys whose effects were left out, because nothing places them in the window.
     undated: Mapping[tuple[str, str], int]
+    #: Keys that had a row, says the history, and have none: the earliest time of one.
+    lacking: Mapping[Lacking, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,10 @@ class _Seen:
     """Keys of one topic in this prefix."""
 
     outbox: pa.ChunkedArray
+    #: Commits of the window: key, created_at_ms.
+    commits: pa.Table
+    #: Announcements of the window: key, at_ms.
+    announced: pa.Table
     #: Keys that may belong to the window: committed in it, announced in it, or known to the ledger.
     of_window: pa.ChunkedArray
 
@@ -127,7 +140,8 @@ def look_up(lookups: PrefixLookups) -> LookedUp:
                     wanted += [keys for (of, _), keys in dated.items() if of == topic]
                     _ask(outbox.source, outbox.selection, _without(_joined(wanted), seen[topic].outbox), writer.add)
             written += writer.close()
-    return LookedUp(files=tuple(written), undated=undated)
+    lacking = {**_outbox_lacks(lookups, seen, written), **_inbox_lacks(lookups, seen, written)}
+    return LookedUp(files=tuple(written), undated=undated, lacking=lacking)
 
 
 def _count_effects(lookups: PrefixLookups, place: EffectsPlace, seen: _Seen, add: Callable[[pa.Table], None]) -> int:
@@ -151,23 +165,84 @@ def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
     times = outbox["created_at_ms"]
     inside = outbox.filter(pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms)))
     of_window = [inside["key"], _keys(lookups, "candidate", topic), _keys(lookups, "repair", topic)]
-    of_window += list(_announced(lookups, topic))
-    return _Seen(outbox["key"], _joined(of_window))
+    announced = _of_history(lookups, lookups.announced, ANNOUNCED, topic)
+    at_ms = announced["at_ms"]
+    announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, end_ms)))
+    return _Seen(outbox["key"], inside, announced, _joined([*of_window, announced["key"]]))
 
 
-def _announced(lookups: PrefixLookups, topic: str) -> Iterable[pa.ChunkedArray]:
-    if lookups.history is None:
-        return
+def _outbox_lacks(
+    lookups: PrefixLookups, seen: Mapping[str, _Seen], written: Sequence[WrittenFile]
+) -> dict[Lacking, int]:
+    """Keys that were announced, and so committed, without an outbox row."""
+    found: dict[Lacking, int] = {}
+    for topic in lookups.whole_outboxes:
+        there = _joined([seen[topic].outbox, _written(lookups, written, OUTBOX_EVIDENCE.name, topic)])
+        times = [_lacking_times(seen[topic].announced, "at_ms", there)]
+        acting = _without(_keys(lookups, INBOX_EVIDENCE.name, topic), there)
+        if len(acting):  # their messages may have been announced on the day before
+            before = _of_history(lookups, lookups.announced_before, ANNOUNCED, topic)
+            times.append(before.filter(pc.is_in(before["key"], value_set=acting))["at_ms"])
+        earliest_ms = min((at_ms for column in times if (at_ms := pc.min(column).as_py()) is not None), default=None)
+        if earliest_ms is not None:
+            found[OUTBOX_EVIDENCE.name, topic, ""] = earliest_ms
+    return found
+
+
+def _inbox_lacks(
+    lookups: PrefixLookups, seen: Mapping[str, _Seen], written: Sequence[WrittenFile]
+) -> dict[Lacking, int]:
+    """Keys of the window that the group has consumed, says the history, without an inbox row."""
+    found: dict[Lacking, int] = {}
+    for topic, group in lookups.given_inboxes:
+        there = _joined(
+            [_keys(lookups, INBOX_EVIDENCE.name, topic, group), _written(lookups, written, "inbox", topic, group)]
+        )
+        commits = seen[topic].commits
+        commits = commits.filter(pc.invert(pc.is_in(commits["key"], value_set=there)))
+        if not commits.num_rows:
+            continue
+        consumed = _of_history(lookups, lookups.consumed, CONSUMED, topic, group)
+        earliest_ms = pc.min(
+            commits.filter(pc.is_in(commits["key"], value_set=consumed["key"]))["created_at_ms"]
+        ).as_py()
+        if earliest_ms is not None:
+            found[INBOX_EVIDENCE.name, topic, group] = earliest_ms
+    return found
+
+
+def _lacking_times(rows: pa.Table, column: str, there: pa.ChunkedArray) -> pa.ChunkedArray:
+    return rows.filter(pc.invert(pc.is_in(rows["key"], value_set=there)))[column]
+
+
+def _of_history(
+    lookups: PrefixLookups,
+    files: Sequence[HistoryFile],
+    stream: HistoryStream,
+    topic: str,
+    group: str | None = None,
+) -> pa.Table:
+    """key and at_ms of a topic's (and group's) rows. Raises AuditError("inputs") for a file not to be believed."""
+    found = [pa.table({"key": pa.chunked_array([], pa.binary()), "at_ms": pa.chunked_array([], pa.int64())})]
     filesystem, base = open_folder(lookups.history)
-    start_ms, end_ms = lookups.window_ms
-    for file in lookups.announced:
+    for file in files:
         problems: list[str] = []
-        table = read_stream_file(filesystem, base, file, ANNOUNCED, problems)
+        table = read_stream_file(filesystem, base, file, stream, problems)
         if table is None:
             raise AuditError("inputs", "\n".join(problems))
-        times = table["at_ms"]
-        wanted = pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms))
-        yield table.filter(pc.and_(wanted, pc.equal(table["topic"], topic)))["key"]
+        wanted = pc.equal(table["topic"], topic)
+        if group is not None:
+            wanted = pc.and_(wanted, pc.equal(table["consumer_group"], group))
+        found.append(table.filter(wanted).select(["key", "at_ms"]))
+    return pa.concat_tables(found)
+
+
+def _written(
+    lookups: PrefixLookups, written: Sequence[WrittenFile], name: str, topic: str, group: str | None = None
+) -> pa.ChunkedArray:
+    """Keys of rows that these look-ups have found."""
+    files = [Path(lookups.folder) / file.path for file in written if file.path.startswith(f"{name}/")]
+    return _rows(files, topic, ["key"], group)["key"]
 
 
 def _keys(lookups: PrefixLookups, table: str, topic: str, group: str | None = None) -> pa.ChunkedArray:
@@ -180,12 +255,13 @@ def _table(lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str]
     Those of look-ups are left out: an attempt that died has left its own here, and what it found must be found again.
     """
     place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
+    files = [file for file in sorted(place.glob("*.parquet")) if not file.name.startswith((".", PART))]
+    return _rows(files, topic, columns, group)
+
+
+def _rows(files: Sequence[Path], topic: str, columns: Sequence[str], group: str | None) -> pa.Table:
     names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
-    found = [
-        pq.read_table(file, columns=names, partitioning=None)
-        for file in sorted(place.glob("*.parquet"))
-        if not file.name.startswith((".", PART))
-    ]
+    found = [pq.read_table(file, columns=names, partitioning=None) for file in files]
     if not found:
         kinds = {"key": pa.binary(), "created_at_ms": pa.int64(), "effects": pa.int64()}
         return pa.table({column: pa.chunked_array([], kinds[column]) for column in columns})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import sqlalchemy as sa
 from pyarrow import fs as arrow_fs
@@ -111,6 +112,31 @@ def read_effects(effects: EffectsSource, topic: str, group: str, between_ms: tup
                 )
             counts = [row[1] for row in page] if len(page[0]) == 2 else [1] * len(page)
             yield _counted([row[0] for row in page], counts, topic, group, source)
+
+
+def oldest_ms(source: Source, selection: Selection, columns: Sequence[str]) -> int | None:
+    """The smallest time of a table's rows: of each the first of these columns that is there and not NULL.
+
+    None: the selection has no row. Raises AuditError.
+    """
+    if source.kind == "database":
+        with reading(source) as connection:
+            have = column_names(connection, selection.table)
+            times: list[sa.ColumnClause[int]] = [sa.column(name) for name in columns if name in have]
+            value = sa.func.coalesce(*times) if len(times) > 1 else times[0]
+            statement = limited(selection, sa.select(sa.func.min(value)).select_from(sa.table(selection.table)))
+            found = connection.execute(statement).scalar()
+            return None if found is None else int(found)
+    dataset = _dataset(source, selection, None)
+    have_in_export = set(dataset.schema.names)
+    names = [name for name in columns if name in have_in_export]
+    if not names:
+        raise _lacks(source, columns[-1], have_in_export)
+    batches = _batches(source, dataset, _condition(selection, have_in_export), names)
+    # A column that is NULL in every row may have no type.
+    columns_of = ([batch.column(name).cast(pa.int64()) for name in names] for batch in batches)
+    smallest = (pc.min(pc.coalesce(*of)).as_py() for of in columns_of)
+    return min((int(at_ms) for at_ms in smallest if at_ms is not None), default=None)
 
 
 def export_files(source: Source, selection: Selection) -> list[str | None]:

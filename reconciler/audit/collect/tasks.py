@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from reconciler.audit.collect.coverage import CountedTable, not_asked_rows
+from reconciler.audit.collect.deleted import AgeOfRows, Lacking
 from reconciler.audit.collect.lookups import PrefixLookups, look_up
 from reconciler.audit.collect.selection import Selection, read_effects, read_rows
 from reconciler.audit.collect.sources import EffectsSource, Source
@@ -32,6 +33,10 @@ class Answer:
     not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
     #: (topic, group) -> keys whose effects nothing places in the window, of a LookUpTask.
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: Keys that had a row once and have none, of a LookUpTask: the earliest time of one.
+    lacking: Mapping[Lacking, int] = field(default_factory=dict)
+    #: Of an AgeTask.
+    oldest_ms: int | None = None
     #: Why it could not.
     reason: Reason | None = None
     message: str = ""
@@ -87,7 +92,7 @@ class LookUpTask:
     def run(self) -> Answer:
         """Writes its files. Raises AuditError."""
         found = look_up(self.lookups)
-        return Answer(files=found.files, undated=found.undated)
+        return Answer(files=found.files, undated=found.undated, lacking=found.lacking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,17 @@ class CountTask:
     def run(self) -> Answer:
         """Writes nothing. Raises AuditError."""
         return Answer(not_asked=not_asked_rows(self.table))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgeTask:
+    """How far back a table's rows go."""
+
+    age: AgeOfRows
+
+    def run(self) -> Answer:
+        """Writes nothing. Raises AuditError."""
+        return Answer(oldest_ms=self.age.oldest_ms())
 
 
 def answer(task: Task) -> Answer:

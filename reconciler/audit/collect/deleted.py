@@ -1,0 +1,102 @@
+"""Rows that were there once: sweeper or purge have deleted them for their age, and silence about them proves nothing.
+
+Without them every message of an old day looks lost, or every effect like one that nobody committed. The history tells
+of keys whose rows must have been written: an announced one was committed, a consumed one is in the group's inbox. Such
+a key without its row accuses the service, unless the table has no row of that age at all: then the row is missing
+evidence, and nobody is accused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.audit.collect.selection import Selection, oldest_ms
+from reconciler.audit.collect.sources import Source
+from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
+from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
+
+#: `outbox` or `inbox`, topic, group ("" for an outbox: a key without its row tells no producer).
+Lacking = tuple[str, str, str]
+
+#: A sweeper keeps what is younger (settings.py: 11 days at least), so an outbox without a settled row lacks none of it.
+SWEPT_AFTER_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgeOfRows:
+    """One table whose oldest row is asked for, because `lacking` keys have no row there."""
+
+    lacking: Lacking
+    source: Source
+    selection: Selection
+    #: The first that is there and has a value is the row's age.
+    columns: tuple[str, ...]
+
+    def oldest_ms(self) -> int | None:
+        """Of rows that may be deleted for their age; None: there are none. Raises AuditError."""
+        return oldest_ms(self.source, self.selection, self.columns)
+
+
+def earliest(found: Iterable[Mapping[Lacking, int]]) -> dict[Lacking, int]:
+    """The earliest time of each, over all pieces."""
+    times: dict[Lacking, int] = {}
+    for one in found:
+        for lacking, at_ms in one.items():
+            times[lacking] = min(at_ms, times.get(lacking, at_ms))
+    return times
+
+
+def ages_to_ask(
+    lacking: Iterable[Lacking],
+    *,
+    outboxes: Callable[[str], Sequence[tuple[Source, Selection]]],
+    inboxes: Callable[[str, str], tuple[Source, Selection]],
+) -> list[AgeOfRows]:
+    """Tables of these keys. `outboxes`: of a topic, `inboxes`: of a topic and group."""
+    found: list[AgeOfRows] = []
+    for one in sorted(lacking):
+        table, topic, group = one
+        if table == INBOX_EVIDENCE.name:
+            source, selection = inboxes(topic, group)
+            found.append(AgeOfRows(lacking=one, source=source, selection=selection, columns=("applied_at_ms",)))
+            continue
+        for source, selection in outboxes(topic):
+            # Rows of all its topics go together; those that are not settled stay.
+            settled = replace(selection, equal=(*selection.equal, ("state", OutboxState.SETTLED.value)), among=())
+            columns = ("settled_at_ms", "created_at_ms")
+            found.append(AgeOfRows(lacking=one, source=source, selection=settled, columns=columns))
+    return found
+
+
+def missing_evidence(
+    lacking: Mapping[Lacking, int],
+    oldest: Sequence[tuple[AgeOfRows, int | None]],
+    *,
+    skew_bound_ms: int,
+    collected_at_ms: int,
+) -> list[str]:
+    """One line a table that lacks rows of the window. Pure.
+
+    A key whose row is not there though rows of its age are was never written: that one is judged.
+    """
+    lines: list[str] = []
+    for table, oldest_row_ms in oldest:
+        name, topic, group = table.lacking
+        at_ms = lacking[table.lacking]
+        if oldest_row_ms is None:
+            kept_from_ms = collected_at_ms - SWEPT_AFTER_MS if name == OUTBOX_EVIDENCE.name else None
+        else:
+            kept_from_ms = oldest_row_ms
+        if kept_from_ms is not None and at_ms + skew_bound_ms >= kept_from_ms:
+            continue
+        whose = f"{INBOX.name} of {topic}/{group}" if group else f"{OUTBOX.name} of {topic}"
+        known = "announced" if name == OUTBOX_EVIDENCE.name else "consumed"
+        begins = "it has none" if oldest_row_ms is None else f"its oldest is of {oldest_row_ms} ms"
+        rows = "settled rows" if name == OUTBOX_EVIDENCE.name else "rows"
+        lines.append(
+            f"missing evidence: {table.source}: history has {known} keys from {at_ms} ms on whose rows are gone from "
+            f"{whose}, and so are all {rows} of that age ({begins}): deleted for their age? Give a copy that has them, "
+            "or audit a later window"
+        )
+    return lines

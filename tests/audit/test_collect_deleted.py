@@ -1,0 +1,93 @@
+"""What a sweeper or a purge has deleted is missing evidence: nobody is accused for want of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from benchmarks.history_generation.generate import generate
+from benchmarks.history_generation.plan import Plan
+from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.deleted import SWEPT_AFTER_MS, AgeOfRows, Lacking, earliest, missing_evidence
+from reconciler.audit.collect.selection import Selection
+from reconciler.audit.collect.sources import Source
+from reconciler.audit.errors import AuditError
+from reconciler.contract.evidence_layout import INBOX_EVIDENCE
+from reconciler.sql import tables
+from tests.audit.audited_databases import Databases, quiet, run_here
+
+NOW_MS = 1_772_323_200_000
+SKEW_MS = 10_000
+OUTBOX: Lacking = ("outbox", "ORDERS", "")
+INBOX: Lacking = ("inbox", "ORDERS", "billing")
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated") / "evidence"
+    generate(Plan(rows=200, seed=11, accidents={"LOST": 2}, topics=1), folder)
+    return folder
+
+
+def age(lacking: Lacking) -> AgeOfRows:
+    source = Source(kind="database", address="sqlite:////nowhere", option="--inbox ORDERS/billing")
+    return AgeOfRows(
+        lacking=lacking,
+        source=source,
+        selection=Selection(layout=INBOX_EVIDENCE, table="t"),
+        columns=("applied_at_ms",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("lacking", "at_ms", "oldest_ms", "is_told"),
+    [
+        # The table begins after the key: nobody knows what was there.
+        (INBOX, NOW_MS, NOW_MS + SKEW_MS + 1, True),
+        (OUTBOX, NOW_MS, NOW_MS + SKEW_MS + 1, True),
+        # Rows of that age are there: this one was never written, which is for the judge.
+        (INBOX, NOW_MS, NOW_MS + SKEW_MS, False),
+        (OUTBOX, NOW_MS, NOW_MS - 1, False),
+        # An inbox of a group that has consumed has rows. An outbox may have none that is settled yet.
+        (INBOX, NOW_MS, None, True),
+        (OUTBOX, NOW_MS - SWEPT_AFTER_MS + 1, None, False),
+        (OUTBOX, NOW_MS - SWEPT_AFTER_MS - SKEW_MS - 1, None, True),
+    ],
+)
+def test_only_a_table_without_any_row_of_that_age_is_missing_evidence(
+    lacking: Lacking, at_ms: int, oldest_ms: int | None, *, is_told: bool
+) -> None:
+    lines = missing_evidence(
+        {lacking: at_ms}, [(age(lacking), oldest_ms)], skew_bound_ms=SKEW_MS, collected_at_ms=NOW_MS
+    )
+    assert bool(lines) is is_told
+    assert all(line.startswith("missing evidence: --inbox ORDERS/billing") for line in lines)
+
+
+def test_the_earliest_key_of_all_pieces_decides() -> None:
+    assert earliest([{INBOX: 5}, {INBOX: 3, OUTBOX: 9}, {}]) == {INBOX: 3, OUTBOX: 9}
+
+
+@pytest.mark.spark  # with the audit's other long tests
+@pytest.mark.parametrize("purged", ["outbox", "inbox"])
+def test_a_day_whose_rows_were_deleted_since_gives_no_answer_and_accuses_nobody(
+    sqlite: Databases, tmp_path: Path, purged: str
+) -> None:
+    """The sweeper takes what is settled, docs/operations.md lets inbox rows go; the history is kept for longer."""
+    url, table = (sqlite.outbox_url, tables.outbox) if purged == "outbox" else (sqlite.inbox_url, tables.inbox)
+    middle_ms = sum(sqlite.asked["window"].values()) // 2
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        if purged == "outbox":
+            settled = table.c.created_at_ms < middle_ms  # whatever state the generated row has
+            connection.execute(table.delete().where(settled))
+        else:
+            connection.execute(table.delete().where(table.c.applied_at_ms < middle_ms))
+    engine.dispose()
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match=f"missing evidence: --{purged}.*gone from reconciler_{purged}") as refused:
+        collect(sqlite.request(), tmp_path / "evidence", run_here, quiet)
+    assert refused.value.reason == "inputs"
+    assert not (tmp_path / "evidence" / "evidence.json").exists()
