@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import date, timedelta
 from typing import Any
 
 from reconciler.contract.history_row import HISTORY_VERSION
@@ -41,6 +43,7 @@ class HistoryFile:
         return cls(**{name: value for name, value in item.items() if name in _FILE_FIELDS})
 
 
+_DATE = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/")
 _FILE_FIELDS = frozenset(f.name for f in fields(HistoryFile))
 
 
@@ -81,6 +84,18 @@ def canonical_json(document: object) -> bytes:
 def digest_of(entry: bytes) -> str:
     """What the next entry's `previous` holds."""
     return hashlib.sha256(entry).hexdigest()
+
+
+def kept_from(entry_says: str, removed: Iterable[str]) -> str:
+    """The day from which rows are kept, after a "retire" entry: the one after the newest that it removed.
+
+    What the entry itself says is only a bound: the clock of who wrote it may have been years ahead for a moment, and
+    then everything that came later would count as gone, for ever.
+    """
+    days = [found[1] for path in removed if (found := _DATE.search(path))]
+    if not days:
+        return entry_says
+    return min(entry_says, (date.fromisoformat(max(days)) + timedelta(days=1)).isoformat())
 
 
 def manifest_folder(environment: str) -> str:

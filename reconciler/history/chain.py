@@ -25,6 +25,7 @@ from reconciler.contract.manifest import (
     canonical_json,
     digest_of,
     entry_name,
+    kept_from,
     manifest_folder,
 )
 from reconciler.errors import TransientError
@@ -129,7 +130,7 @@ class ManifestChain:
         for file in entry.added:
             self._files[file.path] = file
         if entry.kept_from is not None:
-            self.kept_from = max(entry.kept_from, self.kept_from or "")
+            self.kept_from = max(kept_from(entry.kept_from, entry.removed), self.kept_from or "")
         segment = entry.extra.get(SEGMENT)
         if isinstance(segment, str):
             self._segments.add(segment)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from reconciler.contract.history_row import ROUND
 from reconciler.history.chain import ManifestChain
 from reconciler.history.store import TEMPORARY, HistoryStore
 from reconciler.history.tables import DAY_MS, date_of
@@ -12,6 +14,10 @@ from reconciler.history.tables import DAY_MS, date_of
 READERS_MS = 3_600_000
 #: A file that no entry ever named belongs to a writer that is at work, or to one that died before its entry.
 ORPHAN_MS = DAY_MS
+#: Days with rounds that bound today's date: two of them may come from a clock that was wrong.
+DAYS_ASKED = 3
+#: No rounds for as long as this is taken for a wrong clock, and nothing is deleted until some run again.
+IDLE_MS_MAX = 60 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +37,14 @@ class Retention:
         self._keep_days = keep_days
 
     def retire(self, *, now_ms: int) -> int:
-        """One entry that takes out all days that are too old; returns how many files went. Raises OSError."""
+        """One entry that takes out all days that are too old; returns how many files went. Raises OSError.
+
+        Age is counted from the history's own days, too: a host that starts with a year of 2040 in its clock must not
+        take out all that there is.
+        """
         if self._keep_days is None:
             return 0
-        kept_from = date_of(now_ms - self._keep_days * DAY_MS)
+        kept_from = date_of(min(now_ms, self._latest_ms() or now_ms) - self._keep_days * DAY_MS)
         old = [file.path for file in self._chain.files().values() if file.date < kept_from]
         if not old:
             return 0
@@ -45,8 +55,20 @@ class Retention:
 
         return len(old) if self._chain.append("retire", removed=old, kept_from=kept_from, still=still) else 0
 
+    def _latest_ms(self) -> int | None:
+        """The latest time that rounds make credible (they have Redis' time); None: there are none."""
+        days = sorted({f.date for f in self._chain.files().values() if f.stream == ROUND.name}, reverse=True)
+        if not days:
+            return None
+        place = min(DAYS_ASKED, len(days))
+        day = datetime.fromisoformat(days[place - 1]).replace(tzinfo=UTC)
+        return round(day.timestamp() * 1000) + place * DAY_MS
+
     def clean(self, *, now_ms: int) -> Cleaned:
         """Deletes removed files and orphans after their time. Raises OSError."""
+        latest_ms = self._latest_ms()
+        if latest_ms is not None and now_ms > latest_ms + IDLE_MS_MAX:
+            return Cleaned(removed=0, orphans=0)  # what another writer is at work on would look years old
         found = list(self._store.walk())
         self._chain.refresh()  # after the walk: a file that came in between counts as listed
         files, removed = self._chain.files(), self._chain.removed()

@@ -15,7 +15,7 @@ from typing import Any
 from pyarrow import fs as arrow_fs
 
 from reconciler.contract.history_row import HISTORY_STREAMS, HISTORY_VERSION, PREFIXES
-from reconciler.contract.manifest import HistoryFile, canonical_json, digest_of, entry_name, manifest_folder
+from reconciler.contract.manifest import HistoryFile, canonical_json, digest_of, entry_name, kept_from, manifest_folder
 
 _ENTRY_NAME = re.compile(r"\d{12}\.json")
 _STREAMS = {stream.name: stream for stream in HISTORY_STREAMS}
@@ -119,9 +119,9 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
         _remove(reading, name, path)
     for item in document.get("added", ()):
         _add(reading, name, item)
-    kept_from = document.get("kept_from")
-    if kept_from is not None:
-        reading.kept_from = max(str(kept_from), reading.kept_from or "")
+    kept = document.get("kept_from")
+    if kept is not None:
+        reading.kept_from = max(kept_from(str(kept), map(str, document.get("removed", ()))), reading.kept_from or "")
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:

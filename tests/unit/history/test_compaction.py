@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem
 
+from reconciler.audit.history.chain import read_chain
 from reconciler.contract.manifest import HistoryFile
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
@@ -104,7 +106,11 @@ def test_days_that_are_too_old_are_retired_with_their_date_told(tmp_path: Path) 
     house = House(tmp_path, keep_days=10, shards=1)
     house.round(0, announced=some_keys(3))
     house.seal()
-    house.clock.advance(10 * DAY_SECONDS)
+    house.clock.advance(8 * DAY_SECONDS)
+    for _ in range(2):  # a service that stands still retires nothing
+        house.clock.advance(DAY_SECONDS)
+        house.round(0)
+        house.seal()
     house.keeper.retain()
     assert len(house.rows("announced")) == 3, "kept for ten days"
     house.clock.advance(DAY_SECONDS)
@@ -112,12 +118,41 @@ def test_days_that_are_too_old_are_retired_with_their_date_told(tmp_path: Path) 
     house.seal()
     house.keeper.retain()
     assert (house.rows("announced"), house.chain.kept_from) == (
-        [row for row in house.rows("announced") if row["generation"] == 2],
+        [row for row in house.rows("announced") if row["generation"] == 4],
         "2023-11-15",
     )
     house.clock.advance(READERS_MS / 1000)
     house.keeper.retain()
     assert not list(house.root.glob("*/*/date=2023-11-14"))
+
+
+def test_a_clock_that_was_years_ahead_for_a_moment_retires_and_deletes_nothing(tmp_path: Path) -> None:
+    """Of the host, or of Redis beside it, too: then rounds of a day stand there that never was."""
+    house = House(tmp_path, keep_days=10, shards=1)
+    for n in range(3):
+        house.round(0, announced=some_keys(1, seed=n))
+        house.seal()
+        house.clock.advance(DAY_SECONDS)
+    at_work = house.root / f"announced/environment={ENVIRONMENT}/date=2023-11-14/prefix=01/x.parquet"
+    at_work.parent.mkdir(parents=True, exist_ok=True)
+    at_work.write_bytes(b"PAR1")
+    os.utime(at_work, (house.clock.now_ms() / 1000,) * 2)
+    house.clock.step_wall(16 * 365 * DAY_SECONDS)
+    house.round(0)
+    house.seal()
+    house.keeper.retain()
+    house.clock.step_wall(-16 * 365 * DAY_SECONDS)
+    assert (len(house.rows("announced")), house.chain.kept_from, at_work.exists()) == (3, None, True)
+
+
+def test_an_entry_of_a_clock_that_was_ahead_says_no_more_than_what_it_removed(tmp_path: Path) -> None:
+    house = House(tmp_path, shards=1)
+    house.round(0, announced=some_keys(3))
+    house.seal()
+    gone = list(house.chain.files())
+    house.chain.append("retire", removed=gone, kept_from="2039-12-31")
+    assert house.chain.kept_from == "2023-11-15"
+    assert read_chain(LocalFileSystem(), str(house.root), ENVIRONMENT).kept_from == "2023-11-15"
 
 
 def test_two_compactions_of_one_folder_do_not_double_its_rows(tmp_path: Path) -> None:
