@@ -231,6 +231,17 @@ def test_retired_days_are_a_gap_only_where_the_window_begins_before(history: Wri
     assert [gap.why for gap in state.gaps] == ["rows before 2026-03-01 are older than the history is kept"]
 
 
+@pytest.mark.parametrize("kept_from", ["2026-01-01", "2026-02-28", "2026-03-01"])
+def test_a_history_that_was_off_in_the_window_is_not_made_whole_by_days_that_were_retired(
+    history: WrittenHistory, kept_from: str
+) -> None:
+    history.append(action="retire", kept_from=kept_from)
+    history.seal({"round": minutes(30, 90)})
+    assert [(gap.shard, gap.from_ms, gap.to_ms) for gap in check(history).gaps] == [
+        (shard, START_MS, START_MS + 30 * 60_000) for shard in (0, 1)
+    ]
+
+
 def gap_row(from_ms: int, at_ms: int, **fields: Any) -> dict[str, Any]:
     known = {"topic": "ORDERS", "consumer_group": "billing", "shard": -1, "from_ms": from_ms, "at_ms": at_ms}
     return {**known, "stream": "left", "rows": 4, "reason": "disk full", **fields}

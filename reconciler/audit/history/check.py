@@ -190,12 +190,26 @@ def _holes(
         for shard in range(shards):
             key: ShardKey = (topic, group, shard)
             head = found.head(key)
-            if head is not None and head.generation > 1 and head.at_ms >= start_ms and kept_from_ms is None:
+            if (
+                head is not None
+                and head.generation > 1
+                and head.at_ms >= start_ms
+                and not _explains(kept_from_ms, head.at_ms, start_ms, found.longest_ms(key))
+            ):
                 why = f"history begins with generation {head.generation} of epoch {head.epoch}"
                 yield _gap(key, start_ms, head.at_ms, None, why)
             for hole in found.holes(key):
                 why = f"generations {hole.first_generation} to {hole.last_generation} of epoch {hole.epoch} are missing"
                 yield _gap(key, hole.from_ms, hole.to_ms, None, why)
+
+
+def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms: int) -> bool:
+    """Whether retired days are why a shard's first round is not its first: only where they end as it begins.
+
+    A window that starts with the first day that is kept has its rounds from a moment later on; before any other window
+    there must be a round. `longest_ms`: so far apart rounds of this shard are.
+    """
+    return kept_from_ms is not None and start_ms - longest_ms <= kept_from_ms and head_ms - kept_from_ms <= longest_ms
 
 
 def _declared(

@@ -222,6 +222,11 @@ class ShardRounds:
         times = [int(t) for life in self._lives.get(key, ()) for t in life.times if t <= until_ms]
         return max(times, default=None)
 
+    def longest_ms(self, key: ShardKey) -> int:
+        """The longest time between two neighbouring rounds that are there."""
+        times = np.concatenate([[0], *(np.diff(np.sort(life.at_ms)) for life in self._lives.get(key, ()))])
+        return int(times.max())
+
     def watermark(self, subscription: tuple[str, str], shards: int, start_ms: int) -> int | None:
         """Up to where every shard is there without a hole that ends in or after the window; None: a shard has none."""
         lowest: int | None = None
