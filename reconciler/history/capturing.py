@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.subscription import Shard
 from reconciler.history.batch import RowBatch
-from reconciler.history.round_rows import SnapshotHead, gap_of_rounds, pending_batch, round_batches, snapshot_batch
+from reconciler.history.round_rows import (
+    SnapshotHead,
+    gap_of_rounds,
+    is_key,
+    members_of,
+    pending_batch,
+    round_batches,
+    snapshot_batch,
+    without_junk,
+)
 from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
 
 
@@ -29,6 +38,8 @@ class Found:
     missed: int
     #: Redis TIME of the capture.
     now_ms: int
+    #: Members of the rounds' sets that are no unique keys, and were left out.
+    junk: int = 0
 
 
 def look(
@@ -68,7 +79,10 @@ def look(
         ]
         for epoch, first, last, reason in missed
     ]
-    for captured in capture.rounds:
+    junk = 0
+    for of_redis in capture.rounds:
+        captured = without_junk(of_redis)
+        junk += members_of(of_redis) - members_of(captured)
         done = ran.get((captured.epoch, captured.generation))
         counts = done.counts if done is not None and done.at_ms == captured.at_ms else None
         records.append(round_batches(captured, counts))
@@ -79,6 +93,7 @@ def look(
         rounds=len(capture.rounds),
         missed=sum(last - first + 1 for _, first, last, _ in missed),
         now_ms=capture.now_ms,
+        junk=junk,
     )
 
 
@@ -133,7 +148,8 @@ def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[
         kind=kind,
     )
     rows = 0
-    for page in snapshot.pages:
+    for members in snapshot.pages:
+        page = [(member, seen_ms) for member, seen_ms in members if is_key(member)]
         if page:
             rows += len(page)
             yield [pending_batch(head, page)]

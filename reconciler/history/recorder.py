@@ -200,6 +200,8 @@ class Recorder:
         self._before.pop(shard, None)
         counters.rounds_captured += found.rounds
         counters.rounds_missed += found.missed
+        if found.junk:
+            logger.error("history_junk_left_out", extra={"shard": str(shard), "members": found.junk})
         if found.missed:
             logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.contract.history_row import (
     ANNOUNCED,
@@ -17,6 +17,7 @@ from reconciler.contract.history_row import (
     SnapshotKind,
 )
 from reconciler.contract.subscription import Shard
+from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN
 from reconciler.history.batch import PackedKeys, RowBatch, Value
 from reconciler.history.event_rows import named
 from reconciler.ports import CapturedRound, RoundCounts
@@ -24,6 +25,28 @@ from reconciler.ports import CapturedRound, RoundCounts
 #: Topic and group of a gap in rows of all subscriptions; shard of one in rows of many shards.
 EVERY_SUBSCRIPTION = "*"
 MANY_SHARDS = -1
+_KEY_BYTES_MIN, _KEY_BYTES_MAX = UNIQUE_KEY_DIGITS_MIN // 2, UNIQUE_KEY_DIGITS_MAX // 2
+
+
+def is_key(member: bytes) -> bool:
+    """Whether it can be a unique key: whoever may SADD can write anything into a set."""
+    return _KEY_BYTES_MIN <= len(member) <= _KEY_BYTES_MAX
+
+
+def without_junk(captured: CapturedRound) -> CapturedRound:
+    """The round without members that are no keys: no file could hold them, and no audit read them."""
+    announced, consumed, left = (
+        members
+        if all(_KEY_BYTES_MIN <= length <= _KEY_BYTES_MAX for length in set(map(len, members)))
+        else tuple(filter(is_key, members))
+        for members in (captured.announced, captured.consumed, captured.left_matched)
+    )
+    return replace(captured, announced=announced, consumed=consumed, left_matched=left)
+
+
+def members_of(captured: CapturedRound) -> int:
+    """How many members the round's sets have together."""
+    return len(captured.announced) + len(captured.consumed) + len(captured.left_matched)
 
 
 def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[RowBatch]:

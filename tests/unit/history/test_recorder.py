@@ -35,6 +35,27 @@ def stepped(key: bytes, attempts: int = 1) -> RepairStepped:
     )
 
 
+@pytest.mark.parametrize("size", [0, 15, 33, 300])
+def test_a_member_that_is_no_key_stops_no_capture_and_spoils_no_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
+) -> None:
+    """Whoever may SADD can put anything into a commit set; no audit reads a file with it."""
+    house = House(tmp_path)
+    junk, keys = b"x" * size, some_keys(2)
+    house.round(0, announced=keys, consumed=[junk, *keys], left=[junk])
+    house.round(1, announced=keys)
+    house.rounds.pending[shard(0)] = [(junk, 5), (keys[0], 6)]
+    house.recorder.run_pass(shutdown=True)
+    house.seal()
+    assert {shard(0), shard(1)} <= house.recorder.marks.keys()
+    assert house.keys("consumed") == sorted(keys)
+    assert (house.keys("left"), house.keys("pending")) == ([], [keys[0]])
+    [row] = [row for row in house.rows("round") if row["shard"] == 0]
+    assert (row["announced"], row["consumed"], row["left_matched"]) == (2, 2, 0)
+    [told] = [record for record in caplog.records if record.message == "history_junk_left_out"]
+    assert vars(told)["members"] == 2
+
+
 def test_every_id_of_every_round_is_there_once_with_its_round(tmp_path: Path) -> None:
     house = House(tmp_path)
     announced, consumed = some_keys(12, seed=1), [*some_keys(4, seed=2, size=17), b"\x00" * 32, b"\x00" * 28]
@@ -246,10 +267,10 @@ def test_events_beyond_the_bound_are_counted_and_told_as_a_gap(tmp_path: Path) -
 
 def test_a_full_spool_is_told_as_a_gap_and_not_silently_skipped(tmp_path: Path) -> None:
     house = House(tmp_path, spool_bytes_max=5_000)
-    house.round(0, announced=some_keys(9, size=140))
+    house.round(0, announced=some_keys(40, size=32))
     house.recorder.run_pass()
     for _ in range(5):
-        house.round(0, announced=some_keys(9, size=140))
+        house.round(0, announced=some_keys(40, size=32))
         house.recorder.run_pass()
     assert "spool_max_mebibytes" in (house.recorder.spool_health.problem or "")
     house.recorder.rotate()
