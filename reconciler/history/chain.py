@@ -173,16 +173,22 @@ class ManifestChain:
         raise ChainContended(f"history: no free number in {self._folder} after {APPEND_TRIES_MAX} tries")
 
     def link(self, entry: ManifestEntry) -> bool:
-        """Gives the entry its number; False: another writer has it."""
+        """Gives the entry its number; False: another writer has it.
+
+        Over NFS a link whose answer was lost is asked for again, and "exists" is said of our own (link(2), BUGS).
+        """
+        target = self._folder / entry_name(entry.sequence)
         temporary = self._folder / f"{TEMPORARY}{ULID()}.json"
         try:
             with temporary.open("xb") as file:
                 file.write(entry.encoded())
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(temporary, self._folder / entry_name(entry.sequence))
+            os.link(temporary, target)
         except FileExistsError:
-            return False
+            # No two entries are alike: they hold their writer's name and time, and the files' digests.
+            if not target.exists() or target.read_bytes() != entry.encoded():
+                return False
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(self._folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -153,6 +154,36 @@ def test_an_entry_of_a_clock_that_was_ahead_says_no_more_than_what_it_removed(tm
     house.chain.append("retire", removed=gone, kept_from="2039-12-31")
     assert house.chain.kept_from == "2023-11-15"
     assert read_chain(LocalFileSystem(), str(house.root), ENVIRONMENT).kept_from == "2023-11-15"
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_an_entry_whose_link_was_answered_twice_is_ours_and_its_files_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+) -> None:
+    """link(2), BUGS: over NFS the request is sent again, and the second answer is EEXIST."""
+    house = filled(tmp_path)
+    before = one_of_each(house.rows("announced"))
+    real, left = os.link, [True]
+
+    def link(source: Path, target: Path) -> None:
+        if left.pop():
+            left.append(False)
+            if is_ours:
+                real(source, target)
+            else:
+                other = ManifestChain(house.root, ENVIRONMENT, writer="other", clock=house.clock)
+                monkeypatch.undo()
+                other.append("seal")
+                monkeypatch.setattr(os, "link", link)
+            raise FileExistsError(errno.EEXIST, "File exists", str(target))
+        left.append(False)
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    house.keeper.compact()
+    monkeypatch.undo()
+    assert one_of_each(house.rows("announced")) == before
+    assert [path for path in house.chain.files() if not (house.root / path).exists()] == []
 
 
 def test_two_compactions_of_one_folder_do_not_double_its_rows(tmp_path: Path) -> None:
