@@ -50,14 +50,14 @@ class SegmentRows:
 
 
 def read_segment(path: Path) -> SegmentRows:
-    """Every whole record, and what is damaged. An unfinished write at the end is cut off: it was never promised."""
+    """Every whole record of a closed segment, and what is damaged: its torn end was cut off before it was closed."""
     batches: list[RowBatch] = []
     damage: list[tuple[int | None, int | None, int]] = []
     last_ms: int | None = None
     open_damage = 0
     for piece in read_frames(path.read_bytes()):
         if not isinstance(piece, Frame):
-            open_damage += 0 if piece.is_tail else piece.size_bytes
+            open_damage += piece.size_bytes
             continue
         try:
             record = decode(piece.payload)

@@ -1,8 +1,9 @@
 """One append-only file of the spool: frames that are whole or recognised as broken.
 
 A frame is magic, length of the payload, CRC-32 of length and payload (both little-endian), payload. A crash in the
-middle of a write leaves a torn tail, which is cut off; a broken frame in front of whole ones is damage, which is
-counted, and reading goes on at the next magic whose CRC is right.
+middle of a write leaves a torn tail, which is cut off before the segment is closed; a broken frame in front of whole
+ones, or anywhere in a closed segment, is damage, which is counted, and reading goes on at the next magic whose CRC is
+right.
 """
 
 from __future__ import annotations
@@ -88,6 +89,15 @@ def _is_unfinished(data: bytes, position: int) -> bool:
         return _FRAME.pack(MAGIC, 0, 0)[: min(len(rest), len(MAGIC))] == rest[: len(MAGIC)]
     magic, length, _ = _FRAME.unpack(rest)
     return bool(magic == MAGIC and length <= PAYLOAD_BYTES_MAX and position + _FRAME.size + length > len(data))
+
+
+def cut_torn_end(path: Path) -> None:
+    """Cuts the record off that a dead writer had begun: it was never promised. Raises OSError."""
+    for piece in read_frames(path.read_bytes()):
+        if isinstance(piece, Broken) and piece.is_tail:
+            with path.open("r+b") as file:
+                file.truncate(piece.start)
+                os.fsync(file.fileno())
 
 
 class SegmentWriter:

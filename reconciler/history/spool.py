@@ -12,13 +12,13 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ulid import ULID
 
-from reconciler.history.segment import SegmentWriter
+from reconciler.history.segment import SegmentWriter, cut_torn_end
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,13 @@ class WriterFolder:
         taken = WriterFolder.take(nameless)
         if taken is None:
             raise OSError(errno.EBUSY, "another process has this writer's name", str(nameless))
-        nameless.rename(spool / writer)
-        taken.folder = spool / writer
-        sync_folder(spool)
+        try:
+            nameless.rename(spool / writer)
+            taken.folder = spool / writer
+            sync_folder(spool)
+        except OSError:
+            taken.release()  # or nobody could take it, this process's next try neither
+            raise
         return taken
 
     @staticmethod
@@ -73,6 +77,9 @@ class WriterFolder:
         except BlockingIOError:
             os.close(lock)
             return None
+        except OSError:  # no locks on this file system, or its server is away: tried again, once a second
+            os.close(lock)
+            raise
         # Its writer may have removed folder and lock between our two calls: then we hold a lock without a name.
         if not (folder / LOCK_NAME).exists():
             os.close(lock)
@@ -83,30 +90,47 @@ class WriterFolder:
         """Closed segments, oldest first (a ULID's order)."""
         return sorted(self.folder.glob(f"*{_CLOSED}"))
 
-    def close_open_ones(self) -> None:
-        """Segments that a dead writer left open."""
+    def close_open_ones(self, *, whole: Container[Path] = ()) -> None:
+        """Segments that a dead writer left open, or this one; all but the `whole` ones may end with a torn record.
+
+        It is cut off here, so that in a closed segment whatever is no record is damage.
+        """
         for path in sorted(self.folder.glob(f"*{_OPEN}")):
+            if path not in whole:
+                cut_torn_end(path)
             path.rename(path.with_suffix(_CLOSED))
         sync_folder(self.folder)
 
     def leave(self) -> None:
         """Gives the lock up, and removes the folder if nothing is in it that must be sealed."""
-        if not any(path.suffix in {_OPEN, _CLOSED} for path in self.folder.iterdir()):
-            (self.folder / LOCK_NAME).unlink(missing_ok=True)
-            with suppress(OSError):
-                self.folder.rmdir()
+        try:
+            if not any(path.suffix in {_OPEN, _CLOSED} for path in self.folder.iterdir()):
+                (self.folder / LOCK_NAME).unlink(missing_ok=True)
+                with suppress(OSError):
+                    self.folder.rmdir()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Gives the lock up; everything stays for whoever takes it next."""
         os.close(self._lock)
 
 
 def adoptable(spool: Path) -> list[WriterFolder]:
-    """Folders of dead writers, now ours; their segments are all closed."""
-    found = []
+    """Folders of dead writers, now ours; their segments are all closed. Raises OSError: then none is ours."""
+    found: list[WriterFolder] = []
     folders = spool.iterdir() if spool.is_dir() else ()
     for folder in sorted(path for path in folders if path.is_dir() and not path.name.startswith(_NAMELESS)):
-        taken = WriterFolder.take(folder)
-        if taken is not None:
-            taken.close_open_ones()
-            found.append(taken)
+        try:
+            taken = WriterFolder.take(folder)
+            if taken is not None:
+                found.append(taken)
+                taken.close_open_ones()
+        except OSError:
+            # Who holds a lock that nobody knows of keeps the segments from everybody, until this process ends.
+            for one in found:
+                one.release()
+            raise
     return found
 
 
@@ -122,6 +146,8 @@ class Spool:
         self._writer: SegmentWriter | None = None
         #: True: a closed segment has not got its name yet, because that failed.
         self._has_strays = False
+        #: Segments that were closed in order: no record in them is torn.
+        self._whole: set[Path] = set()
         self._lock = threading.Lock()
         self._waiting_bytes = sum(path.stat().st_size for path in folder.segments())
 
@@ -158,11 +184,14 @@ class Spool:
                 writer.sync()
             self._writer = None
             self._has_strays = True
+            if writer.is_sound:
+                self._whole.add(writer.path)
             writer.close()
             with self._lock:
                 self._waiting_bytes += writer.size_bytes
         if self._has_strays and self._writer is None:
-            self._folder.close_open_ones()
+            self._folder.close_open_ones(whole=self._whole)
+            self._whole.clear()
             self._has_strays = False
 
     def closed(self) -> Sequence[Path]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
-from reconciler.history.segment import Frame, SegmentWriter, read_frames
+from reconciler.history import spool as spool_module
+from reconciler.history.batch import encode
+from reconciler.history.sealing import read_segment
+from reconciler.history.segment import MAGIC, Frame, SegmentWriter, frame_of, read_frames
 from reconciler.history.spool import Spool, SpoolFull, WriterFolder, adoptable
 
 
@@ -97,3 +103,88 @@ def test_a_segment_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "a.open").write_bytes(b"rows")
     with pytest.raises(FileExistsError):
         SegmentWriter(tmp_path / "a.open")
+
+
+def dead_spool(folder: Path, writer: str, *, torn: bytes = b"") -> Path:
+    """A writer's folder after kill -9: one record in its open segment, and what a write left that was not finished."""
+    spool = Spool(WriterFolder.create(folder, writer), size_bytes_max=1_000)
+    spool.append(encode([]))
+    spool.append(b"row")
+    spool.sync()
+    [segment] = (folder / writer).glob("*.open")
+    segment.write_bytes(segment.read_bytes() + torn)
+    spool._folder.release()
+    return segment
+
+
+def test_a_lock_server_that_is_away_costs_no_descriptor_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(OSError, match="No locks available"):
+            WriterFolder.create(tmp_path, "mine")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_could_not_get_its_name_is_made_by_the_next_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rename(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "rename", rename)
+        with pytest.raises(OSError, match="No space left"):
+            WriterFolder.create(tmp_path, "mine")
+    mine = WriterFolder.create(tmp_path, "mine")
+    assert mine.folder == tmp_path / "mine"
+    mine.leave()
+
+
+def test_an_adoption_that_failed_in_the_middle_is_done_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dead-1", "dead-2"):
+        dead_spool(tmp_path, name)
+
+    def sync_folder(folder: Path) -> None:
+        if folder.name == "dead-2":
+            raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as ill:
+        ill.setattr(spool_module, "sync_folder", sync_folder)
+        with pytest.raises(OSError, match="Input/output error"):
+            adoptable(tmp_path)
+    adopted = adoptable(tmp_path)
+    assert [one.folder.name for one in adopted] == ["dead-1", "dead-2"]
+    for one in adopted:
+        one.release()
+
+
+@pytest.mark.parametrize("length", [1, 9, 14])
+def test_a_record_that_a_dead_writer_had_begun_is_no_damage(tmp_path: Path, length: int) -> None:
+    whole = dead_spool(tmp_path, "dead", torn=frame_of(b"never promised")[:length])
+    [adopted] = adoptable(tmp_path)
+    [segment] = adopted.segments()
+    assert segment.stem == whole.stem
+    assert payloads(segment) == [b"", b"row"]
+    assert segment.stat().st_size == len(frame_of(b"")) + len(frame_of(b"row"))
+    adopted.release()
+
+
+def test_a_torn_record_in_a_segment_that_was_closed_in_order_is_damage(tmp_path: Path) -> None:
+    """One bit of its length makes the last record one that goes on behind the end."""
+    spool = Spool(WriterFolder.create(tmp_path, "mine"), size_bytes_max=1_000)
+    for _ in range(2):
+        spool.append(b"")
+    spool.sync()
+    spool.rotate()
+    [segment] = spool.closed()
+    data = bytearray(segment.read_bytes())
+    data[data.rfind(MAGIC) + 6] ^= 0x01
+    segment.write_bytes(data)
+    assert read_segment(segment).damage == ((None, None, len(frame_of(b""))),)
+    spool.close()
