@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.lookups import PART, PrefixLookups, keys_of_ranges
 from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.job import judge_here
 from reconciler.audit.result import JudgedWindow
@@ -136,3 +137,28 @@ def plant(databases: Databases, keys: list[str], at_ms: int, *, has_rows: bool) 
         with engine.begin() as connection:
             connection.execute(statement, [{"unique_key": key, **row} for key in keys])
         engine.dispose()
+
+
+def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) -> None:
+    """Its files lie where the next attempt writes its own: a row that counted as known would be gone with them."""
+    place = tmp_path / "inbox" / "prefix=07"
+    place.mkdir(parents=True)
+    for name in ("inbox-0-0000.parquet", f"{PART}.parquet"):
+        row = {"key": [name.encode()], "topic": ["ORDERS"], "consumer_group": ["billing"]}
+        pq.write_table(pa.table(row), place / name)
+    lookups = PrefixLookups(
+        folder=str(tmp_path),
+        prefix=7,
+        window_ms=(0, 1),
+        topics=("ORDERS",),
+        inboxes=(),
+        outboxes=(),
+        effects=(),
+        history=str(tmp_path),
+        announced=(),
+        announced_before=(),
+        consumed=(),
+        whole_outboxes=(),
+        given_inboxes=(),
+    )
+    assert keys_of_ranges(lookups, "inbox", "ORDERS").to_pylist() == [b"inbox-0-0000.parquet"]

@@ -116,12 +116,14 @@ def look_up(lookups: PrefixLookups) -> LookedUp:
     """Writes the rows that were found, and the effects anew. Raises AuditError."""
     folder = Path(lookups.folder)
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
-    dated = {(e.topic, e.group): _keys(lookups, "effects", e.topic, e.group) for e in lookups.effects if e.is_dated}
+    dated = {
+        (e.topic, e.group): keys_of_ranges(lookups, "effects", e.topic, e.group) for e in lookups.effects if e.is_dated
+    }
     written: list[WrittenFile] = []
     if lookups.inboxes:
         with PrefixWriter(folder, lookups.inboxes[0].selection.layout, PART) as writer:
             for inbox in lookups.inboxes:
-                there = _keys(lookups, "inbox", inbox.topic, inbox.group)
+                there = keys_of_ranges(lookups, "inbox", inbox.topic, inbox.group)
                 wanted = [seen[inbox.topic].of_window]
                 wanted += [keys for place, keys in dated.items() if place == (inbox.topic, inbox.group)]
                 _ask(inbox.source, inbox.selection, _without(_joined(wanted), there), writer.add)
@@ -136,7 +138,7 @@ def look_up(lookups: PrefixLookups) -> LookedUp:
         with PrefixWriter(folder, lookups.outboxes[0].selection.layout, PART) as writer:
             for outbox in lookups.outboxes:
                 for topic in outbox.topics:
-                    wanted = [seen[topic].of_window, _keys(lookups, "inbox", topic)]
+                    wanted = [seen[topic].of_window, keys_of_ranges(lookups, "inbox", topic)]
                     wanted += [keys for (of, _), keys in dated.items() if of == topic]
                     _ask(outbox.source, outbox.selection, _without(_joined(wanted), seen[topic].outbox), writer.add)
             written += writer.close()
@@ -150,7 +152,7 @@ def _count_effects(lookups: PrefixLookups, place: EffectsPlace, seen: _Seen, add
     counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")]).sort_by("key")
     kept = counted
     if not place.is_dated:
-        known = _joined([seen.outbox, seen.of_window, _keys(lookups, "inbox", place.topic)])
+        known = _joined([seen.outbox, seen.of_window, keys_of_ranges(lookups, "inbox", place.topic)])
         kept = counted.filter(pc.is_in(counted["key"], value_set=known))
     if kept.num_rows:
         names = (pa.repeat(pa.scalar(name, pa.string()), kept.num_rows) for name in (place.topic, place.group))
@@ -164,7 +166,7 @@ def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
     outbox = _table(lookups, "outbox", topic, ["key", "created_at_ms"])
     times = outbox["created_at_ms"]
     inside = outbox.filter(pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms)))
-    of_window = [inside["key"], _keys(lookups, "candidate", topic), _keys(lookups, "repair", topic)]
+    of_window = [inside["key"], keys_of_ranges(lookups, "candidate", topic), keys_of_ranges(lookups, "repair", topic)]
     announced = _of_history(lookups, lookups.announced, ANNOUNCED, topic)
     at_ms = announced["at_ms"]
     announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, end_ms)))
@@ -179,7 +181,7 @@ def _outbox_lacks(
     for topic in lookups.whole_outboxes:
         there = _joined([seen[topic].outbox, _written(lookups, written, OUTBOX_EVIDENCE.name, topic)])
         times = [_lacking_times(seen[topic].announced, "at_ms", there)]
-        acting = _without(_keys(lookups, INBOX_EVIDENCE.name, topic), there)
+        acting = _without(keys_of_ranges(lookups, INBOX_EVIDENCE.name, topic), there)
         if len(acting):  # their messages may have been announced on the day before
             before = _of_history(lookups, lookups.announced_before, ANNOUNCED, topic)
             times.append(before.filter(pc.is_in(before["key"], value_set=acting))["at_ms"])
@@ -196,7 +198,10 @@ def _inbox_lacks(
     found: dict[Lacking, int] = {}
     for topic, group in lookups.given_inboxes:
         there = _joined(
-            [_keys(lookups, INBOX_EVIDENCE.name, topic, group), _written(lookups, written, "inbox", topic, group)]
+            [
+                keys_of_ranges(lookups, INBOX_EVIDENCE.name, topic, group),
+                _written(lookups, written, "inbox", topic, group),
+            ]
         )
         commits = seen[topic].commits
         commits = commits.filter(pc.invert(pc.is_in(commits["key"], value_set=there)))
@@ -245,7 +250,8 @@ def _written(
     return _rows(files, topic, ["key"], group)["key"]
 
 
-def _keys(lookups: PrefixLookups, table: str, topic: str, group: str | None = None) -> pa.ChunkedArray:
+def keys_of_ranges(lookups: PrefixLookups, table: str, topic: str, group: str | None = None) -> pa.ChunkedArray:
+    """Keys of the rows that the ranges wrote, of one topic (and group), and of no look-up."""
     return _table(lookups, table, topic, ["key"], group)["key"]
 
 
