@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
-from reconciler.audit.collect.deleted import SWEPT_AFTER_MS, AgeOfRows, Lacking, earliest, missing_evidence
+from reconciler.audit.collect.deleted import KEPT_AT_LEAST_MS, AgeOfRows, Lacking, earliest, missing_evidence
 from reconciler.audit.collect.selection import Selection
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.errors import AuditError
@@ -20,6 +21,7 @@ from tests.audit.audited_databases import Databases, quiet, run_here
 
 NOW_MS = 1_772_323_200_000
 SKEW_MS = 10_000
+OLD_MS = NOW_MS - 2 * KEPT_AT_LEAST_MS
 OUTBOX: Lacking = ("outbox", "ORDERS", "")
 INBOX: Lacking = ("inbox", "ORDERS", "billing")
 
@@ -45,15 +47,21 @@ def age(lacking: Lacking) -> AgeOfRows:
     ("lacking", "at_ms", "oldest_ms", "is_told"),
     [
         # The table begins after the key: nobody knows what was there.
-        (INBOX, NOW_MS, NOW_MS + SKEW_MS + 1, True),
-        (OUTBOX, NOW_MS, NOW_MS + SKEW_MS + 1, True),
+        (INBOX, OLD_MS, OLD_MS + SKEW_MS + 1, True),
+        (OUTBOX, OLD_MS, OLD_MS + SKEW_MS + 1, True),
         # Rows of that age are there: this one was never written, which is for the judge.
-        (INBOX, NOW_MS, NOW_MS + SKEW_MS, False),
-        (OUTBOX, NOW_MS, NOW_MS - 1, False),
-        # An inbox of a group that has consumed has rows. An outbox may have none that is settled yet.
-        (INBOX, NOW_MS, None, True),
-        (OUTBOX, NOW_MS - SWEPT_AFTER_MS + 1, None, False),
-        (OUTBOX, NOW_MS - SWEPT_AFTER_MS - SKEW_MS - 1, None, True),
+        (INBOX, OLD_MS, OLD_MS + SKEW_MS, False),
+        (OUTBOX, OLD_MS, OLD_MS - 1, False),
+        # Everything was deleted, or nothing was ever there.
+        (INBOX, OLD_MS, None, True),
+        (OUTBOX, OLD_MS, None, True),
+        # Nothing deletes rows as young as these, so they were never written: by a consumer that only says that it
+        # consumed, or for a key that was announced before the service's first message.
+        (INBOX, NOW_MS - KEPT_AT_LEAST_MS, None, False),
+        (INBOX, NOW_MS - KEPT_AT_LEAST_MS, NOW_MS, False),
+        (OUTBOX, NOW_MS - KEPT_AT_LEAST_MS, None, False),
+        (OUTBOX, NOW_MS - KEPT_AT_LEAST_MS, NOW_MS, False),
+        (OUTBOX, NOW_MS - KEPT_AT_LEAST_MS - SKEW_MS - 1, NOW_MS, True),
     ],
 )
 def test_only_a_table_without_any_row_of_that_age_is_missing_evidence(
@@ -87,7 +95,9 @@ def test_a_day_whose_rows_were_deleted_since_gives_no_answer_and_accuses_nobody(
             connection.execute(table.delete().where(table.c.applied_at_ms < middle_ms))
     engine.dispose()
     (tmp_path / "evidence").mkdir()
+    request = sqlite.request()
+    request = replace(request, collected_at_ms=request.collected_at_ms + 30 * 86_400_000)
     with pytest.raises(AuditError, match=f"missing evidence: --{purged}.*gone from reconciler_{purged}") as refused:
-        collect(sqlite.request(), tmp_path / "evidence", run_here, quiet)
+        collect(request, tmp_path / "evidence", run_here, quiet)
     assert refused.value.reason == "inputs"
     assert not (tmp_path / "evidence" / "evidence.json").exists()

@@ -19,8 +19,8 @@ from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
 #: `outbox` or `inbox`, topic, group ("" for an outbox: a key without its row tells no producer).
 Lacking = tuple[str, str, str]
 
-#: A sweeper keeps what is younger (settings.py: 11 days at least), so an outbox without a settled row lacks none of it.
-SWEPT_AFTER_MS = 7 * 86_400_000
+#: Sweepers and purges keep what is younger (settings.py asks for more): a table that lacks it never had it.
+KEPT_AT_LEAST_MS = 7 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +84,9 @@ def missing_evidence(
     for table, oldest_row_ms in oldest:
         name, topic, group = table.lacking
         at_ms = lacking[table.lacking]
-        if oldest_row_ms is None:
-            kept_from_ms = collected_at_ms - SWEPT_AFTER_MS if name == OUTBOX_EVIDENCE.name else None
-        else:
-            kept_from_ms = oldest_row_ms
-        if kept_from_ms is not None and at_ms + skew_bound_ms >= kept_from_ms:
+        kept_at_least_ms = collected_at_ms - KEPT_AT_LEAST_MS
+        kept_from_ms = kept_at_least_ms if oldest_row_ms is None else min(oldest_row_ms, kept_at_least_ms)
+        if at_ms + skew_bound_ms >= kept_from_ms:
             continue
         whose = f"{INBOX.name} of {topic}/{group}" if group else f"{OUTBOX.name} of {topic}"
         known = "announced" if name == OUTBOX_EVIDENCE.name else "consumed"
