@@ -22,6 +22,11 @@ logger = logging.getLogger(__name__)
 #: Runs the business writes on the connection; raises to roll back.
 Effect = Callable[[Any], object]
 
+_ENDED = (
+    "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
+    "it must leave both to the wrapper; the message comes again"
+)
+
 
 @runtime_checkable
 class Inbox(Protocol):
@@ -51,8 +56,9 @@ class SqlInbox:
 
     `database` is a SQLAlchemy Engine, a sessionmaker, or any callable that returns a Session, a Connection or a
     DB-API connection for one message; each is closed afterwards. Shared by the consumer's threads: every call takes
-    a connection of its own. SQLite: use WAL and BEGIN IMMEDIATE (reconciler.sql.engines.open_engine does), or
-    concurrent handlers starve each other.
+    a connection of its own. A DB-API connection in autocommit is refused, also one whose transaction was begun by
+    hand. SQLite: use WAL and BEGIN IMMEDIATE (reconciler.sql.engines.open_engine does), or concurrent handlers starve
+    each other.
     """
 
     is_weaker = False
@@ -68,7 +74,11 @@ class SqlInbox:
         """The same for several messages in their order, in one transaction: all have their effect, or none."""
         with self._transaction() as connection:
             session = SqlSession(connection)
-            return [_enter_and_run(session, connection, entry, effect) for entry, effect in work]
+            session.require_guarded()
+            done = [_enter_and_run(session, connection, entry, effect) for entry, effect in work]
+            if not session.is_marked():
+                raise UsageError(_ENDED)
+            return done
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -97,8 +107,5 @@ def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effe
         # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
         # database error would be acknowledged without its effect.
         if not session.is_intact():
-            raise UsageError(
-                "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
-                "it must leave both to the wrapper; the message comes again"
-            )
+            raise UsageError(_ENDED)
     return entered

@@ -94,10 +94,10 @@ def _insert(session: SqlSession, entry: InboxEntry, *, duplicate_of: str | None)
     }
     sql = _insert_sql(session.dialect)
     if session.dialect != "mysql":
-        return session.execute(sql, parameters) == 1
+        return session.insert(sql, parameters)
     # Never INSERT IGNORE: it would turn other errors into warnings and lose the effect's only guard.
     try:
-        return session.execute(sql, parameters) == 1
+        return session.insert(sql, parameters)
     except Exception as error:
         if session.is_duplicate_key(error):
             return False

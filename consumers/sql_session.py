@@ -68,6 +68,31 @@ class SqlSession:
 
         self._transaction = None if self._owner is None else self._owner.get_transaction()
         self._is_marked = False
+        #: PostgreSQL's id of the transaction that has the first row.
+        self._transaction_id: object = None
+
+    def require_guarded(self) -> None:
+        """Raises UsageError for a driver's connection in autocommit whose transaction was begun by hand.
+
+        After a rollback of the handler's own its next statement would be committed at once, without the inbox row:
+        nothing at the end could take that back.
+        """
+        if self._owner is None and self._autocommits():
+            raise UsageError(
+                "the connection is in autocommit, its transaction was begun by hand: after a rollback in the handler "
+                "its next effect would be committed without the inbox row. Switch autocommit off (sqlite3: an "
+                "isolation_level, or autocommit=False), or pass a SQLAlchemy Engine"
+            )
+
+    def insert(self, sql: str, parameters: Mapping[str, object]) -> bool:
+        """Runs an INSERT of one row with :names; whether the row was written."""
+        if self.dialect != "postgresql":
+            return self.execute(sql, parameters) == 1
+        # The id comes with the row: a savepoint would cost one more statement, and an id of its own for every effect.
+        row = self.select_one(f"{sql} RETURNING txid_current()", parameters)
+        if row is not None and self._transaction_id is None:
+            self._transaction_id = row[0]
+        return row is not None
 
     def execute(self, sql: str, parameters: Mapping[str, object]) -> int:
         """Runs a statement with :names; returns the number of rows it touched."""
@@ -84,17 +109,24 @@ class SqlSession:
             cursor.close()
 
     def select_one(self, sql: str, parameters: Mapping[str, object]) -> Sequence[Any] | None:
-        """The first row of a query with :names."""
+        """The first row that a statement with :names gives."""
         if self._alchemy is not None:
-            row = self._alchemy.execute(sa.text(sql), parameters).first()
+            if self._is_known:
+                row = self._alchemy.exec_driver_sql(self._driver_sql(sql), dict(parameters)).first()
+            else:
+                row = self._alchemy.execute(sa.text(sql), parameters).first()
             return None if row is None else tuple(row)
         cursor = self._raw.cursor()
         try:
+            if self._package == "psycopg":
+                from psycopg.rows import tuple_row  # only who has the driver
+
+                cursor.row_factory = tuple_row  # the service's may make objects of rows
             cursor.execute(self._driver_sql(sql), dict(parameters))
             found = cursor.fetchone()
         finally:
             cursor.close()
-        if isinstance(found, Mapping):  # DictCursor, dict_row
+        if isinstance(found, Mapping):  # DictCursor
             return tuple(found.values())
         return None if found is None else tuple(found)
 
@@ -104,46 +136,62 @@ class SqlSession:
         return type(original).__name__ == "IntegrityError" and _mysql_number(error) == _MYSQL_DUPLICATE_ENTRY
 
     def mark(self) -> None:
-        """After the inbox row, before the handler: `is_intact` will know whether it is still the same transaction.
+        """After the first inbox row, before its handler: `is_marked` will know whether the transaction is still its own.
 
-        InnoDB answers a deadlock (1213) by rolling back the whole transaction; the next statement begins another one,
-        without the row, and neither driver nor SQLAlchemy hears of it. A savepoint ends with its transaction.
+        A handler may roll back and go on, and databases do so by themselves: InnoDB at a deadlock (1213), SQLite at a
+        full disk or ON CONFLICT ROLLBACK. The next statement begins another transaction, without the row, and neither
+        driver nor SQLAlchemy hears of it. A savepoint ends with its transaction; `insert` has PostgreSQL's id.
         """
-        if self.dialect == "mysql":
+        if self.dialect != "postgresql" and not self._is_marked:
             self.execute(f"SAVEPOINT {_SAVEPOINT}", {})
             self._is_marked = True
 
     def is_intact(self) -> bool:
-        """Whether the transaction is the one of the beginning, open and sound.
+        """Whether a sound transaction is open, as far as the client knows. Asks no server, so after every handler.
 
-        An aborted one of PostgreSQL commits as a rollback. A DB-API connection of PostgreSQL or SQLite cannot tell its
-        second transaction from its first; SQLAlchemy can.
+        An aborted one of PostgreSQL commits as a rollback.
         """
         if self._owner is not None and self._owner.get_transaction() is not self._transaction:
             return False
-        if self._is_marked:
-            self._is_marked = False
-            try:
-                self.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}", {})
-            except Exception as error:
-                if _mysql_number(error) == _MYSQL_NO_SAVEPOINT:
-                    return False
-                raise
         if self._package == "sqlite3":
             return bool(self._raw.in_transaction)
         if self._package == "pymysql":
             return bool(self._raw.server_status & _MYSQL_IN_TRANSACTION)
         return self._postgres_status() == _PSYCOPG_IN_TRANSACTION
 
+    def is_marked(self) -> bool:
+        """Whether the transaction is still the one of the first row; ends the mark. Once, before the commit."""
+        if self._transaction_id is not None:
+            found = self.select_one("SELECT txid_current()", {})
+            return found is not None and found[0] == self._transaction_id
+        if self._is_marked:
+            self._is_marked = False
+            try:
+                self.execute(f"RELEASE SAVEPOINT {_SAVEPOINT}", {})
+            except Exception as error:
+                if _lacks_savepoint(error):
+                    return False
+                raise
+        return True
+
     def _is_autocommit(self) -> bool:
+        """Autocommit, and no transaction was begun by hand."""
+        if not self._autocommits():
+            return False
+        if self._package == "sqlite3":
+            return not self._raw.in_transaction
+        if self._package == "pymysql":
+            return not self._raw.server_status & _MYSQL_IN_TRANSACTION
+        return self._postgres_status() == _PSYCOPG_IDLE
+
+    def _autocommits(self) -> bool:
         if self._package == "sqlite3":
             # Python 3.12 has the attribute autocommit; -1 is the older behaviour ruled by isolation_level.
             mode = getattr(self._raw, "autocommit", -1)
-            by_itself = self._raw.isolation_level is None if mode == -1 else mode is True
-            return by_itself and not self._raw.in_transaction
+            return self._raw.isolation_level is None if mode == -1 else mode is True
         if self._package == "pymysql":
-            return bool(self._raw.get_autocommit()) and not self._raw.server_status & _MYSQL_IN_TRANSACTION
-        return bool(self._raw.autocommit) and self._postgres_status() == _PSYCOPG_IDLE
+            return bool(self._raw.get_autocommit())
+        return bool(self._raw.autocommit)
 
     def _postgres_status(self) -> int:
         # libpq's PGTransactionStatusType: 0 idle, 2 in transaction, 3 in a failed one.
@@ -158,6 +206,10 @@ class SqlSession:
 def _mysql_number(error: Exception) -> object:
     original = getattr(error, "orig", None) or error
     return original.args[0] if original.args else None
+
+
+def _lacks_savepoint(error: Exception) -> bool:
+    return _mysql_number(error) == _MYSQL_NO_SAVEPOINT or "no such savepoint" in str(error)
 
 
 def _package_of(raw: object) -> str:

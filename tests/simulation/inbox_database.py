@@ -58,6 +58,8 @@ class InboxConnection:
         self.database = database
         self.process = process
         self.in_transaction = False
+        #: Of sqlite3's kind: it costs no round trip.
+        self.has_savepoint = False
         self._rows: dict[str, Mapping[str, Any]] = {}
         self._effects: list[Effect] = []
         process.on_death.append(self._undo)
@@ -133,7 +135,7 @@ class InboxConnection:
         for key in self._rows:
             if self.database.open_rows.get(key) is self:
                 del self.database.open_rows[key]
-        self._rows, self._effects, self.in_transaction = {}, [], False
+        self._rows, self._effects, self.in_transaction, self.has_savepoint = {}, [], False, False
 
 
 #: SqlSession finds the dialect by the package of the connection's class.
@@ -153,6 +155,11 @@ class InboxCursor:
             self.rowcount = self._connection.insert(parameters)
         elif sql.startswith("SELECT content_digest"):
             self._found = self._connection.select(str(parameters["unique_key"]))
+        elif sql.startswith("SAVEPOINT"):
+            self._connection.has_savepoint = True
+        elif sql.startswith("RELEASE SAVEPOINT"):
+            if not self._connection.has_savepoint:
+                raise DriverError("no such savepoint")
         else:
             raise NotImplementedError(sql)
 
