@@ -22,7 +22,7 @@ from consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, TransientError, UsageError
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
 
 logger = logging.getLogger(__name__)
 
@@ -144,13 +144,15 @@ class TransactionalHandler:
             return ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
 
-    def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus:
-        """The shape of a push consumer's listener: the first failure sends the batch back, the rest is idempotent."""
+    def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
+        """The shape of a push consumer's listener: stops at the first failure of a batch and tells where it was, so
+        that those before it are acknowledged, and those behind it (orderly: later) run without it.
+        """
         if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
             return ConsumeStatus.CONSUME_SUCCESS
-        for message in messages:
+        for position, message in enumerate(messages):
             if self(message) is not ConsumeStatus.CONSUME_SUCCESS:
-                return ConsumeStatus.RECONSUME_LATER
+                return FailedAt(position) if len(messages) > 1 else ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
 
     def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> Entered:

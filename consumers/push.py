@@ -11,7 +11,7 @@ from consumers.message import ConsumedMessage
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.heartbeat import ConsumeFrom
 from reconciler.rocketmq.push_consumer import PushConsumer
 from reconciler.rocketmq.push_settings import PushSettings
@@ -73,7 +73,7 @@ class TransactionalConsumer:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def _listen(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus:
+    def _listen(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
         # A batch is of one queue, so of one topic.
         return self._by_topic[messages[0].topic].listener(messages)
 

@@ -136,7 +136,7 @@ class SqlSession:
         return type(original).__name__ == "IntegrityError" and _mysql_number(error) == _MYSQL_DUPLICATE_ENTRY
 
     def mark(self) -> None:
-        """After the first inbox row, before its handler: `is_marked` will know whether the transaction is still its own.
+        """After the first inbox row, before its handler: `is_marked` will know if it is still the same transaction.
 
         A handler may roll back and go on, and databases do so by themselves: InnoDB at a deadlock (1213), SQLite at a
         full disk or ON CONFLICT ROLLBACK. The next statement begins another transaction, without the row, and neither

@@ -145,23 +145,24 @@ class OrderlyConsumption:
         return era, []
 
     def _consume(self, queue: ProcessQueue, lane: _Lane, era: int, batch: list[ReceivedMessage]) -> bool:
-        """Runs the listener; False: the batch (as far as it is not given up) comes again after a pause."""
-        answer = call_listener(self._listener, batch)
-        done = batch if answer.is_success else self._given_up(queue, batch)
-        if done and queue.done(done, era=era):
+        """Runs the listener; False: what failed (as far as it is not given up) comes again after a pause."""
+        done, failed, behind = call_listener(self._listener, batch).split(batch)
+        given_up = self._given_up(queue, failed)
+        finished = [*done, *given_up]
+        if finished and queue.done(finished, era=era):
             self._resume(queue)
-        settled = {message.queue_offset for message in done}
+        settled = {message.queue_offset for message in given_up}
         again = [
-            (era, dataclasses.replace(message, reconsume_times=message.reconsume_times + 1))
-            for message in batch
+            dataclasses.replace(message, reconsume_times=message.reconsume_times + 1)
+            for message in failed
             if message.queue_offset not in settled
         ]
         with lane.lock:
             if not lane.is_released:
-                lane.waiting.extendleft(reversed(again))
+                lane.waiting.extendleft((era, message) for message in reversed([*again, *behind]))
         return not again
 
-    def _given_up(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    def _given_up(self, queue: ProcessQueue, batch: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
         """Messages that failed too often and that the broker has taken (into the dead letters)."""
         if self._max_reconsume_times < 0 or queue.is_revoked:
             return []

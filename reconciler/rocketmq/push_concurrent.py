@@ -60,16 +60,16 @@ class ConcurrentConsumption:
     def _consume(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
         if queue.is_revoked or queue.era != era:
             return
-        answer = call_listener(self._listener, messages)
-        if answer.is_success:
-            done = messages
-        elif queue.is_revoked or queue.era != era:
-            return  # the new owner gets them anyway; a copy sent back would be one more
-        else:
-            done = [message for message in messages if self._send_back(message)]
-            settled = {message.queue_offset for message in done}
-            self._retry_here([message for message in messages if message.queue_offset not in settled], queue, era)
-        if done and queue.done(done, era=era):
+        done, failed, behind = call_listener(self._listener, messages).split(messages)
+        if (failed or behind) and (queue.is_revoked or queue.era != era):
+            failed = behind = ()  # the new owner gets them anyway; a copy sent back would be one more
+        if behind:  # a copy sent back would cost each of them a retry, and at last its life, for its neighbour's fault
+            self._submit(queue, behind, era)
+        sent_back = [message for message in failed if self._send_back(message)]
+        settled = {message.queue_offset for message in sent_back}
+        self._retry_here([message for message in failed if message.queue_offset not in settled], queue, era)
+        finished = [*done, *sent_back]
+        if finished and queue.done(finished, era=era):
             self._resume(queue)
 
     def _retry_here(self, messages: Sequence[ReceivedMessage], queue: ProcessQueue, era: int) -> None:

@@ -23,7 +23,7 @@ from consumers.message import ConsumedMessage, business_id
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import Collision, DatabaseAway, UsageError
 from reconciler.evidence import Presence
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
 from reconciler.sql.engines import database_now_ms, open_engine
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
@@ -123,7 +123,7 @@ def test_batches_that_share_messages_in_another_order_have_one_effect_each(engin
         batch = [message() for _ in range(6)]
         gate = threading.Barrier(2)
 
-        def run(messages: Sequence[ConsumedMessage], gate: threading.Barrier = gate) -> ConsumeStatus:
+        def run(messages: Sequence[ConsumedMessage], gate: threading.Barrier = gate) -> ConsumeStatus | FailedAt:
             gate.wait(60)
             return wrapped.listener(messages)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from consumers.handler import transactional_handler
 from consumers.message import ConsumedMessage
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer_message import ReceivedMessage
 from reconciler.rocketmq.heartbeat import ConsumeFrom
 from reconciler.rocketmq.message import Message
@@ -43,7 +43,7 @@ def test_a_redelivery_is_a_duplicate_never_a_collision(
         wrapped = transactional_handler(engine, group=group, topics=topic)(pay)
         times: list[int] = []
 
-        def loses_its_first_acknowledgement(messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
+        def loses_its_first_acknowledgement(messages: Sequence[ReceivedMessage]) -> ConsumeStatus | FailedAt:
             status = wrapped.listener(messages)
             times.append(messages[0].reconsume_times)
             return status if messages[0].reconsume_times else ConsumeStatus.RECONSUME_LATER

@@ -14,7 +14,7 @@ from consumers.handler import TransactionalHandler, transactional_handler
 from consumers.message import ConsumedMessage
 from consumers.redis_inbox import RedisInbox
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
 from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, message, sqlite_url
 
 
@@ -111,10 +111,10 @@ def test_a_poisoned_message_takes_no_neighbour_with_it(engine: sa.Engine, poison
 
     recorder = BatchRecorder()
     wrapped = wrap(engine, fails, recorder=recorder)
-    assert wrapped.listener(batch) is ConsumeStatus.RECONSUME_LATER
+    assert wrapped.listener(batch) == FailedAt(poisoned)
     assert effect_count(engine) == poisoned, "those before it had their effect, each by itself"
     assert [key for _, key in recorder.recorded] == keys_of(batch[:poisoned])
-    # The broker sends each of them again by itself, as it does with all that were sent back.
+    # Each of them comes again by itself.
     answers = [wrapped.listener([each]) for each in batch]
     assert answers.count(ConsumeStatus.RECONSUME_LATER) == 1
     assert answers[poisoned] is ConsumeStatus.RECONSUME_LATER
@@ -127,7 +127,7 @@ def test_a_collision_in_a_batch_is_told_and_leaves_the_others(engine: sa.Engine)
     received = message()
     wrapped.listener([received])
     other = message(received.unique_key, body=b"another")
-    assert wrapped.listener([message(), other]) is ConsumeStatus.RECONSUME_LATER
+    assert wrapped.listener([message(), other]) == FailedAt(1)
     assert wrapped.counts.collisions == 1
     assert effect_count(engine) == 2
 
@@ -139,7 +139,7 @@ def test_a_handler_that_commits_in_a_batch_is_refused(engine: sa.Engine) -> None
 
     wrapped = wrap(engine, commits_itself)
     batch = [message(), message()]
-    assert wrapped.listener(batch) is ConsumeStatus.RECONSUME_LATER
+    assert wrapped.listener(batch) == FailedAt(1), "the first one was committed in the batch"
     while wrapped.listener(batch) is not ConsumeStatus.CONSUME_SUCCESS:
         assert wrapped.counts.failed < 5
     assert effect_count(engine) == 2, "row and effect are together even then"

@@ -15,7 +15,7 @@ from consumers.handler import InboxNotReached, TransactionalHandler, transaction
 from consumers.inbox import Entered
 from consumers.message import ConsumedMessage, HandedOverMessage, business_id
 from reconciler.errors import Collision, InvalidValue, MalformedInput, UsageError
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.messages import (
     KeptRecorder,
@@ -339,7 +339,7 @@ def test_a_batch_stops_at_its_first_failure(engine: sa.Engine) -> None:
 
     wrapped = wrap(engine, handler)
     first, bad, last = message(), message(body=b"bad"), message()
-    assert wrapped.listener([first, bad, last]) is ConsumeStatus.RECONSUME_LATER
+    assert wrapped.listener([first, bad, last]) == FailedAt(1)
     assert effect_count(engine) == 1
     assert wrapped.listener([first, last]) is ConsumeStatus.CONSUME_SUCCESS
     assert effect_count(engine) == 2
