@@ -138,10 +138,13 @@ class SqlOutbox:
         """ANNOUNCED becomes SETTLED. Raises DatabaseAway."""
         return self._mark(unique_keys, _settled_sql)
 
-    def unannounced(self, producer_group: str, *, older_than_seconds: float, limit: int) -> OutboxPage:
+    def unannounced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+    ) -> OutboxPage:
         """NEW rows, oldest first. Raises DatabaseAway."""
-        query = self._query(producer_group, OutboxState.NEW, outbox.c.created_at_ms, older_than_seconds, limit)
-        return self._page(query)
+        at = outbox.c.created_at_ms
+        query = self._query(producer_group, OutboxState.NEW, at, older_than_seconds, limit)
+        return self._page(query if after is None else query.where(_is_behind(at, after.created_at_ms, after)))
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
@@ -149,14 +152,7 @@ class SqlOutbox:
         """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
         at = outbox.c.announced_at_ms
         query = self._query(producer_group, OutboxState.ANNOUNCED, at, older_than_seconds, limit)
-        if after is not None:
-            query = query.where(
-                sa.or_(
-                    at > after.announced_at_ms,
-                    sa.and_(at == after.announced_at_ms, outbox.c.unique_key > after.unique_key),
-                )
-            )
-        return self._page(query)
+        return self._page(query if after is None else query.where(_is_behind(at, after.announced_at_ms, after)))
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Old SETTLED and ROLLED_BACK rows, one transaction. Raises DatabaseAway."""
@@ -241,6 +237,10 @@ class SqlOutbox:
         with reading(self.engine) as connection:
             facts = tuple(_fact(row) for row in connection.execute(query))
             return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
+
+
+def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:
+    return sa.or_(at > at_ms, sa.and_(at == at_ms, outbox.c.unique_key > after.unique_key))
 
 
 @cache

@@ -198,8 +198,10 @@ class Outbox(Protocol):
         """ANNOUNCED becomes SETTLED; other states stay."""
         ...
 
-    def unannounced(self, producer_group: str, *, older_than_seconds: float, limit: int) -> OutboxPage:
-        """NEW rows older than that, oldest first."""
+    def unannounced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+    ) -> OutboxPage:
+        """NEW rows older than that, by (created_at_ms, unique_key), after a row."""
         ...
 
     def announced(

@@ -130,6 +130,8 @@ class Sweeper:
         for swept in subscriptions:
             self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
         self._stopped_at: dict[int, OutboxFact | None] = {}
+        #: The end of the page whose announcements failed first in the last sweep.
+        self._failed_at: dict[int, OutboxFact] = {}
 
     def sweep_once(self) -> SweepReport:
         """One pass over all sources; never raises for a database or broker that is away, the report tells."""
@@ -138,28 +140,39 @@ class Sweeper:
             if self._is_stopping():
                 break
             try:
-                report = report.plus(self.announce_new(source))
+                report = report.plus(self.announce_new(source, number))
                 report = report.plus(self.settle(source, number))
                 report = report.plus(self.delete_old(source))
             except ReconcilerError as error:
                 report = report.plus(_failure(source, error))
         return report
 
-    def announce_new(self, source: OutboxSource) -> SweepReport:
-        """Announces NEW rows and marks them, page by page until none is left or brokers fail."""
+    def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
+        """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left
+        alone for the rest of the sweep; the next one begins behind its first page, and comes back to it at the end."""
         policy = self._policy
         report = SweepReport()
+        failures: dict[str, ReconcilerError] = {}
+        after = self._failed_at.pop(number, None)
+        may_begin_anew = after is not None
         for _ in range(policy.pages_maximum):
             page = source.outbox.unannounced(
-                source.producer_group, older_than_seconds=policy.sweep_after_seconds, limit=policy.page_rows
+                source.producer_group,
+                older_than_seconds=policy.sweep_after_seconds,
+                limit=policy.page_rows,
+                after=after,
             )
-            confirmed, error = self._announce(source, page.facts)
+            is_full = len(page.facts) == policy.page_rows
+            had_failed = len(failures)
+            confirmed = self._announce(source, page.facts, failures)
             report = replace(report, announced=report.announced + confirmed)
-            if error is not None:
-                return report.plus(_failure(source, error))
-            if len(page.facts) < policy.page_rows or self._is_stopping():
+            if len(failures) > had_failed and is_full:
+                self._failed_at.setdefault(number, page.facts[-1])
+            if self._is_stopping() or not (is_full or may_begin_anew):
                 break
-        return report
+            may_begin_anew = may_begin_anew and is_full
+            after = page.facts[-1] if is_full else None
+        return report.plus(_failures(source, failures))
 
     def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Settles ANNOUNCED rows that every wanting group's inbox has; announces old ones of the rest again."""
@@ -206,28 +219,32 @@ class Sweeper:
             )
             if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
         ]
-        confirmed, error = self._announce(source, due)
+        failures: dict[str, ReconcilerError] = {}
+        confirmed = self._announce(source, due, failures)
         report = SweepReport(
             settled=len(found.settled),
             announced_again=confirmed,
             unsettled=len(found.absent) + len(found.unknown),
             unprovable=len(found.unprovable),
         )
-        return report if error is None else report.plus(_failure(source, error))
+        return report.plus(_failures(source, failures))
 
-    def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact]) -> tuple[int, ReconcilerError | None]:
+    def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
+        """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
         by_topic: dict[str, list[AnnouncedKey]] = {}
         for fact in facts:
             key = AnnouncedKey(unique_key=fact.unique_key, tag=fact.tag, committed_at_ms=fact.created_at_ms)
             by_topic.setdefault(fact.topic, []).append(key)
         total = 0
-        failure: ReconcilerError | None = None
         for topic, keys in by_topic.items():
+            if topic in failures:
+                continue
             announced = self._announcer.announce(topic, source.producer_group, keys)
             source.outbox.mark_announced(announced.unique_keys)
             total += len(announced.unique_keys)
-            failure = announced.error or failure
-        return total, failure
+            if announced.error is not None:
+                failures[topic] = announced.error
+        return total
 
     def _sort(self, facts: Sequence[OutboxFact]) -> _Sorted:
         sorted_ = _Sorted()
@@ -273,6 +290,11 @@ class Sweeper:
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
     # Nothing will ever settle it: it is announced a second time (the first may have been lost) and then left alone.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
+
+
+def _failures(source: OutboxSource, failures: Mapping[str, ReconcilerError]) -> SweepReport:
+    """Nothing, or one failed source with its last problem: without brokers every topic has the same."""
+    return _failure(source, [*failures.values()][-1]) if failures else SweepReport()
 
 
 def _failure(source: OutboxSource, error: ReconcilerError) -> SweepReport:

@@ -224,9 +224,11 @@ class SimulatedOutbox:
 
         return int(self._call(update, f"UPDATE {state}"))
 
-    def unannounced(self, producer_group: str, *, older_than_seconds: float, limit: int) -> OutboxPage:
+    def unannounced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+    ) -> OutboxPage:
         """NEW rows, oldest first."""
-        return self._page(OutboxState.NEW, "created_at_ms", older_than_seconds, limit, None)
+        return self._page(OutboxState.NEW, "created_at_ms", older_than_seconds, limit, after)
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
@@ -249,7 +251,7 @@ class SimulatedOutbox:
             ]
             found.sort()
             if after is not None:
-                found = [place for place in found if place > (after.announced_at_ms, after.unique_key)]
+                found = [place for place in found if place > (getattr(after, column), after.unique_key)]
             facts = tuple(_fact(database.rows[key]) for _, key in found[:limit])
             return OutboxPage(facts=facts, now_ms=now_ms)
 
