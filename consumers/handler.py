@@ -206,7 +206,7 @@ class TransactionalHandler:
         except ReconcilerError:
             raise
         except Exception as error:
-            if has_begun:
+            if has_begun or _is_of_the_message(error):
                 raise
             raise InboxNotReached(f"the inbox of {self.group}: {type(error).__name__}: {error}") from error
 
@@ -240,6 +240,13 @@ class TransactionalHandler:
             return
         if not self._recorder.record(message.topic, message.unique_key):
             self.counts.unrecorded += 1
+
+
+def _is_of_the_message(error: Exception) -> bool:
+    """Whether a database refused the inbox row for its values: a NUL in PostgreSQL, say."""
+    original = getattr(error, "orig", None) or error
+    names = {kind.__name__ for kind in type(original).__mro__}  # PEP 249's, whatever the driver
+    return bool(names & {"DataError", "ValueError", "OverflowError"})
 
 
 def transactional_handler(

@@ -35,6 +35,8 @@ POLL_SECONDS = 1.0
 BACK_OFF_SECONDS_MIN = 1.0
 BACK_OFF_SECONDS_MAX = 300.0
 ROWS_AT_ONCE = 100
+#: After so many rows one behind the other that did not reach the handler's database, the others would not either.
+UNREACHED_ROWS_MAX = 3
 
 
 class HandOverQueue(Protocol):
@@ -76,6 +78,11 @@ class ReplayCounts:
     failed: int = 0
     #: Somebody else's, or lost to somebody else in the middle.
     lost_claims: int = 0
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether a row got as far as the handler."""
+        return self.applied + self.already_applied + self.postponed + self.failed > 0
 
     def __add__(self, other: ReplayCounts) -> ReplayCounts:
         return ReplayCounts(
@@ -124,18 +131,27 @@ class ReplayWorker:
         self._inbox_keep_seconds = None if inbox_keep_days is None else inbox_keep_days * 86_400
         self._clock = clock or SystemClock()
         self._jitter = jitter or random.Random()
+        self._turns = 0
 
     def run_once(self, *, limit: int = ROWS_AT_ONCE, stop: threading.Event | None = None) -> ReplayCounts:
-        """Works on what is due now, at most `limit` rows a topic, and stops where the handler's database is away.
-        Raises DatabaseAway if the ledger is away."""
+        """Works on what is due now, at most `limit` rows a topic; another topic is the first one each time.
+
+        Stops where the handler's database is away: after a few rows, for one alone may have met an error of its own.
+        Raises DatabaseAway if the ledger is away.
+        """
         counts = ReplayCounts()
-        for topic in self._topics:
+        unreached = 0
+        first = self._turns % max(1, len(self._topics))
+        self._turns += 1
+        for topic in self._topics[first:] + self._topics[:first]:
             rows = self._open_queue.claimable(self._environment, topic, scope=self._handler.group, limit=limit)
             for row in rows:
                 if stop is not None and stop.is_set():
                     return counts
-                counts += self._work_on(row)
-                if counts.unreached:
+                done = self._work_on(row)
+                counts += done
+                unreached = unreached + done.unreached if not done.has_reached else 0
+                if unreached == UNREACHED_ROWS_MAX:
                     return counts
         return counts
 
@@ -146,7 +162,7 @@ class ReplayWorker:
         while not stop.is_set():
             try:
                 done = self.run_once(stop=stop)
-                failures = failures + 1 if done.unreached else 0
+                failures = failures + 1 if done.unreached and not done.has_reached else 0
             except ReconcilerError as error:
                 failures += 1
                 logger.warning("hand-overs of %s wait: %s", self._handler.group, error)

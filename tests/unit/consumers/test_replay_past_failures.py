@@ -1,0 +1,78 @@
+"""Hand-over rows that never reach the inbox hold up nobody else's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from consumers.hand_over_rows import HandOverRows
+from consumers.handler import InboxNotReached, transactional_handler
+from consumers.inbox import InboxEntry
+from consumers.replay import ReplayWorker
+from reconciler.sql.tables import ledger_metadata
+from tests.unit.consumers.messages import effect_count, inbox_engine, message, new_key, sqlite_url
+from tests.unit.consumers.test_hand_over_message import stored
+from tests.unit.consumers.test_replay_worker import insert_row, make_due, pay, row_of
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[sa.Engine]:
+    with inbox_engine(sqlite_url(tmp_path)) as opened:
+        ledger_metadata.create_all(opened)
+        with opened.begin() as connection:
+            connection.exec_driver_sql(
+                "CREATE TRIGGER refuses BEFORE INSERT ON reconciler_inbox WHEN NEW.dedupe_key = 'poison' "
+                "BEGIN SELECT RAISE(ABORT, 'no such order'); END"
+            )
+        yield opened
+
+
+@pytest.mark.parametrize("topics", [("ORDERS", "REFUNDS"), ("REFUNDS", "ORDERS")])
+@pytest.mark.parametrize("poisoned", [1, 5])
+def test_rows_that_always_fail_before_the_handler_do_not_starve_those_behind_them(
+    engine: sa.Engine, topics: tuple[str, str], poisoned: int
+) -> None:
+    handler = transactional_handler(engine, group="billing", dedupe_by=lambda each: each.tags)(pay)
+    good = {new_key(): topic for topic in topics}
+    for number in range(poisoned):
+        key = new_key()
+        properties = {"TAGS": "poison", "UNIQ_KEY": key}
+        insert_row(engine, key, next_at_ms=number, stored=stored(unique_key=key, properties=properties))
+    for key, topic in good.items():
+        sent = stored(unique_key=key, topic=topic, real_topic=topic, properties={"TAGS": topic, "UNIQ_KEY": key})
+        insert_row(engine, key, topic=topic, next_at_ms=100, stored=sent)
+    worker = ReplayWorker(handler, environment="test", topics=topics, queue=HandOverRows(engine))
+    for _ in range(3):
+        worker.run_once()
+    assert [effect_count(engine, key) for key in good] == [1, 1]
+
+
+def test_a_row_that_the_database_refuses_for_its_values_is_given_up_in_the_end(engine: sa.Engine) -> None:
+    """It was taken for a database that is away, so it was tried for ever."""
+
+    class Refusing:
+        is_weaker = False
+
+        def apply_once(self, entry: InboxEntry, effect: object) -> object:
+            raise type("DataError", (Exception,), {})("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+
+    key = new_key()
+    insert_row(engine, key)
+    handler = transactional_handler(Refusing(), group="billing")(pay)  # type: ignore[arg-type]  # a driver's error
+    worker = ReplayWorker(handler, environment="test", topics="ORDERS", queue=HandOverRows(engine))
+    for _ in range(16):
+        make_due(engine)
+        worker.run_once()
+    assert row_of(engine, key).state == "FAILED"
+
+
+def test_a_database_that_is_away_is_still_told_apart(engine: sa.Engine) -> None:
+    def connect() -> sa.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    with pytest.raises(InboxNotReached):
+        transactional_handler(connect, group="billing")(pay).apply(message())
