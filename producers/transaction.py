@@ -232,7 +232,10 @@ class Transaction:
             )
         if self.outcome is Outcome.ROLLBACK:
             self._parts.counts.add("not_committed")
-            raise NotCommitted(f"{self.unique_key}: the local transaction was rolled back, and so was the message")
+            raise NotCommitted(
+                f"{self.unique_key}: the local transaction was rolled back, and so was the message. Whatever the block "
+                "wrote after a rollback of its own is committed without its message"
+            )
 
     def _decide(self, *, is_clean: bool) -> Decision:
         parts = self._parts
