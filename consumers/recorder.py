@@ -233,7 +233,6 @@ class CommitRecorder:
         self.close()
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._batch = Batch(0.0)
@@ -244,6 +243,7 @@ class CommitRecorder:
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._away_seconds = self._away_until = 0.0
+        self._pid = os.getpid()  # last: another thread of the child must not take the parent's lock for its own
 
     def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> Batch | None:
         if self._pid != os.getpid():
