@@ -28,6 +28,7 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.contract.unique_key import UNIQUE_KEY_PROPERTY, is_unique_key
 from reconciler.errors import (
     BrokerBusy,
+    BrokerUnavailable,
     InvariantViolation,
     ReconcilerError,
     RequestTimeout,
@@ -56,6 +57,8 @@ SENDS_MAX = 64
 END_TIMEOUT_SECONDS = 3.0
 #: How long the warm-up looks whether brokers know the group.
 REGISTRATION_SECONDS = 3.0
+#: Sends at the start that are tried until one succeeds.
+WARM_UP_TRIES = 3
 
 #: What END_TRANSACTION was answered: the library sends it one-way.
 ONE_WAY = SendAnswer(outcome=EndOutcome.NO_ANSWER, detail="librocketmq sends END_TRANSACTION one-way")
@@ -241,17 +244,27 @@ class NativeHalves:
 
     # ----------------------------------------------------------------- registration
 
+    def _send_warm_up(self) -> ReconcilerError | None:
+        """What kept it from being sent; "No route info" is also what the library says where a machine is slow."""
+        problem: ReconcilerError | None = None
+        for _ in range(WARM_UP_TRIES):
+            try:
+                self.plain.send(Message(topic=self._warm_up_topic, body=b"warm-up"), choose=random.randrange)
+            except BrokerUnavailable as error:
+                problem = error
+            except TransientError as error:
+                return error
+            else:
+                return None
+        return problem
+
     def _warm_up(self) -> None:
         """Brokers learn the group now: a route is looked up, then a second producer's start sends the heartbeat.
 
         The library's first heartbeat goes out before it knows any broker (MQClientFactory.sendHeartbeatToAllBroker:
         "brokeradd is empty"), the next one 30 s later: halves sent meanwhile are never asked back.
         """
-        problem: ReconcilerError | None = None
-        try:
-            self.plain.send(Message(topic=self._warm_up_topic, body=b"warm-up"), choose=random.randrange)
-        except TransientError as error:
-            problem = error
+        problem = self._send_warm_up()
         try:
             self._second.start()
         except TransientError as error:

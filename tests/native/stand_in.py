@@ -39,6 +39,8 @@ class StandIn:
         self.half_status = 0
         self.refusal: bytes | None = None
         self.is_broker_away = False
+        #: So many sends fail before the next one succeeds.
+        self.refused_sends = 0
         self._numbers = itertools.count(1)
         self._messages: dict[int, NativeRecord] = {}
         self._clients: dict[int, NativeClient] = {}
@@ -294,6 +296,9 @@ class StandIn:
     def _sent(self, client: NativeClient, record: NativeRecord) -> tuple[str, Cluster] | None:
         self._wait("send")
         factory = self.factories[client.instance_name]
+        if self.refused_sends:
+            self.refused_sends -= 1
+            return None
         if self.is_broker_away or self.refusal:
             return None
         factory.knows_route = True

@@ -179,6 +179,16 @@ def test_rule_3_a_producer_that_never_sends_answers_for_the_one_that_was_killed(
     assert orders.library.check_back(orders.cluster, tx.unique_key) == "COMMIT"
 
 
+def test_rule_3_one_slow_answer_at_the_start_leaves_nobody_unasked(
+    orders: Orders, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    orders.library.refused_sends = 2  # "No route info", as a slow machine gets it
+    orders.producer()
+    assert GROUP in orders.cluster.registered
+    assert "is registered for check-back" in caplog.text
+
+
 def test_rule_3_the_log_says_when_nobody_will_be_asked(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
     orders.library.is_broker_away = True
     orders.producer()
