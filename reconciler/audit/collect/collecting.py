@@ -127,10 +127,10 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
         # Effects are written anew, one row a key.
         files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
         files.update(files_of(answers))
-        remove_rests(folder, files)
         for one in answers:
             undated.update(one.undated)
         _require_rows(request, earliest(one.lacking for one in answers), run)
+        remove_rests(folder, files)  # after the last of the tasks
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
