@@ -15,7 +15,7 @@ from typing import IO, Any
 from tests.brokers.jars import cache_folder, client_jars, locked
 
 SOURCE = Path(__file__).parent / "java" / "StockClient.java"
-RUN_SECONDS = 200
+RUN_SECONDS = 150
 #: How long a JVM that hangs may take to write down its threads, and lines of them that are shown.
 DUMP_SECONDS = 10
 THREAD_LINES = 200
