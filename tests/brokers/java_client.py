@@ -62,8 +62,7 @@ def run(scenario: str, *, version: str, name_servers: str, topic: str, folder: P
         code = _code(command, out, err, folder)
     lines = output.read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines if line.startswith('{"event"')]
-    # A JVM that hangs in its exit has done what was to be seen.
-    if code not in {0, None} or not events or events[-1]["event"] != "end":
+    if code != 0 or not events or events[-1]["event"] != "end":
         threads = [line for line in lines if not line.startswith('{"event"')] if code is None else lines[-30:]
         said = "\n".join([*threads[-THREAD_LINES:], *errors.read_text(encoding="utf-8").splitlines()[-30:]])
         raise AssertionError(f"{scenario} with client {version} ended with {code}, events {events}:\n{said}")

@@ -32,22 +32,34 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * line, each with "event"; the caller asserts on them. Exit code 0 only if the scenario ran to its end.
  */
 public class StockClient {
+    /** The default, 3 s, is over before a starved machine has fetched a route. */
+    private static final int SEND_MILLISECONDS = 30_000;
+
     private static String nameServers;
     private static String topic;
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
         nameServers = arguments[1];
         topic = arguments[2];
-        switch (arguments[0]) {
+        try {
+            play(arguments[0]);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            System.exit(4); // the client leaves threads behind, which would keep the JVM alive for ever
+        }
+        print("end");
+        System.exit(0);
+    }
+
+    private static void play(String scenario) throws Exception {
+        switch (scenario) {
             case "rebalance": rebalance(); break;
             case "retry": retry(); break;
             case "orderly": orderly(); break;
             case "transaction": transaction(); break;
             case "lookup": lookup(); break;
-            default: throw new IllegalArgumentException(arguments[0]);
+            default: throw new IllegalArgumentException(scenario);
         }
-        print("end");
-        System.exit(0); // the client leaves threads behind
     }
 
     private static void rebalance() throws Exception {
@@ -182,6 +194,7 @@ public class StockClient {
         TransactionMQProducer producer = new TransactionMQProducer("producer_" + topic);
         producer.setNamesrvAddr(nameServers);
         producer.setInstanceName("transaction");
+        producer.setSendMsgTimeout(SEND_MILLISECONDS);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -271,6 +284,7 @@ public class StockClient {
         DefaultMQProducer producer = new DefaultMQProducer("sender_" + topic);
         producer.setNamesrvAddr(nameServers);
         producer.setInstanceName("sender");
+        producer.setSendMsgTimeout(SEND_MILLISECONDS);
         producer.start();
         return producer;
     }
