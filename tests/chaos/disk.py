@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 #: Room while it is not full; pages that are not written cost nothing.
@@ -14,20 +16,31 @@ BALLAST_BYTES = 128 * 1024**2
 #: Above the brokers' warning level, 0.90.
 FULL_RATIO = 0.93
 
+_PREFIX = "reconciler-disk"
+
 
 class SmallDisk:
-    """Mounted until `close`. Needs the right to mount."""
+    """Mounted until `close`. Needs the right to mount; without it `folder` is an ordinary one.
+
+    The disk is mounted in a folder of its own that `folder` points to. Mounted in `folder` itself, the disk of a run
+    that was killed would be busy when pytest removes that run's folders, and would fail a later run.
+    """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-        self.is_mounted = _mount("-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "chaos", str(folder))
+        _unmount_abandoned()
+        self._place = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{os.getpid()}-"))
+        self.is_mounted = _mount("-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "chaos", str(self._place))
         if self.is_mounted:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.symlink_to(self._place)
             (folder / "ballast").write_bytes(bytes(BALLAST_BYTES))
+        else:
+            self._place.rmdir()
+            folder.mkdir(parents=True, exist_ok=True)
 
     def fill(self) -> None:
         """A few megabytes are left."""
-        state = os.statvfs(self._folder)
+        state = os.statvfs(self._place)
         used = (state.f_blocks - state.f_bfree) * state.f_frsize
         self._resize(round(used / FULL_RATIO))
 
@@ -38,11 +51,25 @@ class SmallDisk:
     def close(self) -> None:
         """Unmounts, also under a process that is about to end."""
         if self.is_mounted:
-            subprocess.run(["umount", "--lazy", str(self._folder)], check=False, capture_output=True)
+            _unmount(self._place)
 
     def _resize(self, size_bytes: int) -> None:
         if self.is_mounted:
-            _mount("-o", f"remount,size={size_bytes}", str(self._folder))
+            _mount("-o", f"remount,size={size_bytes}", str(self._place))
+
+
+def _unmount_abandoned() -> None:
+    """Disks of processes that were killed: nobody else would give their memory back."""
+    for place in re.findall(rf"\S*/{_PREFIX}-\d+-\S+", Path("/proc/mounts").read_text(encoding="utf-8")):
+        owner = int(Path(place).name.removeprefix(f"{_PREFIX}-").split("-")[0])
+        if not Path(f"/proc/{owner}").exists():
+            _unmount(Path(place))
+
+
+def _unmount(place: Path) -> None:
+    done = subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+    if done.returncode == 0:
+        place.rmdir()
 
 
 def _mount(*arguments: str) -> bool:
