@@ -23,6 +23,7 @@ from consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, TransientError, UsageError
 from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
+from reconciler.sql.engines import class_names, driver_error
 
 logger = logging.getLogger(__name__)
 
@@ -244,9 +245,7 @@ class TransactionalHandler:
 
 def _is_of_the_message(error: Exception) -> bool:
     """Whether a database refused the inbox row for its values: a NUL in PostgreSQL, say."""
-    original = getattr(error, "orig", None) or error
-    names = {kind.__name__ for kind in type(original).__mro__}  # PEP 249's, whatever the driver
-    return bool(names & {"DataError", "ValueError", "OverflowError"})
+    return bool(class_names(driver_error(error)) & {"DataError", "ValueError", "OverflowError"})
 
 
 def transactional_handler(

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, scoped_session
 
 from reconciler.errors import UsageError
+from reconciler.sql.engines import driver_error
 
 #: DB-API package -> dialect name of reconciler.sql.engines.NOW_MS_SQL.
 _DRIVERS = {"sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql", "pymysql": "mysql"}
@@ -132,8 +133,7 @@ class SqlSession:
 
     def is_duplicate_key(self, error: Exception) -> bool:
         """Whether the database refused a row because its key exists: MySQL error 1062 and nothing else."""
-        original = getattr(error, "orig", None) or error
-        return type(original).__name__ == "IntegrityError" and _mysql_number(error) == _MYSQL_DUPLICATE_ENTRY
+        return type(driver_error(error)).__name__ == "IntegrityError" and _mysql_number(error) == _MYSQL_DUPLICATE_ENTRY
 
     def mark(self) -> None:
         """After the first inbox row, before its handler: `is_marked` will know if it is still the same transaction.
@@ -204,7 +204,7 @@ class SqlSession:
 
 
 def _mysql_number(error: Exception) -> object:
-    original = getattr(error, "orig", None) or error
+    original = driver_error(error)
     return original.args[0] if original.args else None
 
 

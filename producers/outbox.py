@@ -20,7 +20,9 @@ from reconciler.contract.tables import OutboxState
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.engines import (
     asked_once,
+    class_names,
     database_now_ms,
+    driver_error,
     is_away,
     lacks_schema,
     now_ms,
@@ -185,9 +187,8 @@ class SqlOutbox:
         return self.engine.url.render_as_string(hide_password=True)
 
     def _refuse(self, error: Exception, unique_key: str) -> None:
-        # SQLAlchemy's errors wrap the driver's, and their text repeats the parameters.
-        original = getattr(error, "orig", None) or error
-        if "IntegrityError" in {kind.__name__ for kind in type(original).__mro__}:
+        original = driver_error(error)
+        if "IntegrityError" in class_names(original):
             # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
             fact = self.find(unique_key)
             if fact is not None and not fact.is_committed:

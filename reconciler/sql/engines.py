@@ -225,12 +225,19 @@ def lacks_schema(text: str) -> bool:
     )
 
 
-def is_away(error: BaseException | None) -> bool:
-    """True for a driver's error that trying again later may cure: away, locked, deadlock, refused, full, read-only.
+def driver_error(error: Exception) -> Exception:
+    """The driver's own error: SQLAlchemy's wrap it, and their text repeats the statement's parameters."""
+    return getattr(error, "orig", None) or error
 
-    By the names that PEP 249 gives the classes, so that it holds for every driver without importing any.
-    """
-    names = {kind.__name__ for kind in type(error).__mro__}
+
+def class_names(error: BaseException | None) -> set[str]:
+    """Names of an error's classes. PEP 249 gives them, so they hold for every driver without importing any."""
+    return {kind.__name__ for kind in type(error).__mro__}
+
+
+def is_away(error: BaseException | None) -> bool:
+    """True for a driver's error that trying again later may cure: away, locked, deadlock, refused, full, read-only."""
+    names = class_names(error)
     if "InFailedSqlTransaction" in names or "syntax error" in str(error):
         return False  # a bug; SQLite calls a syntax error operational
     if names & {"OperationalError", "InterfaceError", "InternalError", "InsufficientPrivilege"}:
