@@ -5,24 +5,31 @@
 Loads SQLAlchemy and the remoting client, nothing heavier.
 """
 
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.check_answer import CheckAnswerer
-from producers.errors import (
-    HalfNotSafe,
-    KeyTaken,
-    NotCommitted,
-    NotRecorded,
-    RolledBackAlready,
-    UnsafeConnection,
-)
-from producers.outbox import SqlOutbox
-from producers.outbox_reader import ReadOutbox, SqlOutboxReader
-from producers.ports import CheckedHalf, Outcome, SentHalf
-from producers.producer import TransactionalProducer
-from producers.remoting import RemotingAnnouncements, RemotingHalves, open_producer
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
-from producers.transaction import Transaction
-from reconciler.rocketmq.message import Message
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.lazy_names import loading
+
+if TYPE_CHECKING:
+    from producers.announcer import AnnouncementRoute, Announcer
+    from producers.check_answer import CheckAnswerer
+    from producers.errors import (
+        HalfNotSafe,
+        KeyTaken,
+        NotCommitted,
+        NotRecorded,
+        RolledBackAlready,
+        UnsafeConnection,
+    )
+    from producers.outbox import SqlOutbox
+    from producers.outbox_reader import ReadOutbox, SqlOutboxReader
+    from producers.ports import CheckedHalf, Outcome, SentHalf
+    from producers.producer import TransactionalProducer
+    from producers.remoting import RemotingAnnouncements, RemotingHalves, open_producer
+    from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
+    from producers.transaction import Transaction
+    from reconciler.rocketmq.message import Message
 
 __all__ = [
     "AnnouncementRoute",
@@ -52,3 +59,21 @@ __all__ = [
     "UnsafeConnection",
     "open_producer",
 ]
+
+if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute besides them
+    __getattr__ = loading(
+        __name__,
+        {
+            "producers.announcer": "AnnouncementRoute Announcer",
+            "producers.check_answer": "CheckAnswerer",
+            "producers.errors": "HalfNotSafe KeyTaken NotCommitted NotRecorded RolledBackAlready UnsafeConnection",
+            "producers.outbox": "SqlOutbox",
+            "producers.outbox_reader": "ReadOutbox SqlOutboxReader",
+            "producers.ports": "CheckedHalf Outcome SentHalf",
+            "producers.producer": "TransactionalProducer",
+            "producers.remoting": "RemotingAnnouncements RemotingHalves open_producer",
+            "producers.sweeper": "OutboxSource Sweeper SweepPolicy SweepReport SweptSubscription",
+            "producers.transaction": "Transaction",
+            "reconciler.rocketmq.message": "Message",
+        },
+    )

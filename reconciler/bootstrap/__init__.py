@@ -5,8 +5,9 @@ Each function's module is loaded when it is asked for: `--help` must not wait fo
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from reconciler.lazy_names import loading
 
 if TYPE_CHECKING:
     from reconciler.bootstrap.announcing import run_announcements, run_replay
@@ -41,23 +42,18 @@ __all__ = [
     "upgrade_database",
 ]
 
-_MODULES = {
-    "announcing": ("run_announcements", "run_replay"),
-    "checks": ("examine",),
-    "embedded_broker": ("serve_broker",),
-    "operating": ("dismiss", "lift_hold", "place_hold", "rebuild", "repair_now"),
-    "reporting": ("explain", "list_rows", "read_status"),
-    "service": ("run_service",),
-    "setup": ("create_topics", "database_ddl", "start_logging", "upgrade_database"),
-    "single_round": ("run_once",),
-    "sweeping": ("run_sweeper",),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
 if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute besides them
-
-    def __getattr__(name: str) -> object:
-        """Loads the function's module (PEP 562)."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    __getattr__ = loading(
+        __name__,
+        {
+            "reconciler.bootstrap.announcing": "run_announcements run_replay",
+            "reconciler.bootstrap.checks": "examine",
+            "reconciler.bootstrap.embedded_broker": "serve_broker",
+            "reconciler.bootstrap.operating": "dismiss lift_hold place_hold rebuild repair_now",
+            "reconciler.bootstrap.reporting": "explain list_rows read_status",
+            "reconciler.bootstrap.service": "run_service",
+            "reconciler.bootstrap.setup": "create_topics database_ddl start_logging upgrade_database",
+            "reconciler.bootstrap.single_round": "run_once",
+            "reconciler.bootstrap.sweeping": "run_sweeper",
+        },
+    )

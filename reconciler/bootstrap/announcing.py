@@ -13,42 +13,16 @@ from consumers.announcement_source import RemotingAnnouncementSource
 from consumers.announcement_step import AnnouncementStep
 from consumers.announcements import AnnouncementConsumer, consumer_token
 from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.inbox_reader import SqlInboxEvidence
 from consumers.recorder import CommitRecorder
 from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from consumers.replay import ReplayWorker
 from reconciler.bootstrap.availability import ask_brokers, ask_ledger, ask_redis, require
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.subscriptions import find_subscription, subscription_of
 from reconciler.clock import Clock, SystemClock
-from reconciler.contract.subscription import Subscription
 from reconciler.daemon import notify_systemd, serve_when_possible
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings import Settings, SubscriptionSettings
-
-
-def subscription_of(settings: Settings, configured: SubscriptionSettings) -> Subscription:
-    """The unit of reconciliation behind a [[subscriptions]] section."""
-    return Subscription(environment=settings.environment, topic=configured.topic, group=configured.group)
-
-
-def inbox_evidence(connections: Connections) -> SqlInboxEvidence:
-    """The inboxes of all subscriptions that have one, by connections that cannot write."""
-    settings = connections.settings
-    return SqlInboxEvidence(
-        {
-            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
-            for s in settings.subscriptions
-            if s.inbox_url is not None
-        }
-    )
-
-
-def find_subscription(settings: Settings, topic: str, group: str) -> SubscriptionSettings:
-    """The [[subscriptions]] section of a topic and group; raises InvalidValue if there is none."""
-    for configured in settings.subscriptions:
-        if (configured.topic, configured.group) == (topic, group):
-            return configured
-    raise InvalidValue("--topic/--group", f"{topic}/{group}", "no [[subscriptions]] section has them")
 
 
 def build_announcement_consumer(connections: Connections) -> AnnouncementConsumer:

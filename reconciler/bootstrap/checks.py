@@ -10,11 +10,11 @@ from pathlib import Path
 import consumers
 import producers
 from consumers.announcement_source import PULL_GROUP
-from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
+from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Check, Finding, Level
 from reconciler.doctor import examine as run_checks
 from reconciler.errors import ReconcilerError

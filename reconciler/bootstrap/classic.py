@@ -8,8 +8,8 @@ import threading
 from consumers.announcement_rules import AnnouncementRules
 from consumers.announcement_source import RemotingAnnouncementSource
 from consumers.classic_announcements import GroupOffsetAnnouncements
-from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.classic_round import ClassicRound
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription

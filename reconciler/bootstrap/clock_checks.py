@@ -8,8 +8,8 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.clocks_apart import ClockReading
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard

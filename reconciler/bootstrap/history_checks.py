@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconciler.bootstrap.announcing import subscription_of
 from reconciler.bootstrap.history import history_folders, read_standing
+from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Finding
 from reconciler.settings import Settings
 

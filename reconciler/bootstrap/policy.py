@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from consumers.redis_sets import RedisCommitSets
 from producers.outbox_reader import ReadOutbox, SqlOutboxReader
-from reconciler.bootstrap.announcing import inbox_evidence, subscription_of
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import LogAndHistory, history_generations
+from reconciler.bootstrap.subscriptions import inbox_evidence, subscription_of
 from reconciler.bootstrap.workers import workers_of
 from reconciler.brakes import BreakerRules, CircuitBreaker
 from reconciler.candidates import CandidateSelector, SelectionRules

@@ -10,8 +10,8 @@ from producers.check_answer import CheckAnswerer
 from producers.outbox import SqlOutbox
 from producers.remoting import RemotingAnnouncements, RemotingHalves
 from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
-from reconciler.bootstrap.announcing import inbox_evidence, subscription_of
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.subscriptions import inbox_evidence, subscription_of
 from reconciler.clock import Clock, SystemClock
 from reconciler.daemon import Daemon, Tick, serve_when_possible
 from reconciler.errors import ConfigurationError

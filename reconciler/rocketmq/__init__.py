@@ -6,8 +6,9 @@ the embedded broker shares the codec and nothing else.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from reconciler.lazy_names import loading
 
 if TYPE_CHECKING:
     from reconciler.rocketmq.client import RemotingClient
@@ -19,20 +20,6 @@ if TYPE_CHECKING:
     from reconciler.rocketmq.push_consumer import PushConsumer
     from reconciler.rocketmq.transaction_listener import LocalTransactionState, TransactionListener
     from reconciler.rocketmq.transaction_producer import TransactionMQProducer, TransactionSendResult
-
-_HOMES = {
-    "ClientInstance": "client_instance",
-    "ConsumeFrom": "heartbeat",
-    "ConsumeStatus": "consumer_listener",
-    "LocalTransactionState": "transaction_listener",
-    "Message": "message",
-    "PushConsumer": "push_consumer",
-    "ReceivedMessage": "consumer_message",
-    "RemotingClient": "client",
-    "TransactionListener": "transaction_listener",
-    "TransactionMQProducer": "transaction_producer",
-    "TransactionSendResult": "transaction_producer",
-}
 
 __all__ = [
     "ClientInstance",
@@ -48,9 +35,18 @@ __all__ = [
     "TransactionSendResult",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute besides them
+    __getattr__ = loading(
+        __name__,
+        {
+            "reconciler.rocketmq.client": "RemotingClient",
+            "reconciler.rocketmq.client_instance": "ClientInstance",
+            "reconciler.rocketmq.consumer_listener": "ConsumeStatus",
+            "reconciler.rocketmq.consumer_message": "ReceivedMessage",
+            "reconciler.rocketmq.heartbeat": "ConsumeFrom",
+            "reconciler.rocketmq.message": "Message",
+            "reconciler.rocketmq.push_consumer": "PushConsumer",
+            "reconciler.rocketmq.transaction_listener": "LocalTransactionState TransactionListener",
+            "reconciler.rocketmq.transaction_producer": "TransactionMQProducer TransactionSendResult",
+        },
+    )

@@ -3,6 +3,8 @@
 import ast
 import re
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -70,6 +72,47 @@ def test_no_port_is_wider_than_one_can_hold_in_mind() -> None:
 def test_exported_names_exist(package: str) -> None:
     module = import_module(package)
     assert all(hasattr(module, name) for name in getattr(module, "__all__", []))
+
+
+@pytest.mark.parametrize("package", ["producers", "consumers", "reconciler.rocketmq", "reconciler.bootstrap"])
+def test_names_loaded_late_are_the_ones_that_the_type_checker_sees(package: str) -> None:
+    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text())
+    seen = {
+        name.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    (homes,) = (
+        ast.literal_eval(node.args[1])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "loading"
+    )
+    assert {name: home for home, names in homes.items() for name in names.split()} == seen
+    module = import_module(package)
+    assert sorted(module.__all__) == sorted(seen)
+    for name, home in seen.items():
+        assert getattr(module, name) is getattr(import_module(str(home)), name)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nobody'"):
+        module.nobody  # noqa: B018 - asking is the test
+
+
+@pytest.mark.parametrize(
+    ("module", "spared"),
+    [
+        ("reconciler.rocketmq.frame", "reconciler.rocketmq.client sqlalchemy redis zstandard"),
+        ("reconciler.rocketmq.record", "reconciler.rocketmq.client sqlalchemy redis zstandard"),
+        ("consumers.redis_sets", "consumers.push sqlalchemy.orm reconciler.rocketmq.push_consumer"),
+        ("producers.outbox_reader", "producers.producer sqlalchemy.orm reconciler.rocketmq.transaction_producer"),
+        ("reconciler.bootstrap.reporting", "apscheduler consumers.push producers.producer sqlalchemy.orm pyarrow"),
+    ],
+)
+def test_a_module_loads_nothing_that_it_never_uses(module: str, spared: str) -> None:
+    script = f"import sys, {module}; print(*(m for m in {spared.split()!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"

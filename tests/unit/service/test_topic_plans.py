@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.bootstrap.announcing import find_subscription, load_function
+from reconciler.bootstrap.announcing import load_function
 from reconciler.bootstrap.policy import topic_plans
+from reconciler.bootstrap.subscriptions import find_subscription
 from reconciler.bootstrap.sweeping import announcement_route
 from reconciler.contract.tables import Rung
 from reconciler.errors import InvalidValue
