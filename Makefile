@@ -6,6 +6,8 @@ BROKER ?= embedded
 ROWS ?= 1000000,10000000,50000000
 PYTEST ?= $(BIN)/python -m pytest
 IN_CI := $(filter 1 true yes,$(CI))
+# Containers often switch it on; tests start hundreds of processes, and compiling is a third of what a short one does.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit load-ids load-sql load-lag docs clean
