@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
 from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
+from reconciler.ledger.redis_checks import require_room
 from reconciler.redis_access import translated_errors
 from reconciler.rocketmq.admin import Admin
 from reconciler.settings import Settings
@@ -43,11 +44,12 @@ def ask_ledger(connections: Connections) -> dict[str, Callable[[], object]]:
 
 
 def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Whether Redis answers."""
+    """Whether Redis answers and has room to write."""
 
     def ping() -> None:
         with translated_errors():
             connections.redis.ping()
+        require_room(connections.redis)
 
     return {"redis": ping}
 

@@ -115,7 +115,7 @@ class _Doctor:
         found = _tables(url, "ledger", "ledger")
         if found.level == "fail":
             return [found]
-        refused = refused_writes(self._connections.engine(url, read_only=False), ledger_metadata.sorted_tables)
+        refused = refused_writes(self._connections.engine(url), ledger_metadata.sorted_tables)
         remedy = "grant SELECT, INSERT, UPDATE and DELETE on every table of the ledger"
         return [found, *(_fail("ledger rights", line, remedy) for line in refused)]
 

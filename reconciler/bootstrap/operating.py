@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.bootstrap.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
@@ -195,22 +195,22 @@ def repair_now(
         done: list[RepairedKey] = []
         for plan, subscription, keys in work:
             rounds = policy.rounds_of(plan)
-            repaired = [_repair(rounds, plan, subscription, key, dry_run=dry_run) for key in keys]
-            brake = _brake(connections, plan.topic) if dry_run else None
-            done += repaired if brake is None else [_held(key, brake) for key in repaired]
+            done += (_repair(rounds, plan, subscription, key, dry_run=dry_run) for key in keys)
+        if dry_run:
+            brakes = connections.ledger.holds.active(settings.environment)
+            done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
         return RepairNow(keys=tuple(done), dry_run=dry_run)
 
 
-def _brake(connections: Connections, topic: str) -> str | None:
-    """What would keep the repairs of a topic from being sent now."""
-    if not connections.settings.repairs.enabled:
-        return "repairs.enabled = false"
-    held = connections.ledger.holds.active(connections.settings.environment).get(topic, ())
-    return ", ".join(map(str, held)) or None
+def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
+    """What would keep the repairs of a topic from being sent now; empty: nothing."""
+    return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
 
 
 def _held(key: RepairedKey, brake: str) -> RepairedKey:
-    return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}") if key.outcome == "planned" else key
+    if not brake or key.outcome != "planned":
+        return key
+    return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}")
 
 
 def _work(

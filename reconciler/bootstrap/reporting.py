@@ -15,6 +15,7 @@ from reconciler.bootstrap.standstill import (
     late_rounds,
     limit_seconds,
     open_outage,
+    rejected,
     shards_without_rounds,
     undecided,
     unrepaired,
@@ -62,6 +63,8 @@ class StatusReport:
     late: tuple[str, ...] = ()
     #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
     undecided: tuple[str, ...] = ()
+    #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
+    rejected: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -87,6 +90,7 @@ class StatusReport:
             "away": list(self.away),
             "late": list(self.late),
             "undecided": list(self.undecided),
+            "rejected": list(self.rejected),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
 
@@ -233,6 +237,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             away=(*away, *([history_away] if history_away is not None else [])),
             late=tuple(late),
             undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
+            rejected=tuple(rejected(verdicts)),
         )
 
 

@@ -95,6 +95,19 @@ def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: 
     return told
 
 
+def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
+    """Announced keys that no configured outbox has as committed: foreign announcements, or an outbox is not configured.
+
+    The second kind would be lost messages that are settled without repair, and the verdict is the same.
+    """
+    return [
+        f"{v.subscription}: {v.count} announced keys are committed in no configured outbox, and were settled without "
+        "repair: does [[producers]] name every service that sends to the topic?"
+        for v in verdicts
+        if v.verdict is Verdict.REJECTED
+    ]
+
+
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
     """How long something may stand still: what a monitor gives, or the default."""
     if within_seconds is not None:

@@ -66,6 +66,8 @@ def status(
         typer.echo(f"late: {line}", err=True)
     for line in report.undecided:
         typer.echo(f"undecided: {line}", err=True)
+    for line in report.rejected:
+        typer.echo(f"rejected: {line}", err=True)
     raise typer.Exit(report.exit_code)
 
 

@@ -59,17 +59,44 @@ def check_redis(client: RedisClient, *, environment: str, accept_unverified: boo
         if not isinstance(client, RedisCluster):
             is_named = isinstance(client.connection_pool, SentinelConnectionPool)
             return list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
-        found: list[RedisFinding] = []
         # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
         # but this would correct it, and a healthy cluster would be refused for ever.
         client.nodes_manager.initialize()
-        for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
-            one: redis.Redis = client.get_redis_connection(node)
-            found += [
-                RedisFinding(name=f"{node.name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
-                for f in _check_node(one, environment, accept_unverified=accept_unverified, is_named=True)
-            ]
-        return found
+        return [
+            RedisFinding(name=f"{name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
+            for name, node in _primaries(client)
+            for f in _check_node(node, environment, accept_unverified=accept_unverified, is_named=True)
+        ]
+
+
+def require_room(client: RedisClient) -> None:
+    """Raises RedisAway for a primary that is full: it answers, and refuses every write.
+
+    Also one that frees memory: what a MULTI queues needs some. One that may not be asked (INFO) counts as having room.
+    """
+    with translated_errors():
+        full = [text for name, node in _primaries(client) if (text := _why_full(name, node))]
+    if full:
+        raise RedisAway("; ".join(full))
+
+
+def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:
+    """Name (empty where there is only one) and client of every primary that the client knows."""
+    if not isinstance(client, RedisCluster):
+        yield "", client
+        return
+    for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        yield node.name, client.get_redis_connection(node)
+
+
+def _why_full(name: str, node: redis.Redis) -> str:
+    info = _ask(node, lambda: node.info("memory"))
+    limit = int(info.get("maxmemory") or 0)
+    # getMaxmemoryState, evict.c: what replicas and the append-only file wait for does not count.
+    used = int(info.get("used_memory") or 0) - int(info.get("mem_not_counted_for_evict") or 0)
+    if not limit or used <= limit:
+        return ""
+    return f"{name or 'it'} is full, {used} bytes of maxmemory {limit}: raise maxmemory, rounds will free what they can"
 
 
 def require_safe(findings: Sequence[RedisFinding]) -> None:

@@ -236,9 +236,10 @@ class RemotingClient:
             failure = BrokerUnavailable(f"{address}: {type(error).__name__}: {error}")
         while waiting := self._next_deferred(peer):
             for deferred in waiting:
+                if connection is None:
+                    deferred.failed(failure)
+                    continue
                 try:
-                    if connection is None:
-                        raise failure  # noqa: TRY301 - told as any other
                     deferred.send(connection)
                 except ReconcilerError as error:
                     deferred.failed(error)

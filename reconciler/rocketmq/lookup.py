@@ -133,7 +133,8 @@ class Lookups:
                 unknown.append(Said(place.broker_name, Presence.UNKNOWN, facts))
             else:
                 (with_half_topic if facts.has_half_topic else without).append(place)
-                with_two += [place] * facts.may_keep_halves_in_rocksdb
+                if facts.may_keep_halves_in_rocksdb:
+                    with_two.append(place)
 
         def accepts(record: MessageRecord) -> bool:
             return record.unique_key == unique_key and real_topic(record) == topic

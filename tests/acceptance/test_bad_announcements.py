@@ -111,3 +111,25 @@ def test_bad_announcements_are_quarantined_and_the_good_ones_behind_them_are_mat
     # Not every queue has a later key: nobody has waited for the others.
     count = "SELECT count(*) FROM reconciler_quarantine"
     eventually(lambda: deployed.rows(deployed.ledger, count) == [(len(bad) + 1) * SHARDS], within_seconds=60)
+
+
+def test_keys_of_a_service_whose_outbox_was_forgotten_are_not_settled_in_silence(
+    new_deployment: DeploymentFactory,
+) -> None:
+    deployed = new_deployment()
+    announcement = {
+        "v": 1,
+        "env": deployed.environment,
+        "topic": deployed.topic,
+        "group": "a_group_without_a_section",
+        "keys": [{"key": KEY, "tag": None, "committed_at_ms": 1_763_716_000_000}],
+    }
+    announce_raw(deployed, [json.dumps(announcement).encode()])
+    deployed.run("run")
+    deployed.consume()
+    eventually(lambda: deployed.verdicts().get(KEY) == "REJECTED", within_seconds=60)
+    status = deployed.command("status", "--output", "json")
+    assert status.exit_code == 0, status.stderr
+    (line,) = status.document["rejected"]
+    assert line.startswith(f"{deployed.topic}/{deployed.group}: 1 announced keys are committed in no configured outbox")
+    assert f"rejected: {line}" in status.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
@@ -57,6 +58,11 @@ def test_redis_that_is_away_is_3_for_commands_and_a_wait_for_the_service(
     new_deployment: DeploymentFactory, redis_server: RedisServer
 ) -> None:
     deployed = new_deployment()
+    with redis.Redis.from_url(redis_server.url) as client:  # it answers, and refuses every write
+        client.config_set("maxmemory", "1")
+        full = deployed.command("status")
+        assert (full.exit_code, "away: redis: it is full" in full.stderr) == (3, True), full.stderr
+        client.config_set("maxmemory", "0")
     redis_server.stop()
     assert codes(deployed, ("once",), ("repair", NOBODYS_KEY), ("rebuild", "--since", "2020-01-01")) == {
         "once": 3,

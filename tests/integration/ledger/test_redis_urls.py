@@ -16,7 +16,7 @@ from redis.cluster import RedisCluster
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
-from reconciler.ledger.redis_checks import RedisFinding, Severity, check_redis, require_safe
+from reconciler.ledger.redis_checks import RedisFinding, Severity, check_redis, require_room, require_safe
 from reconciler.ledger.redis_client import RoundRedis, open_redis
 from reconciler.ledger.round_capture import RedisRoundCapture
 from reconciler.ledger.round_leases import RedisRoundLeases
@@ -217,6 +217,18 @@ def test_a_cluster_runs_rounds_in_every_slot(cluster_url: str) -> None:
         assert len({finding.name.split()[0] for finding in findings}) == 3
 
 
+def test_a_full_node_of_a_cluster_is_named(cluster_url: str) -> None:
+    with opened(cluster_url) as rounds:
+        assert isinstance(rounds.client, RedisCluster)
+        require_room(rounds.client)
+        name = rounds.client.get_primaries()[1].name  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        with redis.Redis.from_url(f"redis://{name}") as node:
+            node.config_set("maxmemory", "1")
+            with pytest.raises(RedisAway, match=f"^{name} is full"):
+                require_room(rounds.client)
+            node.config_set("maxmemory", "0")
+
+
 def test_a_cluster_that_does_not_answer_is_away() -> None:
     with pytest.raises(RedisAway):
         open_redis(f"redis+cluster://127.0.0.1:{free_port()}", timeout_seconds=0.5)
@@ -245,6 +257,17 @@ def test_without_persistence_and_lazy_freeing_there_is_advice_only(new_redis_ser
         assert by_name(findings)["lazy-free"] is Severity.ADVICE
         client.config_set("maxmemory", str(int(client.info("memory")["used_memory"]) + 10_000))
         assert by_name(check_redis(client, environment="urls"))["memory"] is Severity.ADVICE
+
+
+def test_a_full_server_answers_and_is_away(new_redis_server: Start) -> None:
+    with redis.Redis.from_url(new_redis_server().url) as client:
+        require_room(client)
+        client.config_set("maxmemory", "1")
+        assert client.ping()
+        with pytest.raises(RedisAway, match=r"is full, .* bytes of maxmemory 1: raise maxmemory"):
+            require_room(client)
+        client.config_set("maxmemory", str(2 * int(client.info("memory")["used_memory"])))
+        require_room(client)
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
@@ -297,6 +320,7 @@ def test_what_cannot_be_asked_is_refused_unless_accepted(new_redis_server: Start
         client.execute_command("ACL", "SETUSER", "default", "-config")
         with pytest.raises(ConfigurationError, match="accept_unverified"):
             require_safe(check_redis(client, environment="urls"))
+        require_room(client)  # who may not ask waits for the first write
         accepted = check_redis(client, environment="urls", accept_unverified=True)
         require_safe(accepted)
         assert by_name(accepted)["eviction"] is Severity.ADVICE

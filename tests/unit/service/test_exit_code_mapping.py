@@ -194,6 +194,7 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
     assert code(repairs=(repair(RepairState.FAILED),), away=("redis: gone",)) == 3
     assert code(late=("the last round is old",)) == 3
     assert code(undecided=("T/g: 1 keys are UNKNOWN",)) == 1
+    assert code(rejected=("T/g: 1 announced keys are committed in no configured outbox",)) == 0
 
 
 def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_evidence() -> None:
