@@ -54,8 +54,8 @@ def require_legal(before: RepairState, after: RepairState) -> None:
 
 
 def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
-    """The rung after this one; None at the end of the ladder."""
-    later = order[order.index(rung) + 1 :] if rung in order else ()
+    """The rung after this one; None at the end of the ladder. One that was taken out of the settings: the first."""
+    later = order[order.index(rung) + 1 :] if rung in order else order
     return later[0] if later else None
 
 

@@ -128,6 +128,8 @@ def _open(case: Case) -> Ask | Decision:
         settled = _copy_found(case)
         if settled is not None:
             return settled
+    if case.repair.rung not in case.topic.repair_order:
+        return _climb(case, f"{case.repair.rung} is not in repair_order any more")
     if case.repair.rung is Rung.END:
         return _end(case)
     return _send_again(case)

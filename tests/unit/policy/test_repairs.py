@@ -57,6 +57,24 @@ def test_end_that_finds_the_half_gone_climbs_to_republish() -> None:
     assert (row.state, row.rung, row.attempts, copies(world, lost)) == (RepairState.DONE, Rung.REPUBLISH, 2, 1)
 
 
+@pytest.mark.parametrize("answers", [1, 3])
+def test_repairs_under_way_follow_a_rung_that_was_taken_out_of_the_settings(answers: int) -> None:
+    world = World()
+    lost = world.lose(1)
+    world.broker.scripted = [say(EndOutcome.REFUSED_FOR_NOW, 2)] * answers
+    while world.broker.scripted:
+        world.rounds(world.process(), 1)
+    row = ended(world, lost)
+    assert (row.state, row.rung) == (RepairState.OPEN, Rung.END)
+    refused = [commit for _, _, commit in world.broker.ends]
+    world.topic = replace(world.topic, repair_order=(Rung.REPUBLISH, Rung.HAND_OVER))
+    world.rounds(world.process(), 16)
+    row = ended(world, lost)
+    assert (row.state, row.rung, copies(world, lost)) == (RepairState.DONE, Rung.REPUBLISH, 1)
+    # Nothing is committed by END any more; the half is closed when the effect is there.
+    assert [commit for _, _, commit in world.broker.ends] == [*refused, False]
+
+
 @pytest.mark.parametrize("outcome", [EndOutcome.HALF_GONE])
 def test_ladder_without_a_further_rung_ends_in_quarantine(outcome: EndOutcome) -> None:
     world = World(repair_order=END_ONLY)
