@@ -139,11 +139,18 @@ def _first_of_business(session: SqlSession, entry: InboxEntry) -> str | None:
         # MySQL compares texts without the spaces at their ends.
         expected = f"another message has {row[1][:80]!r}, which this database takes for the same: strip spaces from ids"
         raise InvalidValue("dedupe_key", entry.dedupe_key[:80], expected)
-    if row[2] != entry.topic:
-        # An order and its payment may well have one id: the payment must not pass for booked.
-        expected = f"a message of topic {row[2]} has it: a group with several topics needs ids that tell them apart"
-        raise InvalidValue("dedupe_key", entry.dedupe_key[:80], expected)
+    require_topic(entry, str(row[2]))
     return str(row[0])
+
+
+def require_topic(entry: InboxEntry, topic: str) -> None:
+    """Raises InvalidValue where a message of another topic has the entry's business id.
+
+    An order and its payment may well have one id: the payment must not pass for booked.
+    """
+    if topic != entry.topic:
+        expected = f"a message of topic {topic} has it: a group with several topics needs ids that tell them apart"
+        raise InvalidValue("dedupe_key", (entry.dedupe_key or "")[:80], expected)
 
 
 def _latest(session: SqlSession, sql: str) -> str:

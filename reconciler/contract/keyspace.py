@@ -21,7 +21,7 @@ of a shard live in one slot and one MULTI may touch them.
 | K:round_lease | STRING | token of the reconciler that runs the rounds, expires | round | round |
 | K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, expires | announcement consumer | same |
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
-| reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key of one applied message, expires | RedisInbox (weaker, optional) | same |
+| reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
 No key has a time to live but the leases and the inbox. Members are the bytes of the unique key.
 """

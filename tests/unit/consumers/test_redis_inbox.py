@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import fakeredis
 import pytest
@@ -13,7 +14,7 @@ from consumers.inbox import Entered
 from consumers.message import ConsumedMessage, business_id
 from consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import inbox_key
-from reconciler.errors import Collision, RedisAway, TransientError
+from reconciler.errors import Collision, InvalidValue, RedisAway, TransientError
 from tests.unit.consumers.messages import KeptRecorder, message
 
 
@@ -82,6 +83,20 @@ def test_two_keys_with_one_business_id_have_one_effect(client: fakeredis.FakeRed
     wrapped = transactional_handler(inbox, group="mail", dedupe_by=business_id)(business)
     assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.NEW
     assert wrapped.apply(message(BUSINESS_ID="a")) is Entered.DUPLICATE_BUSINESS
+    assert len(business.effects) == 1
+
+
+def test_a_business_id_of_two_topics_swallows_no_message(client: fakeredis.FakeRedis) -> None:
+    business = Business()
+    inbox = RedisInbox(client, environment="test")
+    wrapped = transactional_handler(inbox, group="mail", dedupe_by=business_id)(business)
+    order, payment = message(BUSINESS_ID="17"), replace(message(BUSINESS_ID="17"), topic="PAYMENTS")
+    assert wrapped.apply(order) is Entered.NEW
+    with pytest.raises(InvalidValue, match=f"a message of topic {order.topic} has it"):
+        wrapped.apply(payment)
+    (key,) = client.keys("*")
+    client.hdel(key, "topic")  # as an older release left it
+    assert wrapped.apply(payment) is Entered.DUPLICATE_BUSINESS
     assert len(business.effects) == 1
 
 
