@@ -12,6 +12,7 @@ from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.policy import Policy
 from reconciler.bootstrap.standstill import (
+    history_behind,
     late_rounds,
     limit_seconds,
     open_outage,
@@ -25,7 +26,7 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
-from reconciler.ports import HeldTopic, Horizon, LedgerFilter, Outage, RepairCount, VerdictCount
+from reconciler.ports import HeldTopic, Horizon, LedgerFilter, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         now_ms = connections.clock.now_ms()
         away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
         statuses = []
+        newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"
         if is_full:
             late += open_outage(connections.ledger.outages.current(settings.environment))
@@ -201,6 +203,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             for plan in topic.subscriptions:
                 pending, oldest = _pending(policy, topic.shards_of(plan.subscription))
                 last = [r for r in reports.last_rounds(plan.subscription) if r.done.shard.number < topic.shards]
+                newest[plan.subscription] = last
                 oldest_ms = min((r.stored_at_ms for r in last), default=None)
                 age = None if oldest_ms is None else (now_ms - oldest_ms) / 1000
                 if is_full:
@@ -226,6 +229,9 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                     )
                 )
         history, history_away = read_standing(settings, policy.subscriptions)
+        for captured in history.subscriptions if history is not None and is_full else ():
+            of = captured.subscription
+            late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
         verdicts = tuple(reports.verdict_counts(settings.environment))
         return StatusReport(
             subscriptions=tuple(statuses),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from reconciler.contract.subscription import Subscription
@@ -93,6 +93,32 @@ def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: 
         if is_open and hours * 3_600 > retention_seconds / 2:
             told.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
     return told
+
+
+def history_behind(
+    settings: Settings,
+    subscription: Subscription,
+    rounds: Collection[StoredRound],
+    captured_ms: Mapping[int, int],
+    *,
+    within_seconds: float | None,
+) -> list[str]:
+    """Rounds that ran, and are not in the history although it is older than it takes to seal: its disk is full, say.
+
+    `rounds`: the newest of every shard; `captured_ms`: shard -> the newest one in the history, as far as there is one.
+    """
+    behind_seconds = max(
+        (
+            (stored.done.at_ms - captured_ms[stored.done.shard.number]) / 1000
+            for stored in rounds
+            if stored.done.shard.number in captured_ms and not stored.is_void
+        ),
+        default=0.0,
+    )
+    if behind_seconds <= settings.history.seal_seconds + limit_seconds(settings, within_seconds):
+        return []
+    ends = f"the history of {subscription} ends {behind_seconds:.0f} s before its last round"
+    return [f"{ends}: does the log of `reconciler run` say history_failing? The audit misses what came since"]
 
 
 def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:

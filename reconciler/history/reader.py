@@ -40,6 +40,8 @@ class SubscriptionHistory:
     rounds: int
     #: Redis TIME up to which every shard that ran was captured; None: there is no round.
     watermark_ms: int | None
+    #: Shard -> Redis TIME of the newest round that was captured.
+    captured_ms: Mapping[int, int]
     #: Gap rows that concern it.
     gaps: int
 
@@ -148,11 +150,13 @@ class HistoryReader:
 
 def _subscription(s: Subscription, rounds: pa.Table, gaps: Iterable[Mapping[str, Any]]) -> SubscriptionHistory:
     mine = rounds.filter(pc.and_(pc.equal(rounds["topic"], s.topic), pc.equal(rounds["consumer_group"], s.group)))
-    newest = mine.group_by("shard").aggregate([("at_ms_max", "max")])["at_ms_max_max"]
+    newest = mine.group_by("shard").aggregate([("at_ms_max", "max")]).to_pylist()
+    captured_ms = {int(row["shard"]): int(row["at_ms_max_max"]) for row in newest}
     return SubscriptionHistory(
         subscription=s,
         rounds=len(mine),
-        watermark_ms=pc.min(newest).as_py(),
+        watermark_ms=min(captured_ms.values(), default=None),
+        captured_ms=captured_ms,
         gaps=sum(gap["topic"] in (s.topic, "*") and gap["consumer_group"] in (s.group, "*") for gap in gaps),
     )
 

@@ -118,7 +118,8 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     told = [event["what"] for event in story.document["events"] if event["witness"] == "history"]
     assert any("announcement taken by round" in what for what in told), told
     assert any("consumption taken by round" in what for what in told), told
-    status = deployed.command("status", "--output", "json")
+    status = deployed.command("status", "--output", "json", "--rounds-within", "30")
+    assert status.document["late"] == [], "the history keeps up with the rounds"
     [standing] = status.document["history"]
     assert standing["gaps"] == 0
     assert standing["watermark_ms"] > 0

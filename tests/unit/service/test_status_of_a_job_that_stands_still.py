@@ -10,7 +10,13 @@ import sqlalchemy as sa
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.reporting import StatusReport
-from reconciler.bootstrap.standstill import late_rounds, open_outage, shards_without_rounds, unrepaired
+from reconciler.bootstrap.standstill import (
+    history_behind,
+    late_rounds,
+    open_outage,
+    shards_without_rounds,
+    unrepaired,
+)
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
@@ -77,13 +83,13 @@ def test_an_open_outage_is_no_calm_although_the_last_round_is_young() -> None:
     assert open_outage(None) == []
 
 
-def stored(number: int, generation: int) -> StoredRound:
+def stored(number: int, generation: int, *, at_ms: int = 1, is_void: bool = False) -> StoredRound:
     shard = Shard(subscription=SUBSCRIPTION, number=number)
     counts = RoundCounts(
         announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0
     )  # fmt: skip
-    done = RoundDone(shard=shard, epoch="e", generation=generation, at_ms=1, offsets={}, counts=counts)
-    return StoredRound(done=done, is_void=False, stored_at_ms=1)
+    done = RoundDone(shard=shard, epoch="e", generation=generation, at_ms=at_ms, offsets={}, counts=counts)
+    return StoredRound(done=done, is_void=is_void, stored_at_ms=1)
 
 
 def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
@@ -92,6 +98,29 @@ def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
     assert shards_without_rounds(SUBSCRIPTION, [stored(0, 2), stored(1, 1)], shards=2) == []
     assert shards_without_rounds(SUBSCRIPTION, [stored(0, 1)], shards=2) == [], "the first turn is under way"
     assert shards_without_rounds(SUBSCRIPTION, [], shards=2) == [], "a new deployment"
+
+
+@pytest.mark.parametrize(
+    ("captured_ms", "told"),
+    [
+        ({0: 700_000, 1: 100_000}, True),
+        ({0: 99_999, 1: 700_000}, True),
+        ({0: 100_000, 1: 700_000}, False),
+        ({1: 700_000}, False),
+        ({}, False),
+    ],
+)
+def test_a_history_that_cannot_be_written_does_not_wait_for_the_auditor(
+    captured_ms: dict[int, int], *, told: bool
+) -> None:
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_HISTORY__PATH": "/history"})
+    assert settings.history.seal_seconds == 300
+    rounds = [stored(0, 5, at_ms=700_000), stored(1, 5, at_ms=700_001), stored(1, 6, at_ms=9_000_000, is_void=True)]
+    late = history_behind(settings, SUBSCRIPTION, rounds, captured_ms, within_seconds=None)
+    ends = f"the history of {SUBSCRIPTION} ends 600 s before its last round"
+    assert [line.partition(":")[0] for line in late] == [ends] * told
+    assert history_behind(settings, SUBSCRIPTION, rounds, {0: 350_000}, within_seconds=50.0) == []
+    assert history_behind(settings, SUBSCRIPTION, rounds, {0: 349_999}, within_seconds=50.0) != []
 
 
 def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
