@@ -61,7 +61,7 @@ def test_order_doubled_files_and_slices_change_no_byte_of_the_answer(seed: int, 
     for other in (
         found_in(evidence, seed=seed + 1, parts=2),
         found_in(evidence, seed=seed + 2, twice=True),
-        found_in(evidence, seed=seed + 3, parts=2, rows_at_once_max=3),
+        found_in(evidence, seed=seed + 3, parts=2, rows_at_once_max=20),
     ):
         assert repr((one.subscriptions, one.findings, one.not_checked)) == repr(
             (other.subscriptions, other.findings, other.not_checked)
