@@ -18,9 +18,9 @@ DeploymentFactory = Callable[..., Deployment]
 
 
 @pytest.fixture(autouse=True)
-def commands_are_measured_where_it_is_cheap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coverage makes a process half as slow again: tests marked `unmeasured` start theirs without it."""
-    if request.node.get_closest_marker("unmeasured"):
+def commands_are_measured_where_it_is_asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage makes a process half as slow again: only tests marked `measured` start theirs with it."""
+    if not request.node.get_closest_marker("measured"):
         for name in [name for name in os.environ if name.startswith("COVERAGE")]:
             monkeypatch.delenv(name)
 

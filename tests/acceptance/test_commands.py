@@ -20,7 +20,13 @@ from tests.acceptance.deployment import Deployment
 from tests.ended import Ended
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.measured,
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 NOBODYS_KEY = "F" * 32
 

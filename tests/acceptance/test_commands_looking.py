@@ -22,6 +22,7 @@ from tests.ended import Ended
 
 pytestmark = [
     pytest.mark.acceptance,
+    pytest.mark.measured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

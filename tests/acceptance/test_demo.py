@@ -14,7 +14,7 @@ from tests.ended import Ended
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import marks
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.unmeasured, pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900), pytest.mark.slow]
 
 COUNTS = (
     "committed",

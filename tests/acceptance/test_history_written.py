@@ -22,7 +22,6 @@ from tests.polling import eventually
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.unmeasured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

@@ -12,7 +12,7 @@ from reconciler.contract.subscription import Subscription
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.unmeasured, pytest.mark.redis, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.timeout(120)]
 
 
 def test_another_number_of_shards_is_refused_with_the_right_one(

@@ -15,7 +15,7 @@ from tests.services.requirements import downloaded
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.unmeasured, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:

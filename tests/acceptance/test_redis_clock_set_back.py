@@ -16,7 +16,6 @@ from tests.services.requirements import require
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.unmeasured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

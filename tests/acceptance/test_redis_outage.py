@@ -21,7 +21,6 @@ from tests.services.redis_server import RedisServer
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.unmeasured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),

@@ -17,7 +17,13 @@ from tests.acceptance.deployment import SHARDS, Deployment
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.measured,
+    pytest.mark.redis,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 ROOT = Path(__file__).parents[2]
 

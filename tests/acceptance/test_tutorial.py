@@ -27,7 +27,6 @@ from tests.services.ports import free_port
 
 pytestmark = [
     pytest.mark.acceptance,
-    pytest.mark.unmeasured,
     pytest.mark.redis,
     pytest.mark.slow,
     pytest.mark.timeout(300),
