@@ -44,7 +44,7 @@ test: setup ## everything but test-spark and test-stress; a missing service is s
 	$(if $(IN_CI),$(BIN)/python tests/coverage_gate.py)
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
-	SPARK_CONF_DIR=$(CURDIR)/tests/audit/spark-conf \
+	$(BIN)/python -m tests.services.spark_start \
 		$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py
 
 test-stress: setup ## a short run each of chaos, failover, fuzz and model; 10 000 simulated histories, all planted bugs

@@ -141,14 +141,20 @@ def spark_missing() -> str | None:
     """None, or how to get PySpark and a Java that runs it."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is missing: pip install -e '.[audit]'"
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else shutil.which("java")
-    if java is None or not Path(java).exists():
+    java = spark_java()
+    if java is None:
         return f"Java {SPARK_JAVA} is missing: apt-get install openjdk-17-jre-headless (Debian, Ubuntu)"
-    told = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < SPARK_JAVA:
         return f"PySpark needs Java {SPARK_JAVA}: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
     return None
+
+
+def spark_java() -> str | None:
+    """The Java that Spark would take; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home, "bin")) if home else None)
 
 
 def browser() -> str | None:
