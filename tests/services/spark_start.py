@@ -8,6 +8,7 @@ leaves it alone.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -22,6 +23,8 @@ from tests.services.requirements import spark_java, spark_missing
 
 COMPILES_QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 MAKING_SECONDS = 300
+#: Of other environments and versions, 150 MiB each.
+ARCHIVES_KEPT = 3
 
 #: A session as the audit opens it, with one job of a Python function over Arrow.
 _SESSION = """
@@ -56,6 +59,8 @@ def _archive(java: str) -> Path | None:
     spark = f"{importlib.metadata.version('pyspark')} {spec and spec.origin}"
     made_for = f"{java} {spark} {COMPILES_QUICKLY} {_SESSION}".encode() + version
     path = cache_folder() / f"spark-classes-{hashlib.sha256(made_for).hexdigest()[:12]}.jsa"
+    if " " in str(path):  # the options of a JVM are one line, split at spaces
+        return None
     with locked("spark-classes"):
         if not path.exists():
             _make(path)
@@ -66,16 +71,20 @@ def _make(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
         partial = Path(folder) / path.name
         quickly = _environment(f"{COMPILES_QUICKLY} -XX:ArchiveClassesAtExit={partial} -Xlog:disable")
-        # Returns when the JVM, too, has left the pipe: it writes the archive as the last thing it does.
-        subprocess.run(
-            [sys.executable, "-c", _SESSION],
-            env={**os.environ, **quickly},
-            capture_output=True,
-            check=False,
-            timeout=MAKING_SECONDS,
-        )
+        with contextlib.suppress(subprocess.SubprocessError):
+            # Returns when the JVM, too, has left the pipe: it writes the archive as the last thing it does.
+            subprocess.run(
+                [sys.executable, "-c", _SESSION],
+                env={**os.environ, **quickly},
+                capture_output=True,
+                check=True,
+                timeout=MAKING_SECONDS,
+            )
         if partial.exists():
             partial.rename(path)
+    made = sorted(path.parent.glob("spark-classes-*.jsa"), key=lambda known: known.stat().st_mtime)
+    for old in made[:-ARCHIVES_KEPT]:
+        old.unlink()
 
 
 if __name__ == "__main__":
