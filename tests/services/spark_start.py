@@ -71,7 +71,7 @@ def _make(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".partial-") as folder:
         partial = Path(folder) / path.name
         quickly = _environment(f"{COMPILES_QUICKLY} -XX:ArchiveClassesAtExit={partial} -Xlog:disable")
-        with contextlib.suppress(subprocess.SubprocessError):
+        with contextlib.suppress(subprocess.SubprocessError, FileNotFoundError):
             # Returns when the JVM, too, has left the pipe: it writes the archive as the last thing it does.
             subprocess.run(
                 [sys.executable, "-c", _SESSION],
@@ -80,7 +80,6 @@ def _make(path: Path) -> None:
                 check=True,
                 timeout=MAKING_SECONDS,
             )
-        if partial.exists():
             partial.rename(path)
     made = sorted(path.parent.glob("spark-classes-*.jsa"), key=lambda known: known.stat().st_mtime)
     for old in made[:-ARCHIVES_KEPT]:
