@@ -106,6 +106,7 @@ def test_without_answer_checks_nobody_answers_for_a_dead_group(
     deployed.consume()
     key = commit_and_die(deployed)
     sweeper = deployed.run("sweep")
+    eventually(lambda: states(deployed) == {key: "ANNOUNCED"}, within_seconds=60)  # it is at work
     eventually(
         lambda: any(
             "parked" in event["what"] for event in deployed.command("explain", key, "-o", "json").document["events"]
