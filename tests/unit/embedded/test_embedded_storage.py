@@ -199,7 +199,8 @@ def test_check_progress_and_delays_survive_a_restart(tmp_path: Path) -> None:
 # -- retention ---------------------------------------------------------------------------------------
 def test_retention_makes_halves_vanish(tmp_path: Path) -> None:
     clock = ManualClock()
-    settings = BrokerSettings(retention_seconds=100.0, segment_bytes=SMALL_SEGMENTS)
+    # No check-back in between: it would put the half back as a younger copy.
+    settings = BrokerSettings(retention_seconds=100.0, segment_bytes=SMALL_SEGMENTS, check_interval_seconds=3600.0)
     broker = EmbeddedBroker(family="5.x", data=tmp_path, settings=settings, clock=clock)
     with broker, RawClient(broker.address) as client:
         half = client.send_half(UNIQ_KEY="OLD")
