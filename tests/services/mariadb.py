@@ -52,6 +52,11 @@ class MariaDBServer:
         """The private unix socket, where root needs no password."""
         return self.folder / "mariadb.sock"
 
+    @property
+    def temporary(self) -> Path:
+        """Where its temporary tables are, and nobody else's."""
+        return self.folder / "temporary"
+
     def url(self, database: str = "mysql") -> str:
         """For SQLAlchemy with PyMySQL."""
         return f"mysql+pymysql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}?charset=utf8mb4"
@@ -63,12 +68,15 @@ class MariaDBServer:
             raise ServiceFailed(missing() or "no MariaDB")
         data = self.folder / "data"
         fresh = not data.exists()
+        # A server that starts removes the temporary tables it finds: those of another one, too, in a folder they share.
+        self.temporary.mkdir(exist_ok=True)
         # As root it insists on being told that root is meant; its files stay in a private folder.
         user = ["--user=root"] if os.geteuid() == 0 else []
         if fresh:
             self._install(data, user)
         settings = {
             "datadir": str(data),
+            "tmpdir": str(self.temporary),
             "socket": str(self.unix_socket),
             "port": str(self.port),
             "bind-address": "127.0.0.1",
@@ -125,6 +133,7 @@ class MariaDBServer:
             check=False,
             timeout=120,
             text=True,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
         )
         if done.returncode != 0:
             raise ServiceFailed(f"mariadb-install-db ended with {done.returncode}\n{done.stdout}{done.stderr}")

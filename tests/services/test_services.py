@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -66,6 +67,19 @@ def test_mariadb_comes_back_after_kill() -> None:
         with connection.cursor() as cursor:
             assert cursor.execute("show databases like 'kept%'") == 1
         connection.close()
+
+
+@pytest.mark.sql("mariadb")
+def test_a_mariadb_that_starts_leaves_the_temporary_tables_of_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removes those it finds; the installation of another server failed for it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    of_another = tmp_path / "#sql-temptable-4b9f-1-8.MAI"
+    of_another.touch()
+    with MariaDBServer() as server:
+        server.create_database("any")
+    assert of_another.exists()
 
 
 @pytest.mark.sql("postgres")
