@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import MEANINGS, Verdict
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.ports import LedgerLife, Repair
+from reconciler.ports import LedgerLife, OperatorAction, Repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class LifeEvent:
 
     #: Milliseconds UTC by the clock of the witness; clocks of different witnesses may differ by the skew margin.
     at_ms: int
-    #: outbox, broker, inbox, ledger, history.
+    #: outbox, broker, inbox, ledger, history, operator.
     witness: str
     what: str
     #: Numbers and names behind it, JSON-ready.
@@ -89,6 +89,7 @@ def tell(
         *(event for lookup in inboxes.values() for event in _inbox_events(lookup.records)),
         *_history_events(history),
         *_ledger_events(ledger),
+        *(_action_event(action) for action in ledger.actions),
     ]
     silent = [f"outbox: {outbox.reason}"] if outbox.is_unknown else []
     silent += [f"broker, {name}: {lookup.reason}" for name, lookup in copies.items() if lookup.is_unknown]
@@ -192,6 +193,14 @@ def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
         yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **stands})
     if repair.done_at_ms is not None:
         yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", stands)
+
+
+def _action_event(action: OperatorAction) -> LifeEvent:
+    """What was done by hand; without an end it is told as what it may be."""
+    intent = action.intent
+    result = "under way, or its process died" if action.ended_at_ms is None else action.result
+    evidence = {"by": intent.by, "topic": intent.topic, "group": intent.group, "detail": intent.detail or None}
+    return _event(action.started_at_ms, "operator", f"{intent.command} by hand: {result}", evidence)
 
 
 def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[LifeEvent]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from reconciler.bootstrap.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.operator_actions import operator, recorded
 from reconciler.bootstrap.policy import Policy, topic_plans
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
@@ -22,14 +23,6 @@ from reconciler.settings import Settings
 
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
-
-
-def operator() -> str:
-    """The name that goes into the ledger."""
-    try:
-        return f"operator {getpass.getuser()}"
-    except (OSError, KeyError):
-        return "operator"
 
 
 def _require_topic(settings: Settings, topic: str) -> None:
@@ -50,7 +43,10 @@ def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
     _require_topic(settings, topic)
     with Connections(settings) as connections:
         holds = connections.ledger.holds
-        return holds.place(settings.environment, topic, HoldKind.HOLD, by=operator(), reason=reason)
+        with recorded(connections, "hold", topic=topic, detail=reason) as outcome:
+            placed = holds.place(settings.environment, topic, HoldKind.HOLD, by=operator(), reason=reason)
+            outcome.result = "held" if placed else "was on hold already"
+        return placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +66,9 @@ def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
         holds = connections.ledger.holds
         if topic not in holds.active(settings.environment):
             _require_topic(settings, topic)
-        lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
+        with recorded(connections, "resume", topic=topic, detail="--breaker" if breaker else "") as outcome:
+            lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
+            outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
         return Lifted(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
 
 
@@ -78,7 +76,12 @@ def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int
     """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway."""
     with Connections(settings) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
-        return Policy(connections).recovery().rebuild(settings.environment, since_ms=since_ms, progress=progress)
+        recovery = Policy(connections).recovery()
+        detail = "" if since_ms is None else f"since {datetime.fromtimestamp(since_ms / 1000, tz=UTC).isoformat()}"
+        with recorded(connections, "rebuild", detail=detail) as outcome:
+            scanned = recovery.rebuild(settings.environment, since_ms=since_ms, progress=progress)
+            outcome.result = f"{scanned} inbox rows put back"
+        return scanned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,14 +117,15 @@ def dismiss(
         unheard = [key for key, topics in keys.items() if not any(_has(rows, group) for rows in topics.values())]
         if unheard:
             raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
-        return Dismissed(
-            keys=tuple(
-                (name, of, key, outcome)
-                for key, topics in keys.items()
-                for name, rows in topics.items()
-                for of, outcome in dismissals.dismiss(rows, group=group, by=operator(), reason=reason).items()
-            )
-        )
+        done: list[tuple[str, str, str, str]] = []
+        for key, topics in keys.items():
+            for name, rows in topics.items():
+                about: dict[str, str | None] = {"topic": name, "group": group, "unique_key": key}
+                with recorded(connections, "dismiss", **about, detail=reason) as outcome:
+                    groups = dismissals.dismiss(rows, group=group, by=operator(), reason=reason)
+                    outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
+                done += ((name, of, key, what) for of, what in groups.items())
+        return Dismissed(keys=tuple(done))
 
 
 def _candidates_by_topic(connections: Connections, unique_key: str, *, topic: str | None) -> dict[str, list[Candidate]]:
@@ -148,6 +152,12 @@ class RepairedKey:
     outcome: str
     rung: str
     reason: str
+
+    @property
+    def told(self) -> str:
+        """In one line: verdict, and what was done about it."""
+        done = " ".join(word for word in (self.outcome, self.rung) if word)
+        return ": ".join(word for word in (self.verdict, done, self.reason) if word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +205,14 @@ def repair_now(
         done: list[RepairedKey] = []
         for plan, subscription, keys in work:
             rounds = policy.rounds_of(plan)
-            done += (_repair(rounds, plan, subscription, key, dry_run=dry_run) for key in keys)
+            for key in keys:
+                if dry_run:
+                    done.append(_repair(rounds, plan, subscription, key, dry_run=True))
+                else:
+                    about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
+                    with recorded(connections, "repair", **about, detail="" if unique_keys else "--all") as outcome:
+                        done.append(_repair(rounds, plan, subscription, key, dry_run=False))
+                        outcome.result = done[-1].told
         if dry_run:
             brakes = connections.ledger.holds.active(settings.environment)
             done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]

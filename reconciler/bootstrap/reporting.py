@@ -1,4 +1,4 @@
-"""What status, list and explain show."""
+"""What status and explain show."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import read_standing, rows_of_key
+from reconciler.bootstrap.listing import outage_row, text_of
 from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.policy import Policy
 from reconciler.bootstrap.standstill import (
@@ -23,10 +24,10 @@ from reconciler.bootstrap.standstill import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.errors import InvalidValue, RedisAway
+from reconciler.errors import RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
-from reconciler.ports import HeldTopic, Horizon, LedgerFilter, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.ports import HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class StatusReport:
                     v.subscription.group,
                     str(v.state),
                     str(v.verdict),
-                    _text(v.loss_verdict),
+                    text_of(v.loss_verdict),
                     v.count,
                     v.oldest_ms,
                 )
@@ -142,7 +143,7 @@ class StatusReport:
         yield (
             "outages",
             ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out"),
-            [_outage_row(o) for o in self.outages],
+            [outage_row(o) for o in self.outages],
         )
         yield (
             "history",
@@ -166,19 +167,10 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
     )
 
 
-def _outage_row(o: Outage) -> tuple[object, ...]:
-    left_out = "; ".join(f"{name}: {why}" for name, why in sorted(o.left_out.items()))
-    return o.started_at_ms, o.reason, o.scanned, o.closed_at_ms, left_out
-
-
 def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
     for s in history.subscriptions:
         about = (s.subscription.topic, s.subscription.group, s.watermark_ms, s.rounds, s.gaps)
         yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def read_status(settings: Settings, *, rounds_within_seconds: float | None = None) -> StatusReport:
@@ -303,74 +295,3 @@ def _copies(
         f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
         f"{topic} parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
     }
-
-
-def list_rows(
-    settings: Settings, what: str, *, only: LedgerFilter, limit: int
-) -> tuple[Sequence[str], list[tuple[object, ...]]]:
-    """Column names and rows of one listing of the ledger."""
-    columns: tuple[str, ...]
-    with Connections(settings) as connections:
-        reports = connections.ledger.reports
-        environment = settings.environment
-        match what:
-            case "candidates":
-                columns = (
-                    "topic",
-                    "group",
-                    "unique_key",
-                    "state",
-                    "verdict",
-                    "loss_verdict",
-                    "attempts",
-                    "updated_at_ms",
-                )
-                candidates = reports.candidates(environment, only=only, limit=limit)
-                return columns, [
-                    (
-                        *(c.subscription.topic, c.subscription.group, c.unique_key, str(c.state), str(c.verdict)),
-                        *(_text(c.loss_verdict), c.attempts, c.updated_at_ms),
-                    )
-                    for c in candidates
-                ]
-            case "repairs":
-                columns = (
-                    "topic",
-                    "scope",
-                    "unique_key",
-                    "state",
-                    "rung",
-                    "attempts",
-                    "answer",
-                    "created_at_ms",
-                    "done_at_ms",
-                )
-                return columns, [
-                    (
-                        *(r.topic, r.scope, r.unique_key, str(r.state), str(r.rung)),
-                        *(r.attempts, r.answer, r.created_at_ms, r.done_at_ms),
-                    )
-                    for r in reports.repairs(environment, only=only, limit=limit)
-                ]
-            case "quarantine":
-                columns = ("unique_key_topic", "broker", "queue", "offset", "reason", "detail", "seen_at_ms")
-                return columns, [
-                    (
-                        *(q.refused.queue.unique_key_topic, q.refused.queue.broker, q.refused.queue.queue_id),
-                        *(q.refused.queue_offset, q.refused.reason, q.refused.detail, q.seen_at_ms),
-                    )
-                    for q in reports.quarantined(environment, limit=limit)
-                ]
-            case "outages":
-                columns = ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out")
-                outages = reports.outages(environment, limit=limit)
-                return columns, [_outage_row(o) for o in outages]
-            case "floors":
-                columns = ("topic", "group", "broker", "queue", "offset", "updated_at_ms")
-                wanted = [s for s in Policy(connections).subscriptions if only.topic in (None, s.topic)]
-                floors = [f for s in wanted if only.group in (None, s.group) for f in reports.floors(s)]
-                return columns, [
-                    (s.subscription.topic, s.subscription.group, s.broker, s.queue_id, s.queue_offset, s.updated_at_ms)
-                    for s in floors[:limit]
-                ]
-    raise InvalidValue("what", what, "candidates, repairs, quarantine, outages or floors")

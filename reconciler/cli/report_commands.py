@@ -25,6 +25,7 @@ class Listing(StrEnum):
     QUARANTINE = "quarantine"
     OUTAGES = "outages"
     FLOORS = "floors"
+    ACTIONS = "actions"
 
 
 #: Filters that a listing understands; another one would be ignored, which looks like an empty answer.
@@ -34,6 +35,7 @@ _FILTERS = {
     Listing.QUARANTINE: frozenset[str](),
     Listing.OUTAGES: frozenset[str](),
     Listing.FLOORS: frozenset({"--topic", "--group"}),
+    Listing.ACTIONS: frozenset({"--topic", "--group"}),
 }
 
 
@@ -86,7 +88,7 @@ def list_rows(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List candidates, repairs, refused announcements, outages or floors."""
+    """List candidates, repairs, refused announcements, outages, floors, or what people did by hand (actions)."""
     from reconciler.ports import LedgerFilter  # slow to load
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group}

@@ -280,6 +280,26 @@ QUARANTINE = Table(
     primary_key=("environment", "unique_key_topic", "broker", "queue_id", "queue_offset"),
 )
 
+OPERATOR_ACTION = Table(
+    name="reconciler_operator_action",
+    doc="One row a thing that a person did by hand, written before it is done: who, what, and what came of it.",
+    columns=(
+        _c("action_id", "key", "Random."),
+        _c("environment", "name", "Environment."),
+        _c("by", "name", "User."),
+        _c("command", "short", "hold, resume, repair, dismiss or rebuild."),
+        _c("topic", "name", "Business topic; NULL: of all.", nullable=True),
+        _c("consumer_group", "name", "The group; NULL: of all.", nullable=True),
+        _c("unique_key", "key", "UNIQ_KEY, where it was done to one message.", nullable=True),
+        _c("detail", "text", "The reason or options that were given."),
+        _c("started_at_ms", "bigint", "Just before it was done."),
+        _c("ended_at_ms", "bigint", "NULL: under way, or the process died in it.", nullable=True),
+        _c("result", "text", "What was done, or the error.", nullable=True),
+    ),
+    primary_key=("action_id",),
+    indexes=(("environment", "started_at_ms"), ("unique_key",)),
+)
+
 OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY)
 INBOX_TABLES = (INBOX,)
-LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, BROKER, QUARANTINE)
+LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, BROKER, QUARANTINE, OPERATOR_ACTION)

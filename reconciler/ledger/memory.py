@@ -13,6 +13,7 @@ from reconciler.ledger.memory_rounds import (
     MemoryHistory,
     MemoryHolds,
     MemoryKnownBrokers,
+    MemoryOperatorActions,
     MemoryOutages,
     MemoryRounds,
 )
@@ -31,4 +32,5 @@ class MemoryLedger:
         self.brokers = MemoryKnownBrokers(self.rows)
         self.outages = MemoryOutages(self.rows)
         self.announcements = MemoryAnnouncementLedger(self.rows, self.outages)
+        self.actions = MemoryOperatorActions(self.rows)
         self.reports = MemoryReports(self.rows)

@@ -16,6 +16,7 @@ from reconciler.ports import (
     HeldTopic,
     LedgerFilter,
     LedgerLife,
+    OperatorAction,
     Outage,
     QuarantinedAnnouncement,
     Repair,
@@ -106,7 +107,10 @@ class MemoryReports:
             ]
             seen = {(Shard(subscription=row.subscription, number=row.shard), row.first_seen_ms) for row in candidates}
             rounds = [row for row in self._rows.rounds.values() if (row.done.shard, row.done.at_ms) in seen]
-        return LedgerLife(candidates=candidates, repairs=repairs, rounds=sorted(rounds, key=_order_of_round))
+            actions = [row for row in self._rows.actions.get(environment, ()) if row.intent.unique_key == unique_key]
+        return LedgerLife(
+            candidates=candidates, repairs=repairs, rounds=sorted(rounds, key=_order_of_round), actions=actions
+        )
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard."""
@@ -150,6 +154,16 @@ class MemoryReports:
         with self._rows.lock:
             found = [row for key, row in self._rows.outages.items() if key[0] == environment]
         return sorted(found, key=lambda row: -row.started_at_ms)[:limit]
+
+    def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
+        """The newest first."""
+        with self._rows.lock:
+            found = [
+                row
+                for row in self._rows.actions.get(environment, ())
+                if only.topic in (None, row.intent.topic) and only.group in (None, row.intent.group)
+            ]
+        return found[::-1][:limit]
 
 
 def _order_of_round(row: StoredRound) -> tuple[Shard, int, int]:

@@ -15,6 +15,8 @@ from reconciler.ports import (
     AnnouncementQueue,
     Floor,
     HeldTopic,
+    Intent,
+    OperatorAction,
     Outage,
     QuarantinedAnnouncement,
     RefusedAnnouncement,
@@ -36,6 +38,8 @@ class MemoryHistory(MemoryRows):
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
         #: (environment, topic) -> broker -> when it was first missed; None: it is there.
         self.brokers: dict[tuple[str, str], dict[str, int | None]] = {}
+        #: environment -> in the order of their beginnings.
+        self.actions: dict[str, list[OperatorAction]] = {}
         self.refused: dict[tuple[str, AnnouncementQueue, int], QuarantinedAnnouncement] = {}
 
 
@@ -200,6 +204,35 @@ class MemoryHolds:
             if known is not None and calm_seconds and known.since_ms > now_ms - round(calm_seconds * 1000):
                 return False
             return self._rows.holds.pop((environment, topic, kind), None) is not None
+
+
+class MemoryOperatorActions:
+    """What is done by hand, in lists."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def begin(self, environment: str, intent: Intent) -> str:
+        """The row, without an end."""
+        kept = replace(intent, by=bounded_text(intent.by, NAME_CHARACTERS), detail=bounded_text(intent.detail))
+        with self._rows.lock:
+            action_id = f"{sum(map(len, self._rows.actions.values())):032x}"
+            started_at_ms = self._rows.clock.now_ms()
+            action = OperatorAction(action_id=action_id, intent=kept, started_at_ms=started_at_ms)
+            self._rows.actions.setdefault(environment, []).append(action)
+        return action_id
+
+    def end(self, action_id: str, result: str) -> None:
+        """Its end."""
+        with self._rows.lock:
+            ended_at_ms = self._rows.clock.now_ms()
+            for rows in self._rows.actions.values():
+                rows[:] = [
+                    replace(row, ended_at_ms=ended_at_ms, result=bounded_text(result))
+                    if row.action_id == action_id
+                    else row
+                    for row in rows
+                ]
 
 
 class MemoryKnownBrokers:

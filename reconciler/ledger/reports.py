@@ -12,6 +12,7 @@ from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Ru
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.candidates import candidate_of
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
 from reconciler.ports import (
@@ -21,6 +22,7 @@ from reconciler.ports import (
     HeldTopic,
     LedgerFilter,
     LedgerLife,
+    OperatorAction,
     Outage,
     QuarantinedAnnouncement,
     RefusedAnnouncement,
@@ -30,7 +32,7 @@ from reconciler.ports import (
     VerdictCount,
 )
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
-from reconciler.sql.tables import candidate, floor, hold, outage, quarantine, repair, round_row
+from reconciler.sql.tables import candidate, floor, hold, operator_action, outage, quarantine, repair, round_row
 
 
 class SqlReports:
@@ -133,7 +135,11 @@ class SqlReports:
                     .order_by(round_row.c.generation)
                 )
             ]
-        return LedgerLife(candidates=candidates, repairs=repairs, rounds=rounds)
+            done_by_hand = sa.select(operator_action).where(
+                operator_action.c.environment == environment, operator_action.c.unique_key == unique_key
+            )
+            actions = [action_of(row) for row in connection.execute(done_by_hand.order_by(*_in_time(operator_action)))]
+        return LedgerLife(candidates=candidates, repairs=repairs, rounds=rounds, actions=actions)
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void: seeks only, however many rounds are kept."""
@@ -212,6 +218,14 @@ class SqlReports:
         query = sa.select(outage).where(outage.c.environment == environment)
         return [outage_of(row) for row in self._rows(query.order_by(outage.c.started_at_ms.desc()).limit(limit))]
 
+    def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
+        """The newest first."""
+        c = operator_action.c
+        query = sa.select(operator_action).where(c.environment == environment)
+        query = _where(query, {c.topic: only.topic, c.consumer_group: only.group})
+        newest_first = (column.desc() for column in _in_time(operator_action))
+        return [action_of(row) for row in self._rows(query.order_by(*newest_first).limit(limit))]
+
     def _rows(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
         with self._database.reading() as connection:
             return connection.execute(query).all()
@@ -226,6 +240,10 @@ class SqlReports:
         if after is not None:
             query = query.where(_follows(order, after))
         return self._rows(query.order_by(*order).limit(limit))
+
+
+def _in_time(table: sa.Table) -> Sequence[sa.Column[Any]]:
+    return (table.c.started_at_ms, table.c.action_id)
 
 
 def _where(query: sa.Select[Any], wanted: dict[sa.Column[Any], str | None]) -> sa.Select[Any]:

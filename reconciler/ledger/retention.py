@@ -12,7 +12,7 @@ from reconciler.contract.row_rules import DISMISSED_BY
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.sql.tables import candidate, outage, quarantine, repair, round_row
+from reconciler.sql.tables import candidate, operator_action, outage, quarantine, repair, round_row
 
 ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200
@@ -24,6 +24,7 @@ _INDEXED = {
     candidate.name: candidate.c.next_at_ms,
     repair.name: repair.c.next_at_ms,
     round_row.name: round_row.c.stored_at_ms,
+    operator_action.name: operator_action.c.started_at_ms,
 }
 
 
@@ -36,12 +37,13 @@ class Deleted:
     rounds: int
     quarantined: int
     outages: int
+    actions: int
     #: True: the bound of a call was met; call again.
     has_more: bool
 
 
 class SqlRetention:
-    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements and closed outages.
+    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand.
 
     QUARANTINED candidates and FAILED repairs wait for a person and stay. What a person has dismissed stays, too: its
     outbox row is announced again and again, and a key that nobody remembers would be sent. Of each shard the newest
@@ -87,6 +89,7 @@ class SqlRetention:
             round_row: (round_row.c.stored_at_ms < before) & is_followed,
             quarantine: quarantine.c.seen_at_ms < before,
             outage: outage.c.closed_at_ms < before,
+            operator_action: operator_action.c.started_at_ms < before,
         }
         counts: dict[str, int] = {}
         has_more = False
@@ -100,6 +103,7 @@ class SqlRetention:
             rounds=counts[round_row.name],
             quarantined=counts[quarantine.name],
             outages=counts[outage.name],
+            actions=counts[operator_action.name],
             has_more=has_more,
         )
 

@@ -11,6 +11,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.known_brokers import SqlKnownBrokers
+from reconciler.ledger.operator_actions import SqlOperatorActions
 from reconciler.ledger.outages import SqlOutages
 from reconciler.ledger.repairs import SqlHandOvers, SqlRepairs
 from reconciler.ledger.reports import SqlReports
@@ -34,4 +35,5 @@ class SqlLedger:
         self.brokers = SqlKnownBrokers(self.database)
         self.outages = SqlOutages(self.database)
         self.announcements = SqlAnnouncementLedger(self.database, self.outages)
+        self.actions = SqlOperatorActions(self.database)
         self.reports = SqlReports(self.database)

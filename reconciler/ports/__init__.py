@@ -6,6 +6,7 @@ Adapters: reconciler/ledger (Redis, SQL), reconciler/rocketmq (brokers), produce
 consumers/inbox_reader.py (evidence tables). bootstrap.py is the only module that puts them together.
 """
 
+from reconciler.ports.actions import Intent, OperatorAction, OperatorActions
 from reconciler.ports.announcing import (
     Admission,
     AnnouncementLedger,
@@ -77,6 +78,7 @@ __all__ = [
     "Holds",
     "Horizon",
     "InboxEvidence",
+    "Intent",
     "KeyReports",
     "KnownBrokers",
     "Ledger",
@@ -85,6 +87,8 @@ __all__ = [
     "LedgerReports",
     "OneByOne",
     "OperationReports",
+    "OperatorAction",
+    "OperatorActions",
     "Outage",
     "Outages",
     "OutboxEvidence",

@@ -9,6 +9,7 @@ from typing import Protocol
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.ports.actions import OperatorAction, OperatorActions
 from reconciler.ports.announcing import AnnouncementLedger, AnnouncementQueue, RefusedAnnouncement
 from reconciler.ports.ledger import (
     Candidate,
@@ -115,6 +116,8 @@ class LedgerLife:
     repairs: Sequence[Repair]
     #: For each candidate the round that saw the key first, where it is still kept.
     rounds: Sequence[StoredRound]
+    #: What was done to it by hand, in time order.
+    actions: Sequence[OperatorAction] = ()
 
 
 class KeyReports(Protocol):
@@ -173,6 +176,10 @@ class OperationReports(Protocol):
         """The newest outages first."""
         ...
 
+    def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
+        """What was done by hand, the newest first; of the filter, topic and group count."""
+        ...
+
 
 class LedgerReports(KeyReports, OperationReports, Protocol):
     """All that commands and pages show of the ledger."""
@@ -223,6 +230,11 @@ class Ledger(KeyLedger, Protocol):
     @property
     def announcements(self) -> AnnouncementLedger:
         """The announcement consumer's durable side."""
+        ...
+
+    @property
+    def actions(self) -> OperatorActions:
+        """What is done by hand."""
         ...
 
     @property

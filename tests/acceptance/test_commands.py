@@ -98,8 +98,35 @@ def test_hold_freezes_repairs_until_resume(deployed: Deployment) -> None:
     assert [(k["verdict"], k["outcome"]) for k in again["keys"]] == [("CONSUMED", "done")]
     nobody = deployed.command("repair", NOBODYS_KEY)
     assert nobody.exit_code == 2
+    assert_all_is_written_down(deployed, lost)
     assert "no outbox and no verdict has it" in nobody.stderr
     assert deployed.command("repair").exit_code == 2
+
+
+def assert_all_is_written_down(deployed: Deployment, lost: list[str]) -> None:
+    """Every command that changed something, in order; none of those that looked, asked or were refused."""
+    rows = one_object(deployed.command("list", "actions", "-o", "json"))["actions"][::-1]
+    assert [(r["command"], r["detail"], r["result"]) for r in rows[:2]] == [
+        ("hold", "drill", "held"),
+        ("hold", "by hand", "was on hold already"),
+    ]
+    assert [(r["command"], r["unique_key"]) for r in rows[2:6]] == [
+        ("repair", lost[0]),
+        ("resume", None),
+        ("resume", None),
+        ("repair", lost[0]),
+    ]
+    assert rows[2]["result"].startswith("LOST_CONFIRM: held end: ")
+    assert [r["result"] for r in rows[3:5]] == ["lifted HOLD", "was not on hold"]
+    assert rows[5]["result"].startswith("LOST_CONFIRM: sent end")
+    assert {(r["command"], r["detail"]) for r in rows[6:-1]} == {("repair", "--all")}
+    assert {r["unique_key"] for r in rows[6:-1]} >= set(lost[1:])
+    assert (rows[-1]["unique_key"], rows[-1]["result"].split(":")[0]) == (lost[0], "CONSUMED")
+    assert all(r["by"].startswith("operator ") and r["ended_at_ms"] >= r["started_at_ms"] for r in rows)
+    told = one_object(deployed.command("explain", lost[0], "-o", "json"))["events"]
+    assert [e["what"].split(":")[0] for e in told if e["witness"] == "operator"] == [
+        f"{r['command']} by hand" for r in rows if r["unique_key"] == lost[0]
+    ]
 
 
 def ledger_of(deployed: Deployment) -> list[Any]:

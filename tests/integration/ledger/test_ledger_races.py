@@ -18,9 +18,9 @@ from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.holds import SqlHolds
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.ports import RepairChange
+from reconciler.ports import Intent, RepairChange
 from reconciler.sql.engines import open_engine
-from reconciler.sql.tables import ledger_metadata, outage, repair, round_row
+from reconciler.sql.tables import ledger_metadata, operator_action, outage, repair, round_row
 from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
 from tests.polling import eventually
 
@@ -255,15 +255,17 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
     ledger.rounds.store(round_done(shard(ENVIRONMENT, 9), 1, 1))
     ledger.outages.close(ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="x"))
     ledger.outages.open(ENVIRONMENT, reason="MANUAL", noticed_by="x")
+    ledger.actions.begin(ENVIRONMENT, Intent(by="anna", command="hold"))
 
     young = SqlRetention(ledger.database, keep_days=1).delete_old(ENVIRONMENT)
-    assert (young.candidates, young.repairs, young.rounds, young.outages) == (0, 0, 0, 0)
+    assert (young.candidates, young.repairs, young.rounds, young.outages, young.actions) == (0, 0, 0, 0, 0)
     with ledger.database.writing() as connection:
         for table, columns in {
             ledger_metadata.tables["reconciler_candidate"]: ["next_at_ms", "updated_at_ms"],
             repair: ["next_at_ms", "done_at_ms", "created_at_ms"],
             round_row: ["stored_at_ms"],
             outage: ["closed_at_ms"],
+            operator_action: ["started_at_ms"],
         }.items():
             connection.execute(sa.update(table).values({name: table.c[name] - 2 * day_ms for name in columns}))
 
@@ -284,6 +286,7 @@ def test_old_finished_rows_go_in_batches_and_unfinished_ones_stay(ledger: SqlLed
     assert last is not None
     assert last.generation == 10
     assert ledger.rounds.last(shard(ENVIRONMENT, 9)) is not None
+    assert first.actions + rest.actions == 1
     assert first.rounds + rest.rounds == 9, "the newest round stays, and the void one after it"
     assert ledger.outages.current(ENVIRONMENT) is not None
 

@@ -30,6 +30,7 @@ def test_tables_have_their_names() -> None:
         "hold",
         "broker",
         "quarantine",
+        "operator_action",
     )
     assert [table.name for table in every] == [f"reconciler_{name}" for name in names]
 

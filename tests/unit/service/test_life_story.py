@@ -12,7 +12,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState,
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.life_story import LifeStory, tell
-from reconciler.ports import Candidate, LedgerLife, Repair, RoundCounts, RoundDone, StoredRound
+from reconciler.ports import Candidate, Intent, LedgerLife, OperatorAction, Repair, RoundCounts, RoundDone, StoredRound
 
 KEY = "7F000001" + "0" * 24
 BILLING = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -244,3 +244,16 @@ def test_every_subscription_has_its_own_outlook() -> None:
     told = story(inboxes={BILLING: ABSENT, SHIPPING: found(replace(EFFECT, group="shipping"))}, ledger=ledger)
     assert [line.split(":")[0] for line in told.outlook] == ["ORDERS/billing", "ORDERS/shipping"]
     assert "took effect" in told.outlook[1]
+
+
+def test_what_was_done_by_hand_is_a_part_of_the_life_with_its_name_and_end() -> None:
+    intent = Intent(by="operator anna", command="repair", topic="ORDERS", group="billing", unique_key=KEY)
+    done = OperatorAction(action_id="1", intent=intent, started_at_ms=5_000, ended_at_ms=5_100, result="sent end")
+    begun = OperatorAction(action_id="2", intent=replace(intent, command="dismiss"), started_at_ms=6_000)
+    absent: Lookup[OutboxRow] = Lookup(presence=Presence.ABSENT)
+    told = tell(KEY, outbox=absent, copies={}, inboxes={}, ledger=replace(NOTHING, actions=[done, begun]))
+    assert [(e.at_ms, e.witness, e.what) for e in told.events] == [
+        (5_000, "operator", "repair by hand: sent end"),
+        (6_000, "operator", "dismiss by hand: under way, or its process died"),
+    ]
+    assert told.events[0].evidence["by"] == "operator anna"
