@@ -77,7 +77,7 @@ def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int
     with Connections(settings) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
         recovery = Policy(connections).recovery()
-        detail = "" if since_ms is None else f"since {datetime.fromtimestamp(since_ms / 1000, tz=UTC).isoformat()}"
+        detail = "" if since_ms is None else f"since {datetime.fromtimestamp(since_ms / 1000, tz=UTC):%FT%TZ}"
         with recorded(connections, "rebuild", detail=detail) as outcome:
             scanned = recovery.rebuild(settings.environment, since_ms=since_ms, progress=progress)
             outcome.result = f"{scanned} inbox rows put back"
