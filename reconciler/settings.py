@@ -166,7 +166,7 @@ class RoundSettings(Section):
 class RepairSettings(Section):
     """Brakes."""
 
-    enabled: bool = Field(default=True, description="False: dry run; verdicts are written, nothing is repaired.")
+    enabled: bool = Field(default=True, description="False: shadow mode; verdicts are written, nothing is sent.")
     rate_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
         default=200.0, description="Repairs a second and topic."
     )

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 #: How long a last commit waits for answers, however many queues it has.
 LAST_COMMIT_SECONDS = 3.0
 
+#: Address, queue, offset.
+_Placed = tuple[str, MessageQueue, int]
+
 
 class GroupOffsets:
     """Offsets of one group at its brokers. `start_of` runs on one thread; the rest is thread-safe."""
@@ -29,13 +32,25 @@ class GroupOffsets:
         #: Topic -> where its queues ended when this group was found to be new in it and what of that is not stored
         #: yet; empty: the group was there before, and a queue without an offset has been added since.
         self._ends: dict[str, dict[MessageQueue, int]] = {}
+        #: (address, topic) where the broker surely keeps offsets of this group. Its first ones must come one by one:
+        #: two threads of the broker that store the first offsets of a topic and group at once make a table each, and
+        #: one of these is lost though both were answered (ConsumerOffsetManager.commitOffset; RocketMQ #10700, 3.2.6 to
+        #: 5.4).
+        self._begun: set[tuple[str, str]] = set()
 
     def start_of(self, queue: MessageQueue) -> int:
         """The group's stored offset, else by `consume_from`. Raises what asking the broker raises."""
         address = self._address(queue)
         stored = self._offsets.of_group(address, queue, self._group)
-        if stored is not None:
-            return stored
+        start = stored if stored is not None else self._start_without_offset(address, queue)
+        if stored:  # up to 4.9 a 0 may be said of a group that the broker never heard of
+            self._begun.add((address, queue.topic))
+        elif (address, queue.topic) not in self._begun:
+            self._offsets.store(address, queue, self._group, start)
+            self._begun.add((address, queue.topic))
+        return start
+
+    def _start_without_offset(self, address: str, queue: MessageQueue) -> int:
         # A retry is a message the group has seen and not consumed: skipping one would lose it.
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) or self._settings.consume_from is ConsumeFrom.FIRST:
             return self._beginning(address, queue)
@@ -58,6 +73,7 @@ class GroupOffsets:
         ends = self._ends[queue.topic]
         start = ends[queue] if queue in ends else self._beginning(address, queue)
         self._offsets.store(address, queue, self._group, start)
+        self._begun.add((address, queue.topic))
         ends.pop(queue, None)
         return start
 
@@ -87,23 +103,42 @@ class GroupOffsets:
         All are sent before the first answer is waited for: a broker that hangs must not cost a time-out for each of
         its queues. One that cannot be reached costs nothing unless it is the last time, and never the others' offsets.
         """
-        stored, waiting = 0, []
+        placed: list[_Placed] = []
         for queue, offset in offsets:
             try:
-                address = self._address(queue)
-                if is_last:
-                    answered = self._offsets.begin_store(
-                        address, queue, self._group, offset, timeout_seconds=LAST_COMMIT_SECONDS
-                    )
-                    waiting.append((queue, offset, answered))
-                else:
-                    self._offsets.store(address, queue, self._group, offset, is_oneway=True)
-                    stored += 1
+                placed.append((self._address(queue), queue, offset))
             except ReconcilerError as error:
                 self._not_stored(queue, offset, error)
-        for queue, offset, answered in waiting:
+        if not is_last:  # start_of has begun them
+            return self._store_one_way(placed)
+        firsts = {(at, queue.topic): (at, queue, offset) for at, queue, offset in reversed(placed)}
+        first = [one for place, one in firsts.items() if place not in self._begun]
+        return self._store_and_wait(first) + self._store_and_wait([one for one in placed if one not in first])
+
+    def _store_one_way(self, placed: Iterable[_Placed]) -> int:
+        stored = 0
+        for address, queue, offset in placed:
+            try:
+                self._offsets.store(address, queue, self._group, offset, is_oneway=True)
+                stored += 1
+            except ReconcilerError as error:
+                self._not_stored(queue, offset, error)
+        return stored
+
+    def _store_and_wait(self, placed: Iterable[_Placed]) -> int:
+        stored, waiting = 0, []
+        for address, queue, offset in placed:
+            try:
+                answered = self._offsets.begin_store(
+                    address, queue, self._group, offset, timeout_seconds=LAST_COMMIT_SECONDS
+                )
+                waiting.append((address, queue, offset, answered))
+            except ReconcilerError as error:
+                self._not_stored(queue, offset, error)
+        for address, queue, offset, answered in waiting:
             try:
                 answered()
+                self._begun.add((address, queue.topic))
                 stored += 1
             except ReconcilerError as error:
                 self._not_stored(queue, offset, error)

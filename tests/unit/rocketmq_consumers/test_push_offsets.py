@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -176,3 +176,78 @@ def test_threads_of_a_transactional_consumer_do_not_decide_where_it_starts() -> 
     with ClientInstance("127.0.0.1:1") as instance:
         consumer = TransactionalConsumer(handle, instance=instance, settings=PushSettings(threads=8))
         assert consumer.consumer.settings.consume_from is ConsumeFrom.FIRST
+
+
+class Watched(Offsets):
+    """Notes what is sent and what was answered by then."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        super().__init__(cluster.client)
+        self.seen: list[str] = []
+
+    def store(self, address: str, queue: MessageQueue, group: str, offset: int, *, is_oneway: bool = False) -> None:
+        super().store(address, queue, group, offset, is_oneway=is_oneway)
+        self.seen.append(f"{'one-way' if is_oneway else 'stored'} {queue.queue_id}")
+
+    def begin_store(
+        self, address: str, queue: MessageQueue, group: str, offset: int, *, timeout_seconds: float
+    ) -> Callable[[], None]:
+        wait = super().begin_store(address, queue, group, offset, timeout_seconds=timeout_seconds)
+        self.seen.append(f"sent {queue.queue_id}")
+
+        def waited() -> None:
+            wait()
+            self.seen.append(f"answered {queue.queue_id}")
+
+        return waited
+
+
+def _watched(cluster: ScriptedCluster, consume_from: ConsumeFrom = ConsumeFrom.FIRST) -> tuple[GroupOffsets, Watched]:
+    watched = Watched(cluster)
+    settings = PushSettings(consume_from=consume_from)
+    return GroupOffsets(watched, cluster.routes, group="CG", settings=settings), watched
+
+
+def test_the_first_offset_of_a_topic_is_stored_alone_since_brokers_lose_one_of_two(cluster: ScriptedCluster) -> None:
+    """ConsumerOffsetManager.commitOffset: each thread that finds no table of the topic and group makes one."""
+    _kept(cluster, dict.fromkeys(range(3), (0, 9)))
+    member, watched = _watched(cluster)
+    positions = [(_queue(number), 1) for number in range(3)]
+    assert member.commit(positions, is_last=True) == 3
+    assert watched.seen == ["sent 0", "answered 0", "sent 1", "sent 2", "answered 1", "answered 2"]
+    watched.seen.clear()
+    assert member.commit(positions, is_last=True) == 3
+    assert watched.seen[:3] == ["sent 0", "sent 1", "sent 2"], "the broker has a table now"
+
+
+@pytest.mark.parametrize("known", [None, 0], ids=["up from 5.0", "up to 4.9: 0 of groups never heard of"])
+def test_a_queue_of_a_new_group_is_taken_over_with_its_offset_stored(
+    cluster: ScriptedCluster, known: int | None
+) -> None:
+    """So that those of all queues, which are sent together every few seconds, find a table."""
+    kept = _kept(cluster, dict.fromkeys(range(3), (0, 9)))
+    kept.stored = {} if known is None else dict.fromkeys(range(3), known)
+    member, watched = _watched(cluster)
+    assert [member.start_of(_queue(number)) for number in range(3)] == [0, 0, 0]
+    assert watched.seen == ["stored 0"]
+    member.commit([(_queue(number), 0) for number in range(3)], is_last=False)
+    assert watched.seen[1:] == ["one-way 0", "one-way 1", "one-way 2"]
+
+
+def test_a_group_that_has_offsets_pays_nothing_for_new_groups(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, dict.fromkeys(range(2), (0, 9)))
+    kept.stored = {0: 4, 1: 5}
+    member, watched = _watched(cluster)
+    assert [member.start_of(_queue(number)) for number in range(2)] == [4, 5]
+    assert watched.seen == []
+
+
+def test_a_queue_is_not_taken_over_while_its_first_offset_cannot_be_stored(cluster: ScriptedCluster) -> None:
+    kept = _kept(cluster, {0: (0, 9)})
+    kept.refuses_to_store = True
+    member, _ = _watched(cluster)
+    with pytest.raises(ReconcilerError):
+        member.start_of(_queue(0))
+    kept.refuses_to_store = False
+    assert member.start_of(_queue(0)) == 0
+    assert kept.stored == {0: 0}
