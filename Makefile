@@ -45,7 +45,7 @@ test: setup ## everything but test-spark and test-stress; a missing service is s
 
 test-spark: setup ## the audit on PySpark: planted accidents, faults, a standalone cluster, the demo's last step
 	$(BIN)/python -m tests.services.spark_start \
-		$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py
+		$(PYTEST) -n 2 --dist loadgroup -m spark tests/audit tests/acceptance/test_demo_audit.py tests/acceptance/test_classic_audit.py
 
 test-stress: setup ## a short run each of chaos, failover, fuzz and model; 10 000 simulated histories, all planted bugs
 	$(PYTEST) -n 2 --dist loadgroup $(STRESS)

@@ -57,8 +57,12 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--subscriptions", metavar="FILE", type=Path, help="the service's settings (TOML)")
     asked.add_argument("--only", metavar="TOPIC/GROUP", action="append", default=[], help="only these subscriptions")
     evidence = parser.add_argument_group("evidence")
-    evidence.add_argument(
+    history = evidence.add_mutually_exclusive_group()
+    history.add_argument(
         "--history", metavar="PATH", help="folder or URL of the service's history; beside --evidence: of its copy"
+    )
+    history.add_argument(
+        "--no-history", action="store_true", help="there is none (mode = classic): judge by the databases alone"
     )
     evidence.add_argument(
         "--outbox", metavar="GROUP=URL", action="append", default=[], help="a producer group's outbox"

@@ -43,6 +43,7 @@ _COLLECTING = (
     "ledger",
     "effects",
     "from_configuration",
+    "no_history",
 )
 
 
@@ -94,7 +95,9 @@ def run_audit(
 
 def _request(options: argparse.Namespace, now_ms: int) -> Request:
     """Everything that can be wrong with the options is found before anything is started."""
-    missing = [f"--{name}" for name in ("window", "subscriptions", "history") if getattr(options, name) is None]
+    missing = [f"--{name}" for name in ("window", "subscriptions") if getattr(options, name) is None]
+    if options.history is None and not options.no_history:
+        missing.append("--history (or --no-history)")
     if missing:
         raise AuditError("usage", f"{', '.join(missing)} is missing: needed unless --evidence names what was collected")
     window = parse_window(options.window, options.timezone)
@@ -109,9 +112,14 @@ def _request(options: argparse.Namespace, now_ms: int) -> Request:
         skew_bound_ms=configuration.skew_bound_ms,
         subscriptions=audited_subscriptions(configuration, sources, options.only),
         sources=sources,
-        history=options.history if "://" in options.history else os.path.abspath(options.history),
+        history=_history_place(options.history),
         collected_at_ms=now_ms,
     )
+
+
+def _history_place(history: str | None) -> str | None:
+    """None: --no-history."""
+    return history if history is None or "://" in history else os.path.abspath(history)
 
 
 def _check_given(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from pyarrow import fs as arrow_fs
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence_document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
 from reconciler.audit.history.chain import open_folder
-from reconciler.audit.history.check import DAY_MS, HistoryState, check_history
+from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.kernel.files import VerifiedFile
 from reconciler.audit.kernel.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile, Snapshot, SubscriptionPlan
@@ -64,17 +64,7 @@ def load_evidence(
     # Workers have a working directory of their own.
     root = str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
     document = parse_evidence(_document_bytes(root))
-    if history is not None and "://" not in history:
-        history = os.path.abspath(history)
-    history_root = _history_root(root, history or document.history)
-    state = check_history(
-        history_root,
-        document.environment,
-        document.subscriptions,
-        document.shards,
-        (document.window.start_ms, document.window.end_ms),
-        ledger_rounds=_ledger_rounds(root, document),
-    )
+    history_root, state = _history(root, document, history)
     problems = list(state.problems)
     used = _used_history(state, document)
     snapshots = _snapshots(history_root, used, problems)
@@ -89,6 +79,7 @@ def load_evidence(
         window=document.window,
         skew_bound_ms=document.skew_bound_ms,
         ledger=document.ledger,
+        history=document.history is not None,
         subscriptions=subscriptions,
         findings_max=findings_a_prefix,
         rows_at_once_max=rows_at_once_max,
@@ -116,6 +107,23 @@ def _document_bytes(root: str) -> bytes:
             "inputs", f"{root}/{EVIDENCE_JSON}: cannot be read ({error}); name an evidence folder"
         ) from error
     return data
+
+
+def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[str, HistoryState]:
+    """Where it lies, and what it is worth. `moved`: if not where the document says."""
+    if document.history is None:
+        if moved is not None:
+            raise AuditError(
+                "usage", f"--history {moved}: the evidence was collected with --no-history; collect again with it"
+            )
+        return root, without_history(document.environment, document.subscriptions)
+    if moved is not None and "://" not in moved:
+        moved = os.path.abspath(moved)
+    history_root = _history_root(root, moved or document.history)
+    window_ms = (document.window.start_ms, document.window.end_ms)
+    stored = _ledger_rounds(root, document)
+    about = (document.environment, document.subscriptions, document.shards, window_ms)
+    return history_root, check_history(history_root, *about, ledger_rounds=stored)
 
 
 def _history_root(root: str, history: str) -> str:
@@ -227,9 +235,11 @@ def _planned(
 
 
 def _is_closed(asked: AuditedSubscription, document: EvidenceDocument, history: HistoryState) -> bool:
-    """History and databases are both known beyond the window's end and the time for late effects."""
+    """History, if there is one, and databases are known beyond the window's end and the time for late effects."""
     watermark_ms = history.watermarks.get((asked.topic, asked.group))
     closes_ms = document.window.end_ms + round(asked.late_after_seconds * 1000)
+    if document.history is None:
+        return document.collected_at_ms >= closes_ms
     return watermark_ms is not None and min(watermark_ms, document.collected_at_ms) >= closes_ms
 
 
@@ -250,10 +260,11 @@ def _no_answer(
         topic, group = is_open[0]
         watermark_ms = history.watermarks.get((topic, group))
         reached = "has no round of every shard" if watermark_ms is None else f"reaches {watermark_ms} ms"
+        told, both = (f"history {reached}, ", "both") if document.history is not None else ("", "which")
         return NoAnswer(
             reason="window",
-            message=f"the window is not closed for {topic}/{group}: history {reached}, the evidence was collected at "
-            f"{document.collected_at_ms} ms, both must reach {document.window.end_ms} ms + late_after_seconds; "
+            message=f"the window is not closed for {topic}/{group}: {told}the evidence was collected at "
+            f"{document.collected_at_ms} ms, {both} must reach {document.window.end_ms} ms + late_after_seconds; "
             "audit again later",
         )
     return None
@@ -298,8 +309,9 @@ def _inputs(
 ) -> tuple[InputFile, ...]:
     files = [InputFile(path=EVIDENCE_JSON, sha256=document.sha256, rows=-1)]
     files += [InputFile(path=file.path, sha256=file.sha256, rows=file.rows) for file in document.files]
-    manifest = f"history/{manifest_folder(history.environment)}/{entry_name(history.sequence)}"
-    files.append(InputFile(path=manifest, sha256=history.digest, rows=-1))
+    if document.history is not None:
+        manifest = f"history/{manifest_folder(history.environment)}/{entry_name(history.sequence)}"
+        files.append(InputFile(path=manifest, sha256=history.digest, rows=-1))
     of_history: Iterable[HistoryFile] = (one for by in used.values() for of in by.values() for one in of)
     files += [InputFile(path=f"history/{one.path}", sha256=one.sha256, rows=one.rows) for one in of_history]
     return tuple(sorted(files, key=lambda file: file.path))

@@ -45,8 +45,8 @@ class EvidenceDocument:
     subscriptions: tuple[AuditedSubscription, ...]
     outboxes: frozenset[str]
     ledger: bool
-    #: Relative to the evidence folder, absolute, or a URL.
-    history: str
+    #: Relative to the evidence folder, absolute, or a URL; None: there is none.
+    history: str | None
     #: Rows of the window that the sources have and nobody asked for, by table, topic and group; None: not counted.
     not_asked: Mapping[RowsOf, int] | None
     #: (topic, group) -> keys with business effects that nothing places in the window: left out.
@@ -93,7 +93,7 @@ def parse_evidence(data: bytes) -> EvidenceDocument:
         subscriptions=tuple(sorted(asked, key=lambda one: (one.topic, one.group))),
         outboxes=frozenset(_names(document, "outboxes")),
         ledger=_typed(document, "ledger", bool),
-        history=_typed(document, "history", str),
+        history=None if document.get("history", "") is None else _typed(document, "history", str),
         not_asked=_not_asked(document),
         undated_effects=_undated_effects(document),
         files=tuple(sorted(files, key=lambda file: file.path)),

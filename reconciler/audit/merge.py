@@ -171,7 +171,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
-        notes=(*_not_asked(evidence), *_undated(evidence), *_notes(total)),
+        notes=(*_without_history(evidence), *_not_asked(evidence), *_undated(evidence), *_notes(total)),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
@@ -199,6 +199,13 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
         volume=tuple(HourlyVolume(hour_start_ms=hour_ms, classes=classes) for hour_ms, classes in by_hour.items()),
         latencies=latencies,
     )
+
+
+def _without_history(evidence: Evidence) -> tuple[str, ...]:
+    if evidence.document.history is not None:
+        return ()
+    lacks = "what was announced is not known, and nothing tells of a message whose outbox row was deleted for its age"
+    return (f"there is no history: {lacks}",)
 
 
 def _not_asked(evidence: Evidence) -> tuple[str, ...]:

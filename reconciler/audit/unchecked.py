@@ -35,7 +35,10 @@ def _whys(asked: AuditedSubscription, plan: SubscriptionPlan, document: Evidence
     if not asked.inbox:
         for name in (KeyClass.REPAIR_DIFFERS, KeyClass.UNNECESSARY_REPAIR, KeyClass.EFFECT_LATE):
             whys[name] = "the inbox was not given"
-    if not any(plan.snapshots.values()):
+    if document.history is None:
+        for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.UNACCOUNTED):
+            whys[name] = "there is no history"
+    elif not any(plan.snapshots.values()):
         whys[KeyClass.UNACCOUNTED] = "history holds no snapshot of pending of this time"
     if not document.ledger:
         for name in (

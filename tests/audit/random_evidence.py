@@ -12,6 +12,7 @@ from tests.audit.small_evidence import (
     LATE_MS,
     SKEW_MS,
     START_MS,
+    STREAMS,
     Row,
     SmallEvidence,
     subscription,
@@ -47,7 +48,7 @@ SHARES = {
 }
 
 
-def random_evidence(seed: int, keys: int = 60) -> SmallEvidence:
+def random_evidence(seed: int, keys: int = 60, *, may_lack_history: bool = True) -> SmallEvidence:
     """The same seed gives the same evidence."""
     chance = random.Random(seed)
     asked = [
@@ -76,6 +77,10 @@ def random_evidence(seed: int, keys: int = 60) -> SmallEvidence:
                     evidence.add(table, key, **_row(table, chance))
     for _ in range(chance.randrange(8)):
         evidence.add("snapshot", **_of_round(chance))
+    if may_lack_history and chance.random() < 0.15:
+        evidence.has_history = False
+        for stream in STREAMS:
+            evidence.rows[stream].clear()
     return evidence
 
 
@@ -140,7 +145,7 @@ def _mostly(chance: random.Random, names: tuple[str, str]) -> str:
 
 def plain_evidence(seed: int, keys: int = 60) -> SmallEvidence:
     """Random evidence without contradictions in it, where one SQL statement can be expected to say the same."""
-    evidence = random_evidence(seed, keys)
+    evidence = random_evidence(seed, keys, may_lack_history=False)
     evidence.ledger = True
     for asked in evidence.subscriptions:
         asked["effects"] = True

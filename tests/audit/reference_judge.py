@@ -87,7 +87,9 @@ class _KeyStory:
 
     @property
     def is_old(self) -> bool:
-        as_of_ms = min(self.evidence.as_of_ms, self.evidence.collected_at_ms)
+        as_of_ms = self.evidence.collected_at_ms
+        if self.evidence.has_history:
+            as_of_ms = min(as_of_ms, self.evidence.as_of_ms)
         return bool(self.commits) and as_of_ms - self.committed_ms > self.asked["grace_period_seconds"] * 1000
 
     @property
@@ -118,7 +120,7 @@ class _KeyStory:
         return False
 
     def not_announced_not_found(self) -> bool:
-        watched = self.announced or self.candidates or not self.evidence.ledger
+        watched = self.announced or self.candidates or not (self.evidence.ledger and self.evidence.has_history)
         return self.taken and not self.effect and not watched and self.is_old
 
     def unaccounted(self) -> bool:

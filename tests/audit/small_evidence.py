@@ -108,6 +108,8 @@ class SmallEvidence:
     subscriptions: list[Row] = field(default_factory=lambda: [subscription()])
     outboxes: list[str] = field(default_factory=lambda: [PRODUCER])
     ledger: bool = True
+    #: False: none is written, and evidence.json says that there is none.
+    has_history: bool = True
     shards: int = 1
     start_ms: int = START_MS
     end_ms: int = END_MS
@@ -152,7 +154,7 @@ class SmallEvidence:
             "subscriptions": self.subscriptions,
             "outboxes": self.outboxes,
             "ledger": self.ledger,
-            "history": "history",
+            "history": "history" if self.has_history else None,
             "files": files,
         }
 
@@ -165,6 +167,9 @@ class SmallEvidence:
             chance.shuffle(rows)
             for part in range(parts):
                 files.update(_write_table(folder, table, rows[part::parts], part))
+        if not self.has_history:
+            write_document(folder, self.document(files))
+            return folder
         history = WrittenHistory(folder / "history")
         streams = {name: list(self.rows[name]) * (2 if twice else 1) for name in STREAMS if self.rows[name]}
         streams["round"] = self.rounds()

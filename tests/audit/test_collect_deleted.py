@@ -101,3 +101,23 @@ def test_a_day_whose_rows_were_deleted_since_gives_no_answer_and_accuses_nobody(
         collect(request, tmp_path / "evidence", run_here, quiet)
     assert refused.value.reason == "inputs"
     assert not (tmp_path / "evidence" / "evidence.json").exists()
+
+
+@pytest.mark.spark  # with the audit's other long tests
+def test_without_a_history_settled_rows_tell_that_inbox_rows_were_deleted(sqlite: Databases, tmp_path: Path) -> None:
+    """Else every message of that day looked lost."""
+    middle_ms = sum(sqlite.asked["window"].values()) // 2
+    for url, statement in (
+        (sqlite.inbox_url, tables.inbox.delete().where(tables.inbox.c.applied_at_ms < middle_ms)),
+        (sqlite.outbox_url, tables.outbox.update().values(state="SETTLED", settled_at_ms=middle_ms)),
+    ):
+        engine = sa.create_engine(url)
+        with engine.begin() as connection:
+            connection.execute(statement)
+        engine.dispose()
+    request = replace(sqlite.request(), history=None)
+    request = replace(request, collected_at_ms=request.collected_at_ms + 30 * 86_400_000)
+    (tmp_path / "evidence").mkdir()
+    with pytest.raises(AuditError, match=r"missing evidence: --inbox.*gone from reconciler_inbox") as refused:
+        collect(request, tmp_path / "evidence", run_here, quiet)
+    assert refused.value.reason == "inputs"

@@ -75,6 +75,7 @@ def asked(file: Path, out: Path, *more: str) -> list[str | Path]:
         (["--signing-key", "/nowhere/key"], "usage", "--signing-key"),
         (["--evidence", "/nowhere"], "usage", "beside --evidence"),
         (["--unknown"], "usage", "unrecognized arguments"),
+        (["--no-history"], "usage", "not allowed with argument --history"),
         (["--subscriptions", "/nowhere.toml"], "configuration", "cannot be read"),
     ],
 )
@@ -85,6 +86,15 @@ def test_what_cannot_be_asked_is_refused(
     assert document["reason"] == reason
     assert message in document["message"]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_history_that_was_forgotten_is_asked_for(
+    capsys: pytest.CaptureFixture[str], file: Path, tmp_path: Path
+) -> None:
+    document = refused(
+        capsys, "audit", "--window", WINDOW, "--subscriptions", file, "--out", tmp_path / "out", "--outbox", "shop=x"
+    )
+    assert (document["reason"], "--history (or --no-history)" in document["message"]) == ("usage", True)
 
 
 def test_a_password_in_a_wrong_url_is_not_repeated(

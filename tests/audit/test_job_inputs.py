@@ -19,6 +19,7 @@ from tests.audit.small_evidence import (
     END_MS,
     LATE_MS,
     START_MS,
+    STREAMS,
     SmallEvidence,
     described,
     read_document,
@@ -261,6 +262,42 @@ def test_a_window_that_history_or_databases_have_not_passed_is_no_answer(
     assert found.no_answer is not None
     assert found.no_answer.reason == "window"
     assert not found.subscriptions[0].closed
+
+
+def test_without_a_history_losses_are_found_and_what_it_would_have_told_is_not_checked(tmp_path: Path) -> None:
+    """mode = "classic" writes none; a key that was never announced and one that was are both just lost."""
+    evidence = SmallEvidence(has_history=False)
+    evidence.add("outbox", KEYS[0])
+    evidence.add("outbox", KEYS[1])
+    evidence.add("inbox", KEYS[1])
+    evidence.add("effects", KEYS[1])
+    found = judge_here(evidence.write(tmp_path))
+    assert (found.verdict, found.exit_code, found.no_answer) == ("violations", 1, None)
+    assert [(f.class_name, f.key) for f in found.findings] == [("LOST", KEYS[0].hex().upper())]
+    unchecked = {item.class_name: item.why for item in found.not_checked}
+    assert unchecked == {"NOT_ANNOUNCED_NOT_FOUND": "there is no history", "UNACCOUNTED": "there is no history"}
+    assert any(note.startswith("there is no history: ") for note in found.notes)
+    assert found.subscriptions[0].watermark_ms is None
+    assert not any(item.path.startswith("history/") for item in found.inputs)
+
+
+def test_without_a_history_a_window_is_closed_when_the_databases_were_read_late_enough(tmp_path: Path) -> None:
+    for late_ms, reason in ((LATE_MS, None), (LATE_MS - 1, "window")):
+        evidence = SmallEvidence(has_history=False, collected_at_ms=END_MS + late_ms)
+        evidence.story(KEYS[0])
+        for stream in STREAMS:
+            evidence.rows[stream].clear()
+        found = judge_here(evidence.write(tmp_path / str(late_ms)))
+        assert (found.no_answer and found.no_answer.reason) == reason
+
+
+def test_a_history_beside_evidence_that_was_collected_without_one_is_refused(tmp_path: Path) -> None:
+    """Whose rows it would ask for was not asked when the evidence was collected."""
+    evidence = SmallEvidence(has_history=False)
+    evidence.add("outbox", KEYS[0])
+    with pytest.raises(AuditError, match="collected with --no-history") as raised:
+        judge_here(evidence.write(tmp_path / "evidence"), history=str(tmp_path))
+    assert raised.value.reason == "usage"
 
 
 def test_the_window_is_closed_exactly_at_its_end_and_the_time_for_late_effects(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from reconciler.audit.collect.tasks import (
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence_document import not_asked_document
-from reconciler.audit.history.check import DAY_MS, HistoryState, check_history
+from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.not_judged import TIME_COLUMNS, RowsOf
 from reconciler.audit.output.documents import canonical
 from reconciler.audit.result import AuditedSubscription, Window
@@ -75,8 +75,8 @@ class Request:
     #: Sorted by topic and group.
     subscriptions: tuple[AuditedSubscription, ...]
     sources: Sources
-    #: Path or URL of a history.
-    history: str
+    #: Path or URL of a history; None: there is none.
+    history: str | None
     #: When the collection began.
     collected_at_ms: int
 
@@ -97,7 +97,7 @@ class Request:
 
 def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
     """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
-    history = _trusted_history(request)
+    history = _trusted_history(request, request.history)
     try:
         _collect(request, history, folder, run, progress)
     except OSError as error:
@@ -137,10 +137,12 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
     (folder / "evidence.json").write_bytes(canonical(_document(request, files, not_asked, undated)))
 
 
-def _trusted_history(request: Request) -> HistoryState:
+def _trusted_history(request: Request, history: str | None) -> HistoryState:
     """Looked at before databases are read for hours; judging looks again. Raises AuditError("inputs")."""
+    if history is None:
+        return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
-    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
+    state = check_history(history, request.environment, request.subscriptions, request.shards, window)
     if state.problems:
         more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
         raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)
@@ -317,7 +319,9 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
                 consumed=_between(history.of(CONSUMED.name, prefix), request.since_ms, closes_ms + DAY_MS),
                 whole_outboxes=tuple(topic for topic in request.topics if wanted[topic] <= given),
                 given_inboxes=tuple(
-                    (s.topic, s.group) for s in request.subscriptions if (s.topic, s.group) in request.sources.inboxes
+                    (s.topic, s.group, s.tags)
+                    for s in request.subscriptions
+                    if (s.topic, s.group) in request.sources.inboxes
                 ),
             )
         )

@@ -1,7 +1,8 @@
 """Rows that were there once: sweeper or purge have deleted them for their age, and silence about them proves nothing.
 
 Without them every message of an old day looks lost, or every effect like one that nobody committed. The history tells
-of keys whose rows must have been written: an announced one was committed, a consumed one is in the group's inbox. Such
+of keys whose rows must have been written: an announced one was committed, a consumed one is in the group's inbox. Where
+there is no history, settled outbox rows tell of the latter, and nobody of deleted commits. Such
 a key without its row accuses the service, unless the table has no row of that age at all: then the row is missing
 evidence, and nobody is accused.
 """
@@ -89,11 +90,11 @@ def missing_evidence(
         if at_ms + skew_bound_ms >= kept_from_ms:
             continue
         whose = f"{INBOX.name} of {topic}/{group}" if group else f"{OUTBOX.name} of {topic}"
-        known = "announced" if name == OUTBOX_EVIDENCE.name else "consumed"
+        known = "history has announced" if name == OUTBOX_EVIDENCE.name else "history or outbox have consumed"
         begins = "it has none" if oldest_row_ms is None else f"its oldest is of {oldest_row_ms} ms"
         rows = "settled rows" if name == OUTBOX_EVIDENCE.name else "rows"
         lines.append(
-            f"missing evidence: {table.source}: history has {known} keys from {at_ms} ms on whose rows are gone from "
+            f"missing evidence: {table.source}: {known} keys from {at_ms} ms on whose rows are gone from "
             f"{whose}, and so are all {rows} of that age ({begins}): deleted for their age? Give a copy that has them, "
             "or audit a later window"
         )

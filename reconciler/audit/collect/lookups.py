@@ -29,6 +29,7 @@ from reconciler.audit.history.table import read_stream_file
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED, HistoryStream
 from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.tables import OutboxState
 
 #: Keys a statement: bounds its length, and the rows it returns.
 KEYS_A_STATEMENT = 500
@@ -77,15 +78,17 @@ class PrefixLookups:
     inboxes: tuple[InboxPlace, ...]
     outboxes: tuple[OutboxPlace, ...]
     effects: tuple[EffectsPlace, ...]
-    #: The history's folder and its `announced` files of the prefix that may hold rows of the window.
-    history: str
+    #: The history's folder (None: there is none), and its `announced` files of the prefix that may hold rows of the
+    #: window.
+    history: str | None
     announced: tuple[HistoryFile, ...]
     #: Likewise of the day before, and `consumed` files of the window and since.
     announced_before: tuple[HistoryFile, ...]
     consumed: tuple[HistoryFile, ...]
-    #: Topics of which every outbox was given, and subscriptions whose inbox was: there a key must have its row.
+    #: Topics of which every outbox was given, and subscriptions (topic, group, tags that it takes; None: all) whose
+    #: inbox was: there a key must have its row.
     whole_outboxes: tuple[str, ...]
-    given_inboxes: tuple[tuple[str, str], ...]
+    given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +197,9 @@ def _outbox_lacks(
 def _inbox_lacks(
     lookups: PrefixLookups, seen: Mapping[str, _Seen], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
-    """Keys of the window that the group has consumed, says the history, without an inbox row."""
+    """Keys of the window that the group has consumed, say the history or settled outbox rows, without an inbox row."""
     found: dict[Lacking, int] = {}
-    for topic, group in lookups.given_inboxes:
+    for topic, group, tags in lookups.given_inboxes:
         there = _joined(
             [
                 keys_of_ranges(lookups, INBOX_EVIDENCE.name, topic, group),
@@ -207,13 +210,23 @@ def _inbox_lacks(
         commits = commits.filter(pc.invert(pc.is_in(commits["key"], value_set=there)))
         if not commits.num_rows:
             continue
-        consumed = _of_history(lookups, lookups.consumed, CONSUMED, topic, group)
-        earliest_ms = pc.min(
-            commits.filter(pc.is_in(commits["key"], value_set=consumed["key"]))["created_at_ms"]
-        ).as_py()
+        if lookups.history is None:
+            consumed = _settled(lookups, topic, tags)
+        else:
+            consumed = _of_history(lookups, lookups.consumed, CONSUMED, topic, group)["key"]
+        earliest_ms = pc.min(commits.filter(pc.is_in(commits["key"], value_set=consumed))["created_at_ms"]).as_py()
         if earliest_ms is not None:
             found[INBOX_EVIDENCE.name, topic, group] = earliest_ms
     return found
+
+
+def _settled(lookups: PrefixLookups, topic: str, tags: tuple[str, ...] | None) -> pa.ChunkedArray:
+    """Keys whose outbox row was settled, and so was in the inbox of every group that takes its tag."""
+    rows = _table(lookups, OUTBOX_EVIDENCE.name, topic, ["key", "state", "tag"])
+    rows = rows.filter(pc.equal(rows["state"], OutboxState.SETTLED.value))
+    if tags is not None:
+        rows = rows.filter(pc.is_in(rows["tag"], value_set=pa.array(tags, pa.string())))
+    return rows["key"]
 
 
 def _lacking_times(rows: pa.Table, column: str, there: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -229,7 +242,7 @@ def _of_history(
 ) -> pa.Table:
     """key and at_ms of a topic's (and group's) rows. Raises AuditError("inputs") for a file not to be believed."""
     found = [pa.table({"key": pa.chunked_array([], pa.binary()), "at_ms": pa.chunked_array([], pa.int64())})]
-    filesystem, base = open_folder(lookups.history)
+    filesystem, base = (None, "") if lookups.history is None else open_folder(lookups.history)
     for file in files:
         problems: list[str] = []
         table = read_stream_file(filesystem, base, file, stream, problems)
@@ -269,7 +282,13 @@ def _rows(files: Sequence[Path], topic: str, columns: Sequence[str], group: str 
     names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
     found = [pq.read_table(file, columns=names, partitioning=None) for file in files]
     if not found:
-        kinds = {"key": pa.binary(), "created_at_ms": pa.int64(), "effects": pa.int64()}
+        kinds = {
+            "key": pa.binary(),
+            "created_at_ms": pa.int64(),
+            "effects": pa.int64(),
+            "state": pa.string(),
+            "tag": pa.string(),
+        }
         return pa.table({column: pa.chunked_array([], kinds[column]) for column in columns})
     table = pa.concat_tables(found)
     wanted = pc.equal(table["topic"], topic)

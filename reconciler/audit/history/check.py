@@ -97,7 +97,7 @@ def check_history(
         filesystem, base = open_folder(str(path))
         chain = _settled_chain(filesystem, base, environment)
     except (OSError, ValueError, pa.ArrowException) as error:
-        return _unreadable(environment, subscriptions, f"history {path}: cannot be read: {error}")
+        return _nothing_read(environment, subscriptions, f"history {path}: cannot be read: {error}")
     start_ms, end_ms = window_ms
     problems = list(chain.problems)
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
@@ -279,7 +279,12 @@ def _day_start_ms(day: str | None) -> int | None:
     return round(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def _unreadable(environment: str, subscriptions: Sequence[Judged], problem: str) -> HistoryState:
+def without_history(environment: str, subscriptions: Sequence[Judged]) -> HistoryState:
+    """The auditor has none: no rounds, no announcements, and nothing of them is missing."""
+    return _nothing_read(environment, subscriptions)
+
+
+def _nothing_read(environment: str, subscriptions: Sequence[Judged], *problems: str) -> HistoryState:
     return HistoryState(
         environment=environment,
         sequence=0,
@@ -288,7 +293,7 @@ def _unreadable(environment: str, subscriptions: Sequence[Judged], problem: str)
         watermarks={(s.topic, s.group): None for s in subscriptions},
         gaps=(),
         other_gaps=(),
-        problems=(problem,),
+        problems=problems,
         rounds=0,
         others=(),
         read=frozenset(),

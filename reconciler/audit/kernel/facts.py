@@ -158,7 +158,7 @@ class GroupFacts:
     unnecessary: Flags
     announced_at: Longs
     consumed_at: Longs
-    #: Announced in history, or in the ledger; without the ledger nobody can say "neither".
+    #: Announced in history, or in the ledger; without one of them nobody can say "neither".
     watched: Flags
     quarantined: Flags
     unaccounted: Flags

@@ -75,7 +75,7 @@ def group_facts(
         unnecessary=_sent_after_effect(repair.first_sent, applied_at, plan.skew_bound_ms),
         announced_at=announced_at,
         consumed_at=consumed_at,
-        watched=announced | candidate if plan.ledger else np.ones(size, np.bool_),
+        watched=announced | candidate if plan.ledger and plan.history else np.ones(size, np.bool_),
         quarantined=quarantined | quarantined_by_history(rows.left, plan, size, vocabulary),
         unaccounted=lacking,
         looked_at=looked_at,

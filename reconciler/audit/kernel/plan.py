@@ -47,6 +47,8 @@ class JudgePlan:
     skew_bound_ms: int
     #: The ledger was given: without it only history tells who was quarantined.
     ledger: bool
+    #: A history was given: without it nobody knows what was announced.
+    history: bool
     subscriptions: tuple[SubscriptionPlan, ...]
     #: Findings that a prefix gives back at most.
     findings_max: int
