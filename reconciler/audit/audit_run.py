@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reconciler.audit.collect.collecting import Request, collect
+from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.engine import engine_name, run_on, spark_session
 from reconciler.audit.errors import AuditError, unwritable

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from reconciler.audit.collect.collecting import Request
+from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import Sources, parse_sources
 from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.result import AuditedSubscription, Window

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from reconciler.audit.collect.coverage import CountedTable
 from reconciler.audit.collect.deleted import Lacking, ages_to_ask, earliest, missing_evidence
 from reconciler.audit.collect.lookups import EffectsPlace, InboxPlace, OutboxPlace, PrefixLookups
+from reconciler.audit.collect.request import Request, evidence_document
 from reconciler.audit.collect.selection import Selection, export_files, is_dated
-from reconciler.audit.collect.sources import Source, Sources
+from reconciler.audit.collect.sources import Source
 from reconciler.audit.collect.tasks import (
     AgeTask,
     Answer,
@@ -33,15 +34,13 @@ from reconciler.audit.collect.tasks import (
 )
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
-from reconciler.audit.evidence_document import not_asked_document
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.not_judged import TIME_COLUMNS, RowsOf
 from reconciler.audit.output.documents import canonical
-from reconciler.audit.result import AuditedSubscription, Window
+from reconciler.audit.result import AuditedSubscription
 from reconciler.contract.evidence_layout import (
     CANDIDATE_EVIDENCE,
     EFFECTS_EVIDENCE,
-    EVIDENCE_VERSION,
     INBOX_EVIDENCE,
     LEDGER_ROUND_EVIDENCE,
     OUTBOX_EVIDENCE,
@@ -62,37 +61,6 @@ PROBLEMS_NAMED_MAX = 10
 #: Runs tasks beside each other and gives their answers in order.
 Runner = Callable[[Callable[[Task], Answer], Sequence[Task]], list[Answer]]
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What evidence is asked for."""
-
-    environment: str
-    window: Window
-    shards: int
-    skew_bound_ms: int
-    #: Sorted by topic and group.
-    subscriptions: tuple[AuditedSubscription, ...]
-    sources: Sources
-    #: Path or URL of a history; None: there is none.
-    history: str | None
-    #: When the collection began.
-    collected_at_ms: int
-
-    @property
-    def since_ms(self) -> int:
-        """Clocks may differ: an effect can seem to be that much older than its commit."""
-        return self.window.start_ms - self.skew_bound_ms
-
-    def topics_of(self, producer_group: str) -> tuple[str, ...]:
-        """Audited topics that a producer group sends."""
-        return tuple(sorted({s.topic for s in self.subscriptions if producer_group in s.producer_groups}))
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """Audited topics."""
-        return tuple(sorted({s.topic for s in self.subscriptions}))
 
 
 def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
@@ -134,7 +102,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
     rows = sum(file.rows for file in files.values())
     progress(f"evidence: {rows} rows in {len(files)} files")
     # Last, so that a folder without it is no evidence.
-    (folder / "evidence.json").write_bytes(canonical(_document(request, files, not_asked, undated)))
+    (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated)))
 
 
 def _trusted_history(request: Request, history: str | None) -> HistoryState:
@@ -362,42 +330,3 @@ def _require_rows(request: Request, lacking: Mapping[Lacking, int], run: Runner)
     )
     if lines:
         raise AuditError("inputs", "\n".join(lines))
-
-
-def _document(
-    request: Request,
-    files: Mapping[str, WrittenFile],
-    not_asked: Mapping[RowsOf, int],
-    undated: Mapping[tuple[str, str], int],
-) -> dict[str, object]:
-    return {
-        "version": EVIDENCE_VERSION,
-        "environment": request.environment,
-        "window": {"start_ms": request.window.start_ms, "end_ms": request.window.end_ms},
-        "collected_at_ms": request.collected_at_ms,
-        "skew_bound_ms": request.skew_bound_ms,
-        "shards": request.shards,
-        "subscriptions": [
-            {
-                "topic": s.topic,
-                "group": s.group,
-                "tags": None if s.tags is None else list(s.tags),
-                "producer_groups": list(s.producer_groups),
-                "grace_period_seconds": s.grace_period_seconds,
-                "late_after_seconds": s.late_after_seconds,
-                "inbox": s.inbox,
-                "effects": s.effects,
-            }
-            for s in request.subscriptions
-        ],
-        "outboxes": list(request.sources.outbox_groups),
-        "ledger": request.sources.ledger is not None,
-        "history": request.history,
-        "not_asked": not_asked_document(not_asked),
-        "undated_effects": [
-            {"topic": topic, "group": group, "keys": count}
-            for (topic, group), count in sorted(undated.items())
-            if count
-        ],
-        "files": {path: {"rows": file.rows, "sha256": file.sha256} for path, file in sorted(files.items())},
-    }

@@ -1,0 +1,84 @@
+"""What is asked of outboxes, inboxes, ledger and effects, and how evidence.json repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconciler.audit.collect.sources import Sources
+from reconciler.audit.collect.writer import WrittenFile
+from reconciler.audit.evidence_document import not_asked_document
+from reconciler.audit.not_judged import RowsOf
+from reconciler.audit.result import AuditedSubscription, Window
+from reconciler.contract.evidence_layout import EVIDENCE_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What evidence is asked for."""
+
+    environment: str
+    window: Window
+    shards: int
+    skew_bound_ms: int
+    #: Sorted by topic and group.
+    subscriptions: tuple[AuditedSubscription, ...]
+    sources: Sources
+    #: Path or URL of a history; None: there is none.
+    history: str | None
+    #: When the collection began.
+    collected_at_ms: int
+
+    @property
+    def since_ms(self) -> int:
+        """Clocks may differ: an effect can seem to be that much older than its commit."""
+        return self.window.start_ms - self.skew_bound_ms
+
+    def topics_of(self, producer_group: str) -> tuple[str, ...]:
+        """Audited topics that a producer group sends."""
+        return tuple(sorted({s.topic for s in self.subscriptions if producer_group in s.producer_groups}))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Audited topics."""
+        return tuple(sorted({s.topic for s in self.subscriptions}))
+
+
+def evidence_document(
+    request: Request,
+    files: Mapping[str, WrittenFile],
+    not_asked: Mapping[RowsOf, int],
+    undated: Mapping[tuple[str, str], int],
+) -> dict[str, object]:
+    """What evidence.json says: what was asked, and the files that answer."""
+    return {
+        "version": EVIDENCE_VERSION,
+        "environment": request.environment,
+        "window": {"start_ms": request.window.start_ms, "end_ms": request.window.end_ms},
+        "collected_at_ms": request.collected_at_ms,
+        "skew_bound_ms": request.skew_bound_ms,
+        "shards": request.shards,
+        "subscriptions": [
+            {
+                "topic": s.topic,
+                "group": s.group,
+                "tags": None if s.tags is None else list(s.tags),
+                "producer_groups": list(s.producer_groups),
+                "grace_period_seconds": s.grace_period_seconds,
+                "late_after_seconds": s.late_after_seconds,
+                "inbox": s.inbox,
+                "effects": s.effects,
+            }
+            for s in request.subscriptions
+        ],
+        "outboxes": list(request.sources.outbox_groups),
+        "ledger": request.sources.ledger is not None,
+        "history": request.history,
+        "not_asked": not_asked_document(not_asked),
+        "undated_effects": [
+            {"topic": topic, "group": group, "keys": count}
+            for (topic, group), count in sorted(undated.items())
+            if count
+        ],
+        "files": {path: {"rows": file.rows, "sha256": file.sha256} for path, file in sorted(files.items())},
+    }
