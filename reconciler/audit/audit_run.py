@@ -23,6 +23,7 @@ from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.engine import engine_name, run_on, spark_session
 from reconciler.audit.errors import AuditError, unwritable
+from reconciler.audit.history.chain import place_of
 from reconciler.audit.job import judge
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
 from reconciler.audit.output.writing import write_output
@@ -113,14 +114,9 @@ def _request(options: argparse.Namespace, now_ms: int) -> Request:
         skew_bound_ms=configuration.skew_bound_ms,
         subscriptions=audited_subscriptions(configuration, sources, options.only),
         sources=sources,
-        history=_history_place(options.history),
+        history=None if options.no_history else place_of(options.history),
         collected_at_ms=now_ms,
     )
-
-
-def _history_place(history: str | None) -> str | None:
-    """None: --no-history."""
-    return history if history is None or "://" in history else os.path.abspath(history)
 
 
 def _check_given(options: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence_document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
-from reconciler.audit.history.chain import open_folder
+from reconciler.audit.history.chain import open_folder, place_of
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.kernel.files import VerifiedFile
@@ -117,9 +117,7 @@ def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[
                 "usage", f"--history {moved}: the evidence was collected with --no-history; collect again with it"
             )
         return root, without_history(document.environment, document.subscriptions)
-    if moved is not None and "://" not in moved:
-        moved = os.path.abspath(moved)
-    history_root = _history_root(root, moved or document.history)
+    history_root = _history_root(root, document.history if moved is None else place_of(moved))
     window_ms = (document.window.start_ms, document.window.end_ms)
     stored = _ledger_rounds(root, document)
     about = (document.environment, document.subscriptions, document.shards, window_ms)

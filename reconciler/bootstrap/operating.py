@@ -120,8 +120,9 @@ def dismiss(
         done: list[tuple[str, str, str, str]] = []
         for key, topics in keys.items():
             for name, rows in topics.items():
-                about: dict[str, str | None] = {"topic": name, "group": group, "unique_key": key}
-                with recorded(connections, "dismiss", **about, detail=reason) as outcome:
+                with recorded(
+                    connections, "dismiss", topic=name, group=group, unique_key=key, detail=reason
+                ) as outcome:
                     groups = dismissals.dismiss(rows, group=group, by=operator(), reason=reason)
                     outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
                 done += ((name, of, key, what) for of, what in groups.items())
@@ -203,16 +204,17 @@ def repair_now(
         if unheard:
             raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
         done: list[RepairedKey] = []
+        detail = "" if unique_keys else "--all"
         for plan, subscription, keys in work:
             rounds = policy.rounds_of(plan)
+            if dry_run:
+                done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
+                continue
+            about = {"topic": subscription.topic, "group": subscription.group}
             for key in keys:
-                if dry_run:
-                    done.append(_repair(rounds, plan, subscription, key, dry_run=True))
-                else:
-                    about = {"topic": subscription.topic, "group": subscription.group, "unique_key": key}
-                    with recorded(connections, "repair", **about, detail="" if unique_keys else "--all") as outcome:
-                        done.append(_repair(rounds, plan, subscription, key, dry_run=False))
-                        outcome.result = done[-1].told
+                with recorded(connections, "repair", **about, unique_key=key, detail=detail) as outcome:
+                    done.append(_repair(rounds, plan, subscription, key, dry_run=False))
+                    outcome.result = done[-1].told
         if dry_run:
             brakes = connections.ledger.holds.active(settings.environment)
             done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]

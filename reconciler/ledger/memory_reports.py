@@ -107,7 +107,11 @@ class MemoryReports:
             ]
             seen = {(Shard(subscription=row.subscription, number=row.shard), row.first_seen_ms) for row in candidates}
             rounds = [row for row in self._rows.rounds.values() if (row.done.shard, row.done.at_ms) in seen]
-            actions = [row for row in self._rows.actions.get(environment, ()) if row.intent.unique_key == unique_key]
+            actions = [
+                row
+                for owner, row in self._rows.actions.values()
+                if owner == environment and row.intent.unique_key == unique_key
+            ]
         return LedgerLife(
             candidates=candidates, repairs=repairs, rounds=sorted(rounds, key=_order_of_round), actions=actions
         )
@@ -160,8 +164,10 @@ class MemoryReports:
         with self._rows.lock:
             found = [
                 row
-                for row in self._rows.actions.get(environment, ())
-                if only.topic in (None, row.intent.topic) and only.group in (None, row.intent.group)
+                for owner, row in self._rows.actions.values()
+                if owner == environment
+                and only.topic in (None, row.intent.topic)
+                and only.group in (None, row.intent.group)
             ]
         return found[::-1][:limit]
 

@@ -38,8 +38,8 @@ class MemoryHistory(MemoryRows):
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
         #: (environment, topic) -> broker -> when it was first missed; None: it is there.
         self.brokers: dict[tuple[str, str], dict[str, int | None]] = {}
-        #: environment -> in the order of their beginnings.
-        self.actions: dict[str, list[OperatorAction]] = {}
+        #: action_id -> environment and row, in the order of their beginnings.
+        self.actions: dict[str, tuple[str, OperatorAction]] = {}
         self.refused: dict[tuple[str, AnnouncementQueue, int], QuarantinedAnnouncement] = {}
 
 
@@ -216,23 +216,18 @@ class MemoryOperatorActions:
         """The row, without an end."""
         kept = replace(intent, by=bounded_text(intent.by, NAME_CHARACTERS), detail=bounded_text(intent.detail))
         with self._rows.lock:
-            action_id = f"{sum(map(len, self._rows.actions.values())):032x}"
+            action_id = f"{len(self._rows.actions):032x}"
             started_at_ms = self._rows.clock.now_ms()
             action = OperatorAction(action_id=action_id, intent=kept, started_at_ms=started_at_ms)
-            self._rows.actions.setdefault(environment, []).append(action)
+            self._rows.actions[action_id] = (environment, action)
         return action_id
 
     def end(self, action_id: str, result: str) -> None:
         """Its end."""
         with self._rows.lock:
-            ended_at_ms = self._rows.clock.now_ms()
-            for rows in self._rows.actions.values():
-                rows[:] = [
-                    replace(row, ended_at_ms=ended_at_ms, result=bounded_text(result))
-                    if row.action_id == action_id
-                    else row
-                    for row in rows
-                ]
+            environment, action = self._rows.actions[action_id]
+            ended = replace(action, ended_at_ms=self._rows.clock.now_ms(), result=bounded_text(result))
+            self._rows.actions[action_id] = (environment, ended)
 
 
 class MemoryKnownBrokers:

@@ -14,7 +14,8 @@ from reconciler.rocketmq.routes import MessageQueue, Routes
 
 logger = logging.getLogger(__name__)
 
-#: How long a last commit waits for answers, however many queues it has.
+#: How long a last commit waits for the answers to what it sends together, however many queues that are; a new group's
+#: first offsets go before the others.
 LAST_COMMIT_SECONDS = 3.0
 
 #: Address, queue, offset.
@@ -46,9 +47,12 @@ class GroupOffsets:
         if stored:  # up to 4.9 a 0 may be said of a group that the broker never heard of
             self._begun.add((address, queue.topic))
         elif (address, queue.topic) not in self._begun:
-            self._offsets.store(address, queue, self._group, start)
-            self._begun.add((address, queue.topic))
+            self._store(address, queue, start)
         return start
+
+    def _store(self, address: str, queue: MessageQueue, offset: int) -> None:
+        self._offsets.store(address, queue, self._group, offset)
+        self._begun.add((address, queue.topic))
 
     def _start_without_offset(self, address: str, queue: MessageQueue) -> int:
         # A retry is a message the group has seen and not consumed: skipping one would lose it.
@@ -72,8 +76,7 @@ class GroupOffsets:
             return stored
         ends = self._ends[queue.topic]
         start = ends[queue] if queue in ends else self._beginning(address, queue)
-        self._offsets.store(address, queue, self._group, start)
-        self._begun.add((address, queue.topic))
+        self._store(address, queue, start)
         ends.pop(queue, None)
         return start
 

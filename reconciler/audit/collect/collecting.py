@@ -65,7 +65,7 @@ Progress = Callable[[str], None]
 
 def collect(request: Request, folder: Path, run: Runner, progress: Progress) -> None:
     """Fills an empty folder and writes evidence.json last. Raises AuditError; the caller removes what is half."""
-    history = _trusted_history(request, request.history)
+    history = _trusted_history(request)
     try:
         _collect(request, history, folder, run, progress)
     except OSError as error:
@@ -105,12 +105,12 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
     (folder / "evidence.json").write_bytes(canonical(evidence_document(request, files, not_asked, undated)))
 
 
-def _trusted_history(request: Request, history: str | None) -> HistoryState:
+def _trusted_history(request: Request) -> HistoryState:
     """Looked at before databases are read for hours; judging looks again. Raises AuditError("inputs")."""
-    if history is None:
+    if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
-    state = check_history(history, request.environment, request.subscriptions, request.shards, window)
+    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
     if state.problems:
         more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
         raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.history.chain import place_of
 
 #: Paths of history files begin with it, wherever the history lies.
 HISTORY_PREFIX = "history/"
@@ -43,10 +43,7 @@ def open_inputs(evidence: str, history: str | None = None) -> InputFolder:
         filesystem, root = _opened(evidence)
         if filesystem.get_file_info(root).type != arrow_fs.FileType.Directory:
             raise FileNotFoundError("there is no such folder")
-        if history is None:
-            history = _history_named(filesystem, root)
-        elif "://" not in history:
-            history = os.path.abspath(history)
+        history = _history_named(filesystem, root) if history is None else place_of(history)
         if "://" in history or history.startswith("/"):
             history_filesystem, history_root = _opened(history)
         else:

@@ -202,9 +202,9 @@ class Watched(Offsets):
         return waited
 
 
-def _watched(cluster: ScriptedCluster, consume_from: ConsumeFrom = ConsumeFrom.FIRST) -> tuple[GroupOffsets, Watched]:
+def _watched(cluster: ScriptedCluster) -> tuple[GroupOffsets, Watched]:
     watched = Watched(cluster)
-    settings = PushSettings(consume_from=consume_from)
+    settings = PushSettings(consume_from=ConsumeFrom.FIRST)
     return GroupOffsets(watched, cluster.routes, group="CG", settings=settings), watched
 
 
