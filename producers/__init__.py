@@ -13,7 +13,7 @@ from reconciler.lazy_names import loading
 
 if TYPE_CHECKING:
     from producers.announcer import AnnouncementRoute, Announcer
-    from producers.check_answer import CheckAnswerer
+    from producers.check_answer import CheckAnswerer, StandIn
     from producers.errors import (
         HalfNotSafe,
         KeyTaken,
@@ -65,7 +65,7 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
         __name__,
         {
             "producers.announcer": "AnnouncementRoute Announcer",
-            "producers.check_answer": "CheckAnswerer",
+            "producers.check_answer": "CheckAnswerer StandIn",
             "producers.errors": "HalfNotSafe KeyTaken NotCommitted NotRecorded RolledBackAlready UnsafeConnection",
             "producers.outbox": "SqlOutbox",
             "producers.outbox_reader": "ReadOutbox SqlOutboxReader",

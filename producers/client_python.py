@@ -25,7 +25,6 @@ from producers.announcer import AnnouncementRoute, Announcer
 from producers.check_answer import CHECK_MAXIMUM_DEFAULT, LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT
 from producers.client_python_halves import END_TIMEOUT_SECONDS, ONE_WAY, NativeHalves
 from producers.client_python_plain import MAX_BODY_BYTES_DEFAULT, SEND_TIMEOUT_SECONDS, NativeAnnouncements
-from producers.entry import prepare_message
 from producers.errors import HalfNotSafe
 from producers.outbox import SqlOutbox
 from producers.ports import AnnouncementSender, Outbox, Outcome, SentHalf
@@ -141,7 +140,7 @@ class NativeProducer(TransactionalProducer):
         self._native.check(message)
         if message.unique_key is not None:
             raise InvalidValue("unique_key", message.unique_key, "none: librocketmq makes the key while it sends")
-        prepared = prepare_message(message, business_id=business_id, unique_key=_KEY_TO_COME)
+        prepared = self._prepare(message, business_id, _KEY_TO_COME)
         self._native.check(prepared)
         return NativeTransaction(self._parts, replace(prepared, unique_key=None))
 

@@ -25,6 +25,7 @@ from producers.errors import HalfNotSafe
 from producers.ports import Answer, CheckedHalf, Outcome, SentHalf
 from producers.remoting import RemotingHalves
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.unique_key import UNIQUE_KEY_PROPERTY, is_unique_key
 from reconciler.errors import (
     BrokerBusy,
@@ -342,4 +343,5 @@ def _checked_half(received: Any, group: str) -> CheckedHalf:
         tag=(received.tags or b"").decode() or None,
         born_timestamp_ms=received.born_timestamp,
         check_times=int(times) if times.isdigit() and len(times) < 10 else 0,
+        outbox_mark=(received.get_property(OUTBOX_MARK) or b"").decode(errors="replace") or None,
     )

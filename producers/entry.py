@@ -9,7 +9,7 @@ from ulid import ULID
 
 from producers.ports import CheckedHalf, OutboxEntry, SentHalf
 from reconciler.contract.content_digest import content_digest
-from reconciler.contract.properties import BUSINESS_ID, user_properties
+from reconciler.contract.properties import BUSINESS_ID, OUTBOX_MARK, user_properties
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.message import Message
 
@@ -17,9 +17,11 @@ from reconciler.rocketmq.message import Message
 NAME_CHARACTERS_MAX = 160
 
 
-def prepare_message(message: Message, *, business_id: str | None, unique_key: str) -> Message:
-    """The message as it is sent: with its unique key and the property BUSINESS_ID (given, or a ULID).
+def prepare_message(message: Message, *, business_id: str | None, unique_key: str, outbox_mark: str | None) -> Message:
+    """The message as it is sent: with its unique key and the properties BUSINESS_ID (given, or a ULID) and
+    RECONCILER_OUTBOX (`outbox_mark`; without an outbox none).
 
+    A mark that the message brings along is another message's whose properties were copied: it is replaced.
     Raises InvalidValue for what the broker or the outbox could not take, before anything is sent.
     """
     if message.delay_level is not None:
@@ -30,11 +32,11 @@ def prepare_message(message: Message, *, business_id: str | None, unique_key: st
     identifier = business_id or named or str(ULID())
     if identifier != identifier.strip():
         raise InvalidValue("business_id", identifier, "no spaces around it: MySQL compares without them")
-    prepared = replace(
-        message,
-        unique_key=message.unique_key or unique_key,
-        properties={**message.properties, BUSINESS_ID: identifier},
-    )
+    properties = {**message.properties, BUSINESS_ID: identifier}
+    properties.pop(OUTBOX_MARK, None)
+    if outbox_mark is not None:
+        properties[OUTBOX_MARK] = outbox_mark
+    prepared = replace(message, unique_key=message.unique_key or unique_key, properties=properties)
     for field, text in (("business_id", identifier), ("tags", prepared.tags), ("topic", prepared.topic)):
         if text is not None and len(text) > NAME_CHARACTERS_MAX:
             raise InvalidValue(field, text[:40] + "...", f"at most {NAME_CHARACTERS_MAX} characters")
@@ -74,4 +76,5 @@ def checked_half_of(message: Message, half: SentHalf, *, producer_group: str, no
         tag=message.tags,
         born_timestamp_ms=now_ms,
         check_times=0,
+        outbox_mark=message.properties.get(OUTBOX_MARK),
     )

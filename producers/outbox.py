@@ -77,9 +77,11 @@ class SqlOutbox:
         self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
         self._identity: str | None = None
 
-    def prepare(self) -> None:
-        """Reads the database's identity. Raises DatabaseAway, or ConfigurationError for a missing table or row."""
-        self._identity = read_identity(self.engine)
+    def identity(self) -> str:
+        """The database's identity, read once. Raises DatabaseAway, or ConfigurationError for a missing table or row."""
+        if self._identity is None:
+            self._identity = read_identity(self.engine)
+        return self._identity
 
     def record(self, connection: object, entry: OutboxEntry) -> LocalConnection:
         """Inserts the row in the caller's transaction; one statement that also compares the database's identity.
@@ -87,13 +89,12 @@ class SqlOutbox:
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
         any of them the caller's transaction must be rolled back. Other driver errors pass as they are.
         """
-        if self._identity is None:
-            self.prepare()
+        identity = self.identity()
         local = LocalConnection(connection)
         if local.dialect != self._dialect:
             raise UnsafeConnection(f"the connection is to {local.dialect}, the outbox is in {self.engine.dialect.name}")
         try:
-            written = local.execute(_record_sql(local.dialect, local.marker), (*_entry_values(entry), self._identity))
+            written = local.execute(_record_sql(local.dialect, local.marker), (*_entry_values(entry), identity))
         except Exception as error:
             self._refuse(error, entry.unique_key)
             raise

@@ -46,7 +46,8 @@ class SqlOutboxReader:
         return any(found.url is not None for found in self._of(topic))
 
     def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
-        """FOUND with the row (tombstones too); ABSENT if every outbox of the topic answered; else UNKNOWN.
+        """FOUND with the committed rows, or with tombstones if every outbox of the topic answered; ABSENT if every one
+        answered; else UNKNOWN.
 
         A group without an outbox can never answer, so its topic's missing keys stay UNKNOWN.
         """
@@ -99,14 +100,13 @@ def _answer(witness: str, row: OutboxRow | None, problem: str | None) -> Witness
 
 
 def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
-    presences = {answer.presence for answer in answers}
-    if rows:
-        presence = Presence.FOUND
-    elif Presence.UNKNOWN in presences or not answers:
-        presence = Presence.UNKNOWN
-    else:
-        presence = Presence.ABSENT
-    return Lookup(presence=presence, records=tuple(rows), answers=tuple(answers))
+    """A committed row anywhere beats a tombstone anywhere; a tombstone, like an absence, needs every database."""
+    committed = tuple(row for row in rows if row.is_committed)
+    if committed:
+        return Lookup(presence=Presence.FOUND, records=committed, answers=tuple(answers))
+    if not answers or any(answer.presence is Presence.UNKNOWN for answer in answers):
+        return Lookup(presence=Presence.UNKNOWN, answers=tuple(answers))
+    return Lookup(presence=Presence.FOUND if rows else Presence.ABSENT, records=tuple(rows), answers=tuple(answers))
 
 
 def _row(row: Any) -> OutboxRow:

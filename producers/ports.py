@@ -49,6 +49,8 @@ class CheckedHalf:
     born_timestamp_ms: int
     #: Property TRANSACTION_CHECK_TIMES: rounds of the broker, this one included; 0 where it is not told.
     check_times: int
+    #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, an older plug-in or one without an outbox.
+    outbox_mark: str | None
 
 
 #: Answers check-backs; called on threads of the transport. An exception counts as UNKNOWN.
@@ -168,8 +170,9 @@ class LocalTransaction(Protocol):
 class Outbox(Protocol):
     """The producer's own database. Raises DatabaseAway (also for a lock), ConfigurationError for a missing table."""
 
-    def prepare(self) -> None:
-        """Reads what `record` needs to know; called once at start."""
+    def identity(self) -> str:
+        """What names the database: the mark of its producers' halves. Read once; also raises ConfigurationError for a
+        missing row."""
         ...
 
     def record(self, connection: object, entry: OutboxEntry) -> LocalTransaction:
@@ -186,6 +189,7 @@ class Outbox(Protocol):
     def insert_tombstone(self, half: CheckedHalf) -> bool:
         """Inserts and commits a ROLLED_BACK row in a READ COMMITTED transaction of its own; False: the key exists.
 
+        Only for a half with this database's mark: another database may have the row of any other.
         Waits 2 s at most for a transaction that holds the key, then raises DatabaseAway.
         """
         ...

@@ -112,7 +112,7 @@ class TransactionalProducer:
             )
         try:
             if self._outbox is not None:
-                self._outbox.prepare()
+                self._outbox.identity()
             self._halves.start(self.check_answerer.answer)
             if self._parts.completion == "check":
                 self._require_check_back()
@@ -139,8 +139,11 @@ class TransactionalProducer:
         """
         if not self._is_running:
             raise UsageError("the producer is not started: call start(), or use it as a context manager")
-        prepared = prepare_message(message, business_id=business_id, unique_key=self._halves.next_unique_key())
-        return Transaction(self._parts, prepared)
+        return Transaction(self._parts, self._prepare(message, business_id, self._halves.next_unique_key()))
+
+    def _prepare(self, message: Message, business_id: str | None, unique_key: str) -> Message:
+        mark = None if self._outbox is None else self._outbox.identity()
+        return prepare_message(message, business_id=business_id, unique_key=unique_key, outbox_mark=mark)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -13,6 +13,7 @@ from producers.outbox import SqlOutbox
 from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
 from producers.producer import TransactionalProducer
 from producers.transaction import Completion
+from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import (
     BrokerUnavailable,
     ConfigurationError,
@@ -268,6 +269,7 @@ class _Checks(TransactionListener):
             tag=message.tags,
             born_timestamp_ms=message.born_timestamp_ms,
             check_times=whole_number(times) or 0,
+            outbox_mark=message.properties.get(OUTBOX_MARK) or None,
         )
         return LocalTransactionState[self._answer(half).value]
 

@@ -106,6 +106,15 @@ def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
     return outbox.records[0] if outbox is not None and outbox.is_found else None
 
 
+def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
+    """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
+    rows = outbox.records if outbox is not None else ()
+    digests = sorted({row.content_digest.hex()[:16] for row in rows if row.is_committed and row.content_digest})
+    if len(digests) < 2:
+        return None
+    return f"outboxes have committed rows of this key with different contents: digests {', '.join(digests)}"
+
+
 def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
     """When the message was written: its outbox row, else its oldest copy; None if nobody knows."""
     if row is not None:

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
-from reconciler.delivery import disagreement, own_copies, reach, row_of, standing, why_unknown, written_ms
+from reconciler.delivery import (
+    contradiction,
+    disagreement,
+    own_copies,
+    reach,
+    row_of,
+    standing,
+    why_unknown,
+    written_ms,
+)
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
 from reconciler.evidence import Lookup, OutboxRow, StoredMessage
 from reconciler.ports import Repair
@@ -70,6 +79,8 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
         return Question.OUTBOX
     if d.outbox is not None and bench.has_outbox and d.outbox.is_unknown:
         return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}")
+    if (contradicted := _contradicted(d)) is not None:
+        return contradicted
     row = row_of(d.outbox)
     seen = inbox.records[0].content_digest
     if row is not None and None not in (seen, row.content_digest) and seen != row.content_digest:
@@ -88,10 +99,17 @@ def _wanted(d: Dossier, bench: Bench) -> Answer:
     """A committed message whose tag the group does not take needs no broker to be asked."""
     if bench.has_outbox and d.outbox is None:
         return Question.OUTBOX
+    if (contradicted := _contradicted(d)) is not None:
+        return contradicted
     row = row_of(d.outbox)
     if row is not None and row.is_committed:
         return _filtered(row.tag, bench)
     return None
+
+
+def _contradicted(d: Dossier) -> Finding | None:
+    reason = contradiction(d.outbox)
+    return None if reason is None else Finding(verdict=Verdict.COLLISION, reason=reason)
 
 
 def _filtered(tag: str | None, bench: Bench) -> Finding | None:

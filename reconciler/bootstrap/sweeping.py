@@ -6,7 +6,7 @@ import logging
 import threading
 
 from producers.announcer import AnnouncementRoute, Announcer
-from producers.check_answer import CheckAnswerer
+from producers.check_answer import StandIn
 from producers.outbox import SqlOutbox
 from producers.remoting import RemotingAnnouncements, RemotingHalves
 from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
@@ -82,7 +82,7 @@ def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
         if url not in opened:
             outbox = SqlOutbox(url)
             connections.close_at_end(outbox.close)
-            outbox.prepare()
+            outbox.identity()
             opened[url] = outbox
     return opened
 
@@ -113,14 +113,10 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
 
 def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> None:
     """Joins the groups that want it, so that brokers ask this process about their halves, too."""
-    for producer in connections.settings.producers:
-        if not producer.answer_checks or producer.outbox_url is None:
-            continue
-        answerer = CheckAnswerer(
-            outboxes[producer.outbox_url.get_secret_value()],
-            clock=connections.clock,
-            is_stand_in=True,
-        )
-        halves = RemotingHalves(producer.group, connections.rocketmq)
-        halves.start(answerer.answer)
+    producers = connections.settings.producers
+    for group in dict.fromkeys(p.group for p in producers if p.answer_checks):
+        urls = [p.outbox_url.get_secret_value() for p in producers if p.group == group and p.outbox_url is not None]
+        stand_in = StandIn([outboxes[url] for url in dict.fromkeys(urls)], clock=connections.clock)
+        halves = RemotingHalves(group, connections.rocketmq)
+        halves.start(stand_in.answer)
         connections.close_at_end(halves.shutdown)

@@ -11,6 +11,9 @@ KEYS = "KEYS"
 TAGS = "TAGS"
 #: The business transaction's own id; travels as a user property and is part of the content.
 BUSINESS_ID = "BUSINESS_ID"
+#: The mark of a half: identity of the only outbox that can have its row (`reconciler_outbox_identity`). A user property
+#: like BUSINESS_ID, so that plug-ins of every release compute the same digest.
+OUTBOX_MARK = "RECONCILER_OUTBOX"
 
 #: Never copied by a republish and never part of the content digest.
 RESERVED = frozenset(

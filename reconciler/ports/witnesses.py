@@ -96,7 +96,8 @@ class OutboxEvidence(Protocol):
     """Producers' outboxes, by SELECT only."""
 
     def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
-        """For every key: FOUND with its row (tombstones too), ABSENT if every outbox answered, else UNKNOWN."""
+        """For every key: FOUND with its committed rows, usually one, else UNKNOWN unless every outbox answered: then
+        FOUND with tombstones, or ABSENT."""
         ...
 
     def is_configured(self, topic: str) -> bool:

@@ -154,8 +154,9 @@ class SimulatedOutbox:
         self._database = database
         self._process = process
 
-    def prepare(self) -> None:
-        """Nothing to read."""
+    def identity(self) -> str:
+        """Its name."""
+        return self._database.name
 
     def close(self) -> None:
         """Nothing to close."""

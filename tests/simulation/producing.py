@@ -14,6 +14,7 @@ from producers.errors import HalfNotSafe
 from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
 from producers.producer import TransactionalProducer
 from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweptSubscription
+from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.evidence import SendAnswer
 from reconciler.rocketmq.message import Message
@@ -138,6 +139,7 @@ class Halves:
             tag=record.tags,
             born_timestamp_ms=record.born_timestamp_ms,
             check_times=int(record.properties.get("TRANSACTION_CHECK_TIMES", "0")),
+            outbox_mark=record.properties.get(OUTBOX_MARK),
         )
         if any(record.unique_key in database.open_rows for database in self._world.outboxes.values()):
             self._world.kernel.saw("check-back met an open transaction", record.unique_key[-4:])

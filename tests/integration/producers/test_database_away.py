@@ -13,7 +13,7 @@ from reconciler.errors import DatabaseAway
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import mariadb_missing, postgres_missing, require
-from tests.unit.producers.world import World, checked, message
+from tests.unit.producers.world import World, message
 
 pytestmark = pytest.mark.sql
 
@@ -39,9 +39,9 @@ def test_a_database_that_goes_away_between_commit_and_end_leaves_it_to_check_bac
     assert tx.outcome is Outcome.UNKNOWN
     assert world.halves.ended == []
     assert world.announcements.sent == []
-    assert producer.check_answerer.answer(checked(tx.unique_key, check_times=15)) is Outcome.UNKNOWN
+    assert producer.check_answerer.answer(world.checked(tx.unique_key, check_times=15)) is Outcome.UNKNOWN
     server.start()
-    assert producer.check_answerer.answer(checked(tx.unique_key, check_times=15)) is Outcome.COMMIT
+    assert producer.check_answerer.answer(world.checked(tx.unique_key, check_times=15)) is Outcome.COMMIT
     assert world.did_business("committed")
     world.close()
 
@@ -59,7 +59,7 @@ def test_a_database_that_goes_away_before_the_commit_ends_in_the_callers_error_a
     assert "sqlalchemy" in type(raised.value).__module__, "the caller's own error, not ours"
     assert tx.outcome is Outcome.UNKNOWN
     server.start()
-    assert producer.check_answerer.answer(checked(tx.unique_key, check_times=15)) is Outcome.ROLLBACK
+    assert producer.check_answerer.answer(world.checked(tx.unique_key, check_times=15)) is Outcome.ROLLBACK
     assert not world.did_business("never")
     world.close()
 

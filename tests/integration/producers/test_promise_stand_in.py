@@ -7,15 +7,15 @@ from __future__ import annotations
 import pytest
 
 from producers import NotCommitted, Outcome, SqlOutbox
-from producers.check_answer import CheckAnswerer
-from tests.unit.producers.world import World, checked, message, new_key
+from producers.check_answer import StandIn
+from tests.unit.producers.world import World, message, new_key
 
 
 def test_a_stand_in_never_rolls_back_what_it_does_not_know(world: World) -> None:
     outbox = SqlOutbox(world.url)
-    stand_in = CheckAnswerer(outbox, clock=world.clock, is_stand_in=True)
+    stand_in = StandIn([outbox], clock=world.clock)
     unknown = new_key()
-    asked_for_the_last_time = checked(unknown, born_timestamp_ms=0, check_times=15)
+    asked_for_the_last_time = world.checked(unknown, born_timestamp_ms=0, check_times=15)
     assert stand_in.answer(asked_for_the_last_time) is Outcome.UNKNOWN
     assert outbox.find(unknown) is None, "no tombstone: the group may have another database"
     outbox.close()
@@ -29,7 +29,7 @@ def test_a_stand_in_answers_what_the_outbox_knows(world: World) -> None:
         undone.record(connection)
         connection.rollback()
     outbox = SqlOutbox(world.url)
-    stand_in = CheckAnswerer(outbox, clock=world.clock, is_stand_in=True)
-    assert stand_in.answer(checked(committed.unique_key)) is Outcome.COMMIT
-    assert stand_in.answer(checked(undone.unique_key)) is Outcome.ROLLBACK
+    stand_in = StandIn([outbox], clock=world.clock)
+    assert stand_in.answer(world.checked(committed.unique_key)) is Outcome.COMMIT
+    assert stand_in.answer(world.checked(undone.unique_key)) is Outcome.ROLLBACK
     outbox.close()

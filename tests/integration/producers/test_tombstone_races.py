@@ -17,7 +17,7 @@ from producers import NotCommitted, NotRecorded, Outcome, RolledBackAlready, Sql
 from producers.check_answer import CheckAnswerer
 from reconciler.errors import DatabaseAway
 from tests.integration.producers.raw_connections import raw_connection
-from tests.unit.producers.world import TOPIC, World, checked, message
+from tests.unit.producers.world import TOPIC, World, message
 
 SHORT_LOCK_WAIT = {
     "sqlite": "PRAGMA busy_timeout=100",
@@ -30,7 +30,7 @@ def test_a_check_during_the_local_transaction_is_unknown_and_leaves_no_tombstone
     producer = world.producer()
     with producer.transaction(message()) as tx, world.engine.begin() as connection:
         tx.record(connection)
-        old = checked(tx.unique_key, check_times=15)
+        old = world.checked(tx.unique_key, check_times=15)
         decision = producer.check_answerer.decide(old)
         assert decision.outcome is Outcome.UNKNOWN
         assert decision.reason != "no row yet", "it must have met the lock"
@@ -41,7 +41,7 @@ def test_a_check_during_the_local_transaction_is_unknown_and_leaves_no_tombstone
 def test_a_young_half_without_a_row_is_unknown_and_leaves_no_tombstone(world: World) -> None:
     producer = world.producer()
     with producer.transaction(message()) as tx:
-        young = checked(tx.unique_key, born_timestamp_ms=world.clock.now_ms() - 59_999, check_times=14)
+        young = world.checked(tx.unique_key, born_timestamp_ms=world.clock.now_ms() - 59_999, check_times=14)
         assert producer.check_answerer.decide(young).reason == "no row yet"
         with world.engine.begin() as connection:
             tx.record(connection)
@@ -50,7 +50,7 @@ def test_a_young_half_without_a_row_is_unknown_and_leaves_no_tombstone(world: Wo
 
 def test_a_half_older_than_the_local_transaction_timeout_gets_a_tombstone(world: World) -> None:
     producer = world.producer()
-    old = checked("AB" * 16, born_timestamp_ms=world.clock.now_ms() - 60_000, check_times=1)
+    old = world.checked("AB" * 16, born_timestamp_ms=world.clock.now_ms() - 60_000, check_times=1)
     assert producer.check_answerer.answer(old) is Outcome.ROLLBACK
     assert world.state("AB" * 16) == "ROLLED_BACK"
     assert producer.check_answerer.decide(old).reason == "a tombstone holds the key"
@@ -72,7 +72,7 @@ def test_a_check_that_waits_for_the_local_transaction_answers_what_it_did(world:
     with raw_connection(world.url) as connection, ThreadPoolExecutor(1) as broker:
         with refused, producer.transaction(message()) as tx:
             tx.record(connection)
-            answer = broker.submit(answerer.answer, checked(tx.unique_key, check_times=15))
+            answer = broker.submit(answerer.answer, world.checked(tx.unique_key, check_times=15))
             assert waits.wait(60)
             getattr(connection, ending)()
             assert answer.result() is (Outcome.COMMIT if ending == "commit" else Outcome.ROLLBACK)
@@ -87,7 +87,7 @@ def test_in_a_race_the_answer_is_what_the_database_has(world: World) -> None:
         for number in range(30):
             barrier = threading.Barrier(2)
             with contextlib.suppress(RolledBackAlready, DatabaseAway), producer.transaction(message()) as tx:
-                last_round = checked(tx.unique_key, check_times=15)
+                last_round = world.checked(tx.unique_key, check_times=15)
 
                 def ask(barrier: threading.Barrier = barrier, half: object = last_round) -> Outcome:
                     barrier.wait(60)
@@ -145,9 +145,9 @@ def test_a_busy_sqlite_at_the_end_leaves_the_row_to_the_sweeper(tmp_path: Path) 
         assert tx.outcome is Outcome.COMMIT
         assert world.announcements.keys == [tx.unique_key]
         assert world.state(tx.unique_key) == "NEW"
-        busy = producer.check_answerer.decide(checked("CD" * 16, check_times=15))
+        busy = producer.check_answerer.decide(world.checked("CD" * 16, check_times=15))
         assert busy.outcome is Outcome.UNKNOWN
         assert "locked" in busy.reason
         writer.execute("ROLLBACK")
-    assert producer.check_answerer.answer(checked("CD" * 16, check_times=15)) is Outcome.ROLLBACK
+    assert producer.check_answerer.answer(world.checked("CD" * 16, check_times=15)) is Outcome.ROLLBACK
     world.close()

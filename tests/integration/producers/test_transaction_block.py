@@ -17,7 +17,7 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerUnavailable, ConfigurationError, RequestTimeout, UsageError
 from reconciler.evidence import EndOutcome, SendAnswer
 from reconciler.sql.engines import now_ms_sql
-from tests.unit.producers.world import TOPIC, World, checked, message
+from tests.unit.producers.world import TOPIC, World, message
 
 
 class BusinessFailed(Exception):
@@ -192,7 +192,7 @@ def test_a_tombstone_makes_record_and_the_local_transaction_fail(world: World) -
     producer = world.producer()
     with pytest.raises(RolledBackAlready), producer.transaction(message()) as tx:
         # The broker asked for the last time while the service was on its way to its database.
-        last_round = producer.check_answerer.answer(checked(tx.unique_key, check_times=15))
+        last_round = producer.check_answerer.answer(world.checked(tx.unique_key, check_times=15))
         assert last_round is Outcome.ROLLBACK
         with world.engine.begin() as connection:
             tx.record(connection)
@@ -236,7 +236,7 @@ def test_completion_by_check_back_sends_nothing_at_the_end(world: World) -> None
     assert world.halves.ended == []
     assert world.announcements.sent == []
     assert world.state(tx.unique_key) == "NEW"
-    assert producer.check_answerer.answer(checked(tx.unique_key)) is Outcome.COMMIT
+    assert producer.check_answerer.answer(world.checked(tx.unique_key)) is Outcome.COMMIT
 
 
 def test_completion_by_check_back_still_rolls_back_a_missing_record(world: World) -> None:
@@ -258,7 +258,7 @@ def test_the_weaker_mode_follows_the_block_alone(world: World, fails: bool) -> N
     expected = Outcome.ROLLBACK if fails else Outcome.COMMIT
     assert world.halves.ended == [(tx.unique_key, expected)]
     assert world.announcements.keys == ([] if fails else [tx.unique_key])
-    assert producer.check_answerer.answer(checked(tx.unique_key, check_times=15)) is Outcome.UNKNOWN
+    assert producer.check_answerer.answer(world.checked(tx.unique_key, check_times=15)) is Outcome.UNKNOWN
 
 
 def test_the_weaker_mode_has_nothing_to_record(world: World) -> None:

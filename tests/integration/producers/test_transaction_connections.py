@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from producers import NotCommitted, NotRecorded, Outcome, UnsafeConnection
 from tests.integration.producers.raw_connections import raw_connection
-from tests.unit.producers.world import World, checked, message
+from tests.unit.producers.world import World, message
 
 
 @pytest.mark.parametrize("later", ["commit", "rollback"])
@@ -32,7 +32,7 @@ def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, ca
         assert "outcome unknown" in caplog.text
         assert producer.counts.as_dict()["unknown"] == 1
         getattr(outer, later)()
-    answer = producer.check_answerer.answer(checked(tx.unique_key))
+    answer = producer.check_answerer.answer(world.checked(tx.unique_key))
     assert answer is (Outcome.COMMIT if later == "commit" else Outcome.ROLLBACK)
     assert world.state(tx.unique_key) == ("NEW" if later == "commit" else "ROLLED_BACK")
 
@@ -44,7 +44,7 @@ def test_a_raw_connection_that_was_not_committed_yet_is_unknown(world: World) ->
             tx.record(connection)
         assert tx.outcome is Outcome.UNKNOWN
         connection.commit()
-    assert producer.check_answerer.answer(checked(tx.unique_key)) is Outcome.COMMIT
+    assert producer.check_answerer.answer(world.checked(tx.unique_key)) is Outcome.COMMIT
 
 
 def test_a_raw_connection_commits(world: World) -> None:

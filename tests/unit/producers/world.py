@@ -39,7 +39,9 @@ def message(**changes: object) -> Message:
     return Message(**{**values, **changes})  # type: ignore[arg-type]  # names are the fields'
 
 
-def checked(unique_key: str, *, born_timestamp_ms: int = 0, check_times: int = 0) -> CheckedHalf:
+def checked(
+    unique_key: str, *, born_timestamp_ms: int = 0, check_times: int = 0, outbox_mark: str | None = None
+) -> CheckedHalf:
     """What a broker asks about."""
     return CheckedHalf(
         unique_key=unique_key,
@@ -48,6 +50,7 @@ def checked(unique_key: str, *, born_timestamp_ms: int = 0, check_times: int = 0
         tag="paid",
         born_timestamp_ms=born_timestamp_ms,
         check_times=check_times,
+        outbox_mark=outbox_mark,
     )
 
 
@@ -123,7 +126,7 @@ class World:
         self.business = sa.Table("business", metadata, sa.Column("name", sa.String(100), primary_key=True))
         outbox_metadata.create_all(self.engine)
         metadata.create_all(self.engine)
-        ensure_identity(self.engine)
+        self.mark = ensure_identity(self.engine)
         self.halves = MemoryHalves()
         self.announcements = MemoryAnnouncements()
         self.clock = ManualClock()
@@ -154,6 +157,10 @@ class World:
         )
         self._open.append(producer)
         return producer.start()
+
+    def checked(self, unique_key: str, *, born_timestamp_ms: int = 0, check_times: int = 0) -> CheckedHalf:
+        """What a broker asks about a half of this world's producers."""
+        return checked(unique_key, born_timestamp_ms=born_timestamp_ms, check_times=check_times, outbox_mark=self.mark)
 
     def outbox(self, url: str | None = None) -> SqlOutbox:
         """The outbox as another process opens it, closed with the world."""
