@@ -8,9 +8,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
-from reconciler.contract.tables import HoldKind
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import HOLD, HoldKind
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import hold
+
+#: What nobody can read holds, too: a later release may know more kinds.
+_ROWS = RowReader(HOLD, ("topic", "kind"), otherwise={"kind": HoldKind.HOLD})
 
 
 class SqlHolds:
@@ -29,7 +33,8 @@ class SqlHolds:
         )
         with self._database.reading() as connection:
             for row in connection.execute(query):
-                found.setdefault(row.topic, []).append(HoldKind(row.kind))
+                values = _ROWS.read(row).values
+                found.setdefault(values["topic"], []).append(HoldKind(values["kind"]))
         return {topic: sorted(kinds) for topic, kinds in found.items()}
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
