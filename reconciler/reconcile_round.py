@@ -15,7 +15,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.dossier import PAGE_KEYS, Dossier
-from reconciler.errors import InvalidValue, ReconcilerError, RedisAway
+from reconciler.errors import InvalidValue, RedisAway
 from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, OutageOpened, RoundFinished, VerdictsWritten
 from reconciler.looked import Looked
 from reconciler.plan import SubscriptionPlan, TopicPlan
@@ -213,18 +213,13 @@ class ReconcileRound:
         for start in range(0, len(dossiers), PAGE_KEYS):
             self._breaker.renew_after_storm(plan.subscription)
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
-            try:
+            with looked.beyond_bugs():
                 done = self._verifier.verify(topic, plan, page, soundings)
-            except ReconcilerError:
-                raise
-            except Exception as error:  # noqa: BLE001 - a bug must not stop the other pages; the round's end raises it
-                looked.failure = looked.failure or error
-                continue
-            looked.judged += done
-            # Before the repairs of these are opened: another process could begin with them at once.
-            so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
-            self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
-            looked.settled += self._write_down(topic, plan, done)
+                looked.judged += done
+                # Before the repairs of these are opened: another process could begin with them at once.
+                so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
+                self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
+                looked.settled += self._write_down(topic, plan, done)
 
     def _catch_up(
         self,

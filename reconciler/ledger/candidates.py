@@ -70,7 +70,8 @@ class SqlCandidates:
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
         # No IN: SQLAlchemy expands it at execution, which executemany does not allow. A state that is none is replaced.
         replaceable = sa.and_(
-            *(candidate.c.state != old.value for old in CandidateState if STATE_RANK[old] > STATE_RANK[state])
+            sa.true(),
+            *(candidate.c.state != old.value for old in CandidateState if STATE_RANK[old] > STATE_RANK[state]),
         )
         dialect = self._database.engine.dialect.name
         is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))

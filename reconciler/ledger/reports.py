@@ -97,11 +97,13 @@ class SqlReports:
                 state=CandidateState(seen["state"]),
                 verdict=Verdict(seen["verdict"]),
                 loss_verdict=None if seen["loss_verdict"] is None else Verdict(seen["loss_verdict"]),
-                count=n,
-                oldest_ms=oldest_ms if type(oldest_ms) is int else 0,
+                count=row.n,
+                oldest_ms=row.oldest_ms if type(row.oldest_ms) is int else 0,
+                damage=read.damage,
             )
             for row in self._rows(query)
-            for n, oldest_ms, seen in ((row.n, row.oldest_ms, _VERDICTS.read(tuple(row)[: len(by)]).values),)
+            for read in (_VERDICTS.read(tuple(row)[: len(by)]),)
+            for seen in (read.values,)
         ]
         # Sorted here: databases disagree on where NULL goes.
         return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
@@ -118,11 +120,13 @@ class SqlReports:
                 scope=seen["scope"],
                 state=RepairState(seen["state"]),
                 rung=Rung(seen["rung"]),
-                attempted=int(attempted),
-                count=n,
+                attempted=int(row.attempted),
+                count=row.n,
+                damage=read.damage,
             )
             for row in self._rows(query.group_by(*by).order_by(*by))
-            for n, attempted, seen in ((row.n, row.attempted, _REPAIRS.read(tuple(row)[: len(by)]).values),)
+            for read in (_REPAIRS.read(tuple(row)[: len(by)]),)
+            for seen in (read.values,)
         ]
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
