@@ -36,8 +36,8 @@ def misshapen_members(client: RedisClient, topic: TopicPlan, *, commit_generatio
         if wrong:
             shard, member, fault = wrong[0]
             lines.append(
-                f"{plan.subscription}: {len(wrong)} of {seen} sampled members of its commit sets match no key: each key "
-                f"costs a look-up; in shard {shard.number} {ascii(member[:64])[1:]} is {fault}; mend what the "
+                f"{plan.subscription}: {len(wrong)} of {seen} members sampled in its commit sets match no key: each "
+                f"key costs a look-up; in shard {shard.number} {ascii(member[:64])[1:]} is {fault}; mend what the "
                 "group adds to Redis (docs/reference/redis-keys.md)"
             )
     return lines
