@@ -148,11 +148,17 @@ class SqlRounds:
 def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRound]:
     """The newest round of each epoch that is not void: one seek to the next epoch, one to its last generation."""
     epoch = ""
+    unreadable: list[sa.ColumnElement[Any]] = []
     while True:
         following = sa.select(sa.func.min(round_row.c.epoch)).where(_of(shard), round_row.c.epoch > epoch)
-        found = connection.execute(following).scalar_one()
-        if found is None:
+        others = following.where(round_row.c.epoch.not_in(unreadable)) if unreadable else following
+        found: Any = connection.execute(others).scalar_one()
+        if found is None or len(unreadable) > DAMAGED_ROUNDS_MAX:
             return
+        if not isinstance(found, str):  # bytes in SQLite, or a text that is no UTF-8
+            as_bytes = sa.literal(found, sa.LargeBinary())
+            unreadable += [as_bytes, sa.cast(as_bytes, sa.Text())]
+            continue
         epoch = found
         of_epoch = (
             sa.select(round_row)

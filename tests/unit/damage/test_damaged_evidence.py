@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from consumers.inbox_reader import SqlInboxEvidence
-from producers.announcer import Announcer, AnnouncementRoute
+from producers.announcer import AnnouncementRoute, Announcer
 from producers.outbox import SqlOutbox
 from producers.outbox_reader import ReadOutbox, SqlOutboxReader
 from producers.ports import AnnouncementMessage, OutboxFact
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
             row = {"consumer_group": "billing", "unique_key": key, "topic": "ORDERS", "source": "consumer"}
             connection.execute(sa.insert(inbox).values(content_digest=b"d" * 32, applied_at_ms=1_000 + number, **row))
     engine.dispose()
-    yield path
+    return path
 
 
 @pytest.mark.parametrize(("table", "column", "value"), cases(OUTBOX, without=WITHOUT))
@@ -130,7 +130,7 @@ def test_a_damaged_row_in_a_page_stops_no_sweep(
     )
     reports = [sweeper.sweep_once() for _ in range(2)]
     with engine.connect() as connection:
-        states = {key: state for key, state in connection.execute(sa.select(outbox.c.unique_key, outbox.c.state))}
+        states = dict(connection.execute(sa.select(outbox.c.unique_key, outbox.c.state)))
     outbox_of_ours.close()
     engine.dispose()
     assert sorted(set(broker.keys) - {BAD}) == OTHERS
