@@ -75,6 +75,7 @@ def test_a_time_that_no_clock_tells_stops_no_round(direct: InRedis, of: Shard, s
         assert done is not None
         size, _oldest = direct.memory.pending_size(of)
         assert size == 2
+    assert done is not None
     due = direct.memory.due(of, first_seen_until_ms=done.at_ms, limit=10)
     assert {pending.unique_key for pending in due} == {key(1), key(2)}
 
@@ -94,6 +95,7 @@ def test_a_member_of_odd_length_is_read_like_every_other(direct: InRedis, of: Sh
     epoch = direct.memory.begin_epoch(of)
     direct.client.sadd(ShardKeys(of).half, member, member_of(key(1)))
     done = direct.memory.take_round(of, epoch=epoch)
+    assert done is not None
     assert done is not None
     due = direct.memory.due(of, first_seen_until_ms=done.at_ms, limit=10)
     assert {pending.unique_key for pending in due} == {key(1), member.hex().upper()}

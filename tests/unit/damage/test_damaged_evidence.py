@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ UNREAD = {INBOX.name: ("dedupe_key",)}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[Path]:
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "service.db"
     engine = open_engine(f"sqlite:///{path}")
     outbox_metadata.create_all(engine)
@@ -63,8 +62,7 @@ def test_a_damaged_outbox_row_hides_no_other_row(path: Path, table: Table, colum
     reader.close()
     assert {key for key in KEYS if found[key].is_found} == set(OTHERS)
     assert found[BAD].presence is Presence.UNKNOWN
-    assert found[BAD].damage is not None
-    assert f"reconciler_outbox.{column.name} " in found[BAD].damage
+    assert f"reconciler_outbox.{column.name} " in (found[BAD].damage or "")
 
 
 @pytest.mark.parametrize(("table", "column", "value"), cases(INBOX, without=WITHOUT))
@@ -75,8 +73,7 @@ def test_a_damaged_inbox_row_hides_no_other_effect(path: Path, table: Table, col
     found = evidence.read(SUBSCRIPTION, KEYS)
     assert all(found[key].is_found for key in OTHERS)
     if column.name not in UNREAD[INBOX.name]:
-        assert found[BAD].damage is not None
-        assert f"reconciler_inbox.{column.name} " in found[BAD].damage
+        assert f"reconciler_inbox.{column.name} " in (found[BAD].damage or "")
     # The scan of an outage goes past it, to the last row and no further, whatever the row's place is.
     newest_ms = evidence.newest_ms(SUBSCRIPTION)
     assert newest_ms is not None
@@ -130,7 +127,7 @@ def test_a_damaged_row_in_a_page_stops_no_sweep(
     )
     reports = [sweeper.sweep_once() for _ in range(2)]
     with engine.connect() as connection:
-        states = dict(connection.execute(sa.select(outbox.c.unique_key, outbox.c.state)))
+        states = {key: state for key, state in connection.execute(sa.select(outbox.c.unique_key, outbox.c.state))}  # noqa: C416  # rows are no pairs
     outbox_of_ours.close()
     engine.dispose()
     assert sorted(set(broker.keys) - {BAD}) == OTHERS
