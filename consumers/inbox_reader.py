@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
-from reconciler.sql.engines import reading
+from reconciler.sql.engines import is_whole_number, reading
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
 
 #: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
 
-_COLUMNS: list[sa.ColumnElement[Any]] = [
-    inbox.c.consumer_group,
-    inbox.c.unique_key,
-    inbox.c.topic,
-    inbox.c.content_digest,
-    inbox.c.source,
-    inbox.c.applied_at_ms,
-    inbox.c.duplicate_of,
-]
+_NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
+_COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
+_ROWS = RowReader(INBOX, _NAMES)
 
 
 class SqlInboxEvidence:
@@ -49,7 +46,7 @@ class SqlInboxEvidence:
         for first in range(0, len(unique_keys), KEYS_PER_QUERY):
             page = unique_keys[first : first + KEYS_PER_QUERY]
             try:
-                answers |= _answers(witness, page, self._read_page(engine, subscription, page))
+                answers |= {key: _answer(witness, row) for key, row in self._read_page(engine, subscription, page)}
             except ReconcilerError as error:
                 answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
         return answers
@@ -57,7 +54,8 @@ class SqlInboxEvidence:
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """One page by (applied_at_ms, unique_key), on the index (consumer_group, applied_at_ms).
+        """One page by (applied_at_ms, unique_key), on the index (consumer_group, applied_at_ms). A row that nobody can
+        read keeps its place in the page and says so.
 
         Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
         DatabaseAway, also where no inbox is configured.
@@ -82,14 +80,17 @@ class SqlInboxEvidence:
                 )
             )
         with reading(engine) as connection:
-            return [_row(row) for row in connection.execute(query)]
+            return [_scanned(row) for row in connection.execute(query)]
 
     def newest_ms(self, subscription: Subscription) -> int | None:
         """MAX(applied_at_ms), on the same index. Raises DatabaseAway, also where no inbox is configured."""
+        engine = self._engine(subscription)
         query = sa.select(sa.func.max(inbox.c.applied_at_ms)).where(
-            inbox.c.consumer_group == subscription.group, inbox.c.topic == subscription.topic
+            inbox.c.consumer_group == subscription.group,
+            inbox.c.topic == subscription.topic,
+            is_whole_number(inbox.c.applied_at_ms, engine.dialect.name),
         )
-        with reading(self._engine(subscription)) as connection:
+        with reading(engine) as connection:
             newest: int | None = connection.execute(query).scalar()
             return newest
 
@@ -99,35 +100,33 @@ class SqlInboxEvidence:
             raise DatabaseAway(f"no inbox_url is configured for {subscription}")
         return engine
 
-    def _read_page(self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]) -> Sequence[InboxRow]:
+    def _read_page(
+        self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]
+    ) -> Iterable[tuple[str, ReadRow | None]]:
         query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
         with reading(engine) as connection:
-            return [_row(row) for row in probe(connection, query, inbox.c.unique_key, page)]
+            by_key = {row.unique_key: _ROWS.read(row) for row in probe(connection, query, inbox.c.unique_key, page)}
+        return [(key, by_key.get(key)) for key in page]
 
 
-def _answers(witness: str, keys: Sequence[str], rows: Sequence[InboxRow]) -> dict[str, Lookup[InboxRow]]:
-    by_key = {row.unique_key: row for row in rows}
-    found: dict[str, Lookup[InboxRow]] = {}
-    for key in keys:
-        row = by_key.get(key)
-        presence = Presence.ABSENT if row is None else Presence.FOUND
-        detail = "no row" if row is None else f"{row.source}, applied at {row.applied_at_ms}"
-        found[key] = Lookup(
-            presence=presence,
-            records=() if row is None else (row,),
-            answers=(WitnessAnswer(witness=witness, presence=presence, detail=detail),),
-        )
-    return found
+def _answer(witness: str, read: ReadRow | None) -> Lookup[InboxRow]:
+    if read is None:
+        answer = WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
+        return Lookup(presence=Presence.ABSENT, answers=(answer,))
+    if read.damage is not None:
+        answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=read.damage, is_damaged=True)
+        return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
+    row = _row(read)
+    detail = f"{row.source}, applied at {row.applied_at_ms}"
+    answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail)
+    return Lookup(presence=Presence.FOUND, records=(row,), answers=(answer,))
 
 
-def _row(row: sa.Row[Any]) -> InboxRow:
-    group, unique_key, topic, digest, source, applied_at_ms, duplicate_of = tuple(row)
-    return InboxRow(
-        group=group,
-        unique_key=unique_key,
-        topic=topic,
-        content_digest=None if digest is None else bytes(digest),
-        source=source,
-        applied_at_ms=applied_at_ms,
-        duplicate_of=duplicate_of,
-    )
+def _row(read: ReadRow) -> InboxRow:
+    values = dict(read.values)
+    return InboxRow(group=values.pop("consumer_group"), **values, damage=read.damage)
+
+
+def _scanned(row: sa.Row[Any]) -> InboxRow:
+    """The row at its place in the page, which is where the next one begins: with key and time as they stand there."""
+    return replace(_row(_ROWS.read(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

@@ -6,6 +6,7 @@ A visible row that is not ROLLED_BACK means committed, and nothing else does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -16,8 +17,9 @@ from sqlalchemy.exc import IntegrityError
 from producers.errors import KeyTaken, RolledBackAlready, UnsafeConnection
 from producers.local_connection import LocalConnection
 from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
-from reconciler.contract.tables import OutboxState
-from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.errors import ConfigurationError, DatabaseAway, MalformedInput
 from reconciler.sql.engines import (
     asked_once,
     class_names,
@@ -55,14 +57,9 @@ _ENTRY_COLUMNS = (
     "content_digest",
 )
 _entry_values = attrgetter(*_ENTRY_COLUMNS)
-_FACT = (
-    outbox.c.unique_key,
-    outbox.c.topic,
-    outbox.c.tag,
-    outbox.c.state,
-    outbox.c.created_at_ms,
-    outbox.c.announced_at_ms,
-)
+_FACT_NAMES = ("unique_key", "topic", "tag", "state", "created_at_ms", "announced_at_ms")
+_FACT = tuple(outbox.c[name] for name in _FACT_NAMES)
+_FACTS = RowReader(OUTBOX, _FACT_NAMES, otherwise={"state": OutboxState.NEW})
 
 _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 
@@ -106,15 +103,14 @@ class SqlOutbox:
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """The committed row, or None. Raises DatabaseAway."""
+        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a row that nobody can read."""
         row = self._single.select_one(_find_sql(self._dialect), (unique_key,))
         if row is None:
             return None
-        key, topic, tag, state, created_at_ms, announced_at_ms = row
-        return OutboxFact(
-            unique_key=key, topic=topic, tag=tag, state=OutboxState(state),
-            created_at_ms=created_at_ms, announced_at_ms=announced_at_ms,
-        )  # fmt: skip
+        fact = _fact(row)
+        if fact.damage is not None:
+            raise MalformedInput(f"outbox row of {unique_key}: {fact.damage}")
+        return fact
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
         """True: inserted and committed. False: the key exists (MySQL 1062 and its like). Raises DatabaseAway."""
@@ -283,12 +279,11 @@ def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: O
     )
 
 
-def _fact(row: Any) -> OutboxFact:
-    return OutboxFact(
-        unique_key=row.unique_key,
-        topic=row.topic,
-        tag=row.tag,
-        state=OutboxState(row.state),
-        created_at_ms=row.created_at_ms,
-        announced_at_ms=row.announced_at_ms,
-    )
+def _fact(row: Sequence[Any]) -> OutboxFact:
+    read = _FACTS.read(row)
+    fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
+    if read.damage is None:
+        return fact
+    # The next page begins behind key and times as they stand there.
+    key, _, _, _, created_at_ms, announced_at_ms = row
+    return replace(fact, unique_key=key, created_at_ms=created_at_ms, announced_at_ms=announced_at_ms)

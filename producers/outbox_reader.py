@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.contract.tables import OutboxState
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.sql.engines import open_engine, reading
@@ -18,6 +18,8 @@ from reconciler.sql.tables import outbox
 
 #: Keys asked for in one statement.
 KEYS_MAX = 500
+
+_ROWS = RowReader(OUTBOX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,13 @@ class ReadOutbox:
     topics: frozenset[str]
     #: None: the group runs without an outbox, or it cannot be reached from here.
     url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A row that is there and that nobody can read."""
+
+    reason: str
 
 
 class SqlOutboxReader:
@@ -61,7 +70,7 @@ class SqlOutboxReader:
                 for key in batch:
                     row = found.get(key)
                     answers[key].append(_answer(witness, row, problem))
-                    if row is not None:
+                    if isinstance(row, OutboxRow):
                         rows[key].append(row)
         return {key: _combine(rows[key], answers[key]) for key in keys}
 
@@ -80,18 +89,24 @@ class SqlOutboxReader:
             named.setdefault(found.url, []).append(found.producer_group)
         return [(f"outbox of {', '.join(groups)}", url) for url, groups in named.items()]
 
-    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> tuple[dict[str, OutboxRow], str | None]:
+    def _ask(
+        self, url: str | None, topic: str, keys: Sequence[str]
+    ) -> tuple[dict[str, OutboxRow | Damage], str | None]:
         if url is None:
             return {}, "no outbox is configured"
-        query = sa.select(outbox).where(outbox.c.topic == topic)
+        # By key alone: a row whose topic nobody can read is no absence.
+        query = sa.select(outbox)
         try:
             with reading(self._engines[url]) as connection:
-                return {row.unique_key: _row(row) for row in probe(connection, query, outbox.c.unique_key, keys)}, None
+                rows = {row.unique_key: _row(row) for row in probe(connection, query, outbox.c.unique_key, keys)}
+                return {key: row for key, row in rows.items() if isinstance(row, Damage) or row.topic == topic}, None
         except ReconcilerError as error:
             return {}, str(error)
 
 
-def _answer(witness: str, row: OutboxRow | None, problem: str | None) -> WitnessAnswer:
+def _answer(witness: str, row: OutboxRow | Damage | None, problem: str | None) -> WitnessAnswer:
+    if isinstance(row, Damage):
+        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=row.reason, is_damaged=True)
     if problem is not None:
         return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=problem)
     if row is None:
@@ -109,22 +124,8 @@ def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Loo
     return Lookup(presence=Presence.FOUND if rows else Presence.ABSENT, records=tuple(rows), answers=tuple(answers))
 
 
-def _row(row: Any) -> OutboxRow:
-    return OutboxRow(
-        unique_key=row.unique_key,
-        topic=row.topic,
-        producer_group=row.producer_group,
-        tag=row.tag,
-        message_keys=row.message_keys,
-        business_id=row.business_id,
-        half_broker=row.half_broker,
-        half_commit_log_offset=row.half_commit_log_offset,
-        half_queue_offset=row.half_queue_offset,
-        properties=None if row.properties is None else json.loads(row.properties),
-        body=None if row.body is None else bytes(row.body),
-        content_digest=None if row.content_digest is None else bytes(row.content_digest),
-        state=OutboxState(row.state),
-        created_at_ms=row.created_at_ms,
-        announced_at_ms=row.announced_at_ms,
-        settled_at_ms=row.settled_at_ms,
-    )
+def _row(row: Any) -> OutboxRow | Damage:
+    read = _ROWS.read(row)
+    if read.damage is not None:
+        return Damage(read.damage)
+    return OutboxRow(**read.values | {"state": OutboxState(read.values["state"])})

@@ -144,6 +144,8 @@ class OutboxFact:
     #: Database time of `record`.
     created_at_ms: int
     announced_at_ms: int | None
+    #: Of a row in a page: why nobody can read it. Then only its place in the page counts, whatever type stands there.
+    damage: str | None = None
 
     @property
     def is_committed(self) -> bool:
@@ -153,7 +155,7 @@ class OutboxFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxPage:
-    """Rows in the order asked for, and the database's time when they were read."""
+    """Rows in the order asked for, unreadable ones among them, and the database's time when they were read."""
 
     facts: tuple[OutboxFact, ...]
     now_ms: int
@@ -183,7 +185,10 @@ class Outbox(Protocol):
         ...
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """The committed row, tombstones too; read by a new statement on a connection of its own."""
+        """The committed row, tombstones too; read by a new statement on a connection of its own.
+
+        Raises MalformedInput for one that nobody can read.
+        """
         ...
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:

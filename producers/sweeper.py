@@ -79,6 +79,8 @@ class SweepReport:
     unprovable: int = 0
     #: SETTLED and ROLLED_BACK rows deleted for their age.
     deleted: int = 0
+    #: Rows that nobody can read: they are left alone, and one of a page is named in `problems`.
+    damaged: int = 0
     #: Sources that were not finished because of `problems`.
     failed_sources: int = 0
     problems: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ class SweepReport:
             unsettled=self.unsettled + other.unsettled,
             unprovable=self.unprovable + other.unprovable,
             deleted=self.deleted + other.deleted,
+            damaged=self.damaged + other.damaged,
             failed_sources=self.failed_sources + other.failed_sources,
             problems=self.problems + other.problems,
         )
@@ -164,8 +167,8 @@ class Sweeper:
             )
             is_full = len(page.facts) == policy.page_rows
             had_failed = len(failures)
-            confirmed = self._announce(source, page.facts, failures)
-            report = replace(report, announced=report.announced + confirmed)
+            confirmed = self._announce(source, _sound(page.facts), failures)
+            report = replace(report, announced=report.announced + confirmed).plus(_damage(source, page.facts))
             if len(failures) > had_failed and is_full:
                 self._failed_at.setdefault(number, page.facts[-1])
             if self._is_stopping() or not (is_full or may_begin_anew):
@@ -186,7 +189,8 @@ class Sweeper:
                 limit=policy.page_rows,
                 after=after,
             )
-            report = report.plus(self._settle_page(source, page.facts, page.now_ms))
+            report = report.plus(self._settle_page(source, _sound(page.facts), page.now_ms))
+            report = report.plus(_damage(source, page.facts))
             after = page.facts[-1] if len(page.facts) == policy.page_rows else None
             self._stopped_at[number] = after
             if after is None or report.failed_sources or self._is_stopping():
@@ -290,6 +294,20 @@ class Sweeper:
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
     # Nothing will ever settle it: it is announced a second time (the first may have been lost) and then left alone.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
+
+
+def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:
+    return [fact for fact in facts if fact.damage is None]
+
+
+def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
+    """Not a failed source: all others of it were finished."""
+    damaged = [fact for fact in facts if fact.damage is not None]
+    if not damaged:
+        return SweepReport()
+    first = damaged[0]
+    problem = f"{source.producer_group}: {len(damaged)} damaged rows, the first is {first.unique_key!r}: {first.damage}"
+    return SweepReport(damaged=len(damaged), problems=(problem,))
 
 
 def _failures(source: OutboxSource, failures: Mapping[str, ReconcilerError]) -> SweepReport:

@@ -13,7 +13,7 @@ from math import ceil
 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX
+from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
 from reconciler.contract.verdicts import Verdict
 from reconciler.dossier import PAGE_KEYS, Dossier
 from reconciler.events import LeftKey
@@ -95,6 +95,8 @@ class Selection:
     trickle: tuple[Dossier, ...]
     #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
     closed: Mapping[Shard, Sequence[LeftKey]]
+    #: Members of pending that are no unique keys: somebody else wrote them, no message will ever match them.
+    misshapen: Mapping[Shard, Sequence[str]]
     #: Keys that became due since the last round of this process and that the ledger did not know.
     became_due: int
     #: There may be more due keys than there was room for.
@@ -105,17 +107,20 @@ def is_closed(candidate: Candidate) -> bool:
     """True if the key may leave pending without another look.
 
     REJECTED is looked at again whenever the key is announced again: who announces somebody's key before its commit
-    must not hide the loss that may follow.
+    must not hide the loss that may follow. Nor does a row close anything that nobody can read.
     """
+    if candidate.damage is not None:
+        return False
     return candidate.state is not CandidateState.OPEN and candidate.verdict is not Verdict.REJECTED
 
 
 def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
     """True if a round asks the ledger for the row: it is open, and of a shard that there still is.
 
-    After the number of queues was lowered, rows of the others are looked at where their keys are pending now.
+    After the number of queues was lowered, rows of the others are looked at where their keys are pending now; so are
+    rows that nobody can read, which may never be due.
     """
-    return candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
+    return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
 
 
 class CandidateSelector:
@@ -163,6 +168,7 @@ class CandidateSelector:
             due=tuple(s for s in (*known, *walk.found) if s.unique_key not in trickled),
             trickle=tuple(replace(s, gate_open=True) for s in chosen),
             closed=walk.closed,
+            misshapen=walk.misshapen,
             became_due=walk.became_due,
             has_more=walk.has_left_out or any(shard in self._cursors for shard in shards),
         )
@@ -224,7 +230,9 @@ class CandidateSelector:
             fresh: list[Dossier] = []
             for pending in page:
                 row = rows.get(pending.unique_key)
-                if row is not None and is_closed(row):
+                if not is_unique_key(pending.unique_key):
+                    walk.leave_out(shard, pending)
+                elif row is not None and is_closed(row):
                     walk.close(shard, row)
                 elif row is None or not is_followed(row, walk.shards_in_all):
                     fresh.append(_suspect(shard, pending, row))
@@ -245,6 +253,7 @@ class _Walk:
         self.shards_in_all = shards_in_all
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
+        self.misshapen: dict[Shard, list[str]] = {}
         self.became_due = 0
         #: A key found no room.
         self.has_left_out = False
@@ -282,7 +291,9 @@ class _Walk:
         """Sorts one pending key."""
         self._scan_share -= 1
         self._scan_left -= 1
-        if row is not None and is_closed(row):
+        if not is_unique_key(pending.unique_key):
+            self.leave_out(shard, pending)
+        elif row is not None and is_closed(row):
             self.close(shard, row)
         elif row is None or not is_followed(row, self.shards_in_all):
             self.became_due += is_new
@@ -294,6 +305,10 @@ class _Walk:
                 self.found.append(_suspect(shard, pending, row))
         if not self._left_out:
             self._last = pending
+
+    def leave_out(self, shard: Shard, pending: PendingKey) -> None:
+        """Notes a member that is no key."""
+        self.misshapen.setdefault(shard, []).append(pending.unique_key)
 
     def close(self, shard: Shard, row: Candidate) -> None:
         """Notes a key that the ledger has closed."""

@@ -13,6 +13,8 @@ from reconciler.ports import Candidate, Repair
 
 #: Keys in one page of pending, one read of the ledger, one query of an inbox or outbox.
 PAGE_KEYS = 500
+#: Name in the evidence of how many looks in a row met something that nobody can read.
+DAMAGED_LOOKS = "damaged_looks"
 #: Characters of one witness's answer that are kept.
 DETAIL_CHARACTERS_MAX = 400
 
@@ -71,6 +73,23 @@ class Dossier:
     check_back: CheckBack | None = None
     parked: Lookup[StoredMessage] | None = None
 
+    @property
+    def damage(self) -> str | None:
+        """What a witness has and nobody can read, where nothing but that keeps an answer from being known."""
+        asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
+            *(self.inbox_again or self.inbox, self.outbox, self.copies, self.halves, self.parked),
+            *(self.group_copies or {}).values(),
+        )
+        return next((lookup.damage for lookup in asked if lookup is not None and lookup.damage is not None), None)
+
+    @property
+    def damaged_looks(self) -> int:
+        """How many looks in a row met damage, this one included."""
+        if self.damage is None:
+            return 0
+        before = self.known.evidence.get(DAMAGED_LOOKS) if self.known is not None else None
+        return 1 + (before if type(before) is int else 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
@@ -112,6 +131,8 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
         if copies is not None and copies.is_found:
             newest = copies.records[-1]
             evidence[witness] = f"{newest.broker}@{newest.commit_log_offset}"
+    if dossier.damaged_looks:
+        evidence[DAMAGED_LOOKS] = dossier.damaged_looks
     if dossier.check_back is not None:
         evidence["half_age_seconds"] = round(dossier.check_back.age_seconds, 3)
     return evidence

@@ -33,6 +33,8 @@ class WitnessAnswer:
     presence: Presence
     #: Code and remark, number of hits, or why the answer does not count.
     detail: str
+    #: True: the witness has something under this key that nobody can read; waiting does not mend it.
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,13 @@ class Lookup(Generic[T]):
     def reason(self) -> str:
         """The answers in one line."""
         return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)
+
+    @property
+    def damage(self) -> str | None:
+        """What nobody can read, where that alone keeps the answer UNKNOWN; None: it is another reason, or none."""
+        damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)
+        others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
+        return damaged if self.is_unknown and damaged and not others else None
 
     def map(self, convert: Callable[[T], S]) -> Lookup[S]:
         """The same answer with other records."""
@@ -165,6 +174,8 @@ class InboxRow:
     source: str
     applied_at_ms: int
     duplicate_of: str | None = None
+    #: Of a row in a scan: why nobody can read it. Then only its place counts, and key and time may be of any type.
+    damage: str | None = None
 
 
 class WatermarkState(StrEnum):

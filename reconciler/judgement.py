@@ -32,6 +32,9 @@ UNDECIDED_WAIT_SECONDS_MAX = 60.0
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: A service announces within this time of writing its row, or the grace period; what is later is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
+#: Looks in a row at something that nobody can read, before a person has to: some twelve minutes with the waits of
+#: UNKNOWN. A witness that is away is not meant: it comes back by itself.
+DAMAGED_LOOKS_MAX = 15
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
 
@@ -57,7 +60,7 @@ def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
             break
     else:
         answer = _everything_absent(dossier, bench)
-    return _after_repair(_beyond_inbox(answer, dossier, bench), dossier)
+    return _after_repair(_beyond_inbox(_damaged(answer, dossier), dossier, bench), dossier)
 
 
 def _unknown(reason: str, wait_seconds: float | None = None) -> Finding:
@@ -301,6 +304,17 @@ def _beyond_inbox(answer: Finding | Question, d: Dossier, bench: Bench) -> Findi
     return Finding(
         verdict=Verdict.QUARANTINED,
         reason=f"{answer.verdict}, but older than inbox_keep_days: its inbox row may have been deleted",
+    )
+
+
+def _damaged(answer: Finding | Question, d: Dossier) -> Finding | Question:
+    """What stays UNKNOWN for nothing but a damaged value stays so for ever: it leaves pending, and a person is told."""
+    is_unknown = isinstance(answer, Finding) and answer.verdict is Verdict.UNKNOWN
+    if not is_unknown or d.damaged_looks < DAMAGED_LOOKS_MAX:
+        return answer
+    return Finding(
+        verdict=Verdict.QUARANTINED,
+        reason=f"damaged in {d.damaged_looks} looks, mend it and repair the key by hand: {d.damage}",
     )
 
 

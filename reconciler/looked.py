@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from reconciler.brakes import RoundLoad
+from reconciler.contract.subscription import Shard
 from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.errors import ReconcilerError
 from reconciler.verify import Judged
 
 #: Of a pass' keys, so that it counts as nothing but arrivals.
@@ -25,12 +29,36 @@ class Looked:
     #: Keys of earlier passes that had arrived, counted and not kept; and those of them that the ledger did not know.
     arrived: int = 0
     arrived_first: int = 0
+    #: What a person should know of, one line each.
+    problems: list[str] = field(default_factory=list)
+    #: The first error of a page that no error of ours explains: told when all others are done.
+    failure: Exception | None = None
     _pass_begins: int = 0
 
     @property
     def verified(self) -> int:
         """Keys of all passes."""
         return len(self.judged) + self.arrived
+
+    def note_misshapen(self, shard: Shard, members: Sequence[str]) -> None:
+        """Members of pending that are no unique keys were taken out of it."""
+        what = f"{len(members)} members that are no unique keys were taken out of pending"
+        self.problems.append(f"{shard}: {what}, the first has {len(members[0]) // 2} bytes: {members[0][:64]}")
+
+    @contextmanager
+    def beyond_bugs(self) -> Iterator[None]:
+        """One page: what goes wrong in it that nobody expects must not stop the others. Raises ReconcilerError."""
+        try:
+            yield
+        except ReconcilerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raise_failure() tells it
+            self.failure = self.failure or error
+
+    def raise_failure(self) -> None:
+        """Raises the first unexpected error of a page: a bug, which the log must tell."""
+        if self.failure is not None:
+            raise self.failure
 
     def last_pass_arrived(self) -> bool:
         """Whether the last pass had keys, of which nearly all had arrived."""

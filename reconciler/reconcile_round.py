@@ -144,6 +144,7 @@ class ReconcileRound:
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
         self._events.emit(event)
+        looked.raise_failure()
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)
 
     def release(self) -> None:
@@ -196,6 +197,9 @@ class ReconcileRound:
     ) -> None:
         looked.became_due += selection.became_due
         looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
+        for shard, members in selection.misshapen.items():
+            self._memory.forget(shard, members)
+            looked.note_misshapen(shard, members)
         self._verify(topic, plan, selection.due, soundings, looked)
 
     def _verify(
@@ -209,12 +213,13 @@ class ReconcileRound:
         for start in range(0, len(dossiers), PAGE_KEYS):
             self._breaker.renew_after_storm(plan.subscription)
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
-            done = self._verifier.verify(topic, plan, page, soundings)
-            looked.judged += done
-            # Before the repairs of these are opened: another process could begin with them at once.
-            so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
-            self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
-            looked.settled += self._write_down(topic, plan, done)
+            with looked.beyond_bugs():
+                done = self._verifier.verify(topic, plan, page, soundings)
+                looked.judged += done
+                # Before the repairs of these are opened: another process could begin with them at once.
+                so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
+                self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
+                looked.settled += self._write_down(topic, plan, done)
 
     def _catch_up(
         self,
@@ -326,7 +331,7 @@ class ReconcileRound:
                 read_within_seconds=took_seconds,
                 margin_seconds=bench.skew_margin_seconds,
             ),
-            problems=tuple(r.problem for r in rounds if r.problem is not None),
+            problems=(*(r.problem for r in rounds if r.problem is not None), *looked.problems),
         )
 
     # ---- single keys, for commands

@@ -38,6 +38,9 @@ BACK_OFF_SECONDS_MAX = 300.0
 #: Longest pause between two looks at a repair whose effect is waited for.
 SENT_WAIT_SECONDS_MAX = 60.0
 
+#: How long a repair that was not sent waits for a value that nobody can read.
+DAMAGED_SECONDS_MAX = 900.0
+
 _LEGAL = {
     RepairState.OPEN: {RepairState.OPEN, RepairState.SENDING, RepairState.SENT, RepairState.FAILED},
     RepairState.SENDING: {RepairState.SENDING, RepairState.SENT, RepairState.OPEN, RepairState.FAILED},
@@ -178,6 +181,12 @@ class Case:
         lookups = [self.inboxes.get(plan.group) for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
         return unknown[0] if unknown and len(unknown) == len(lookups) else None
+
+    @property
+    def damage(self) -> str | None:
+        """What a witness has and nobody can read, where nothing but that keeps an answer from being known."""
+        lookups = (*self.inboxes.values(), self.outbox, self.copies, self.halves, self.parked)
+        return next((lookup.damage for lookup in lookups if lookup is not None and lookup.damage is not None), None)
 
     def _has_effect(self, group: str) -> bool:
         lookup = self.inboxes.get(group)

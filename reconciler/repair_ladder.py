@@ -11,6 +11,7 @@ from reconciler.evidence import EndOutcome, SendAnswer, StoredMessage
 from reconciler.ports import Repair
 from reconciler.repair_case import (
     ATTEMPTS_MAX,
+    DAMAGED_SECONDS_MAX,
     SEND_MARGIN_MS,
     SENT_WAIT_SECONDS_MAX,
     Act,
@@ -29,11 +30,20 @@ def decide(case: Case) -> Ask | Decision:
         return _every_effect_seen(case)
     match case.repair.state:
         case RepairState.OPEN:
-            return _open(case)
+            return _unless_damaged(case, _open(case))
         case RepairState.SENDING:
             return _sending(case)
         case _:
             return _sent(case)
+
+
+def _unless_damaged(case: Case, answer: Ask | Decision) -> Ask | Decision:
+    """Nothing was sent, and what it waits for is a value that nobody can read: that does not pass by itself."""
+    if isinstance(answer, Ask) or answer.state is not RepairState.OPEN or answer.goes_on:
+        return answer
+    if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
+        return answer
+    return _failed(case, f"damaged, mend it and repair the key by hand: {case.damage}")
 
 
 def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = None, wait_seconds: float = 0.0,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.damage import damaged_rows, misshapen_members
 from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.listing import outage_row, text_of
 from reconciler.bootstrap.outbox_backlog import unannounced
@@ -67,6 +68,8 @@ class StatusReport:
     undecided: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
+    #: Values that nobody can read, and recorders that write no keys, one line each.
+    damaged: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -77,9 +80,10 @@ class StatusReport:
 
     @property
     def needs_a_person(self) -> bool:
-        """A quarantined key, a failed repair, an open breaker, or keys that stay undecided."""
+        """A quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values."""
         return (
             bool(self.undecided)
+            or bool(self.damaged)
             or any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
             or any(r.state is RepairState.FAILED for r in self.repairs)
             or any(str(h.kind) == "BREAKER" for h in self.holds)
@@ -93,6 +97,7 @@ class StatusReport:
             "late": list(self.late),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
+            "damaged": list(self.damaged),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
 
@@ -225,17 +230,23 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             of = captured.subscription
             late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
         verdicts = tuple(reports.verdict_counts(settings.environment))
+        repairs = tuple(reports.repair_counts(settings.environment))
+        damaged = damaged_rows(verdicts, repairs)
+        for topic in policy.plans if is_full else ():
+            generations = settings.rounds.commit_generations
+            damaged += misshapen_members(policy.redis.client, topic, commit_generations=generations)
         return StatusReport(
             subscriptions=tuple(statuses),
             history=history,
             verdicts=verdicts,
-            repairs=tuple(reports.repair_counts(settings.environment)),
+            repairs=repairs,
             holds=tuple(reports.holds(settings.environment)),
             outages=tuple(reports.outages(settings.environment, limit=5)),
             away=(*away, *([history_away] if history_away is not None else [])),
             late=tuple(late),
             undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
             rejected=tuple(rejected(verdicts)),
+            damaged=tuple(damaged),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from reconciler.bootstrap.announcing import build_announcement_consumer
@@ -12,6 +13,7 @@ from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import history_sink, writing_history
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.subscription import Subscription
 from reconciler.daemon import Daemon, Tick, serve_when_possible
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
 from reconciler.events import OutageOpened
@@ -99,13 +101,35 @@ def delete_old_rows(retention: SqlRetention, environment: str, *, stop: threadin
 
 
 def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
-    def turn() -> None:
-        for plan in topic.subscriptions:
-            with suppress(RedisAway):  # the round finds out by itself, and opens the outage
-                require_shard_count(policy.redis.client, plan.subscription, topic.shards)
-            rounds.run(plan.subscription)
+    def one(subscription: Subscription) -> None:
+        with suppress(RedisAway):  # the round finds out by itself, and opens the outage
+            require_shard_count(policy.redis.client, subscription, topic.shards)
+        rounds.run(subscription)
 
-    return Tick(name=f"rounds {topic.topic}", interval_seconds=policy.settings.rounds.interval_seconds, run=turn)
+    return Tick(
+        name=f"rounds {topic.topic}",
+        interval_seconds=policy.settings.rounds.interval_seconds,
+        run=lambda: each_of([plan.subscription for plan in topic.subscriptions], one),
+    )
+
+
+def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:
+    """Runs all, whatever happens in one; the first error that nobody expects is raised after the last.
+
+    Raises TransientError and ConfigurationError at once: what is away is away for all, and a person has to mend the
+    configuration.
+    """
+    failure: Exception | None = None
+    for subscription in subscriptions:
+        try:
+            run(subscription)
+        except (TransientError, ConfigurationError):
+            raise
+        except Exception as error:
+            logger.exception("subscription_failed", extra={"subscription": str(subscription)})
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def require_safe_redis(policy: Policy) -> None:

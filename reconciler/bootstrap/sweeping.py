@@ -63,6 +63,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         "unsettled": report.unsettled,
                         "unprovable": report.unprovable,
                         "deleted": report.deleted,
+                        "damaged": report.damaged,
                         "problems": list(report.problems),
                     },
                 )

@@ -53,8 +53,8 @@ def status(
 ) -> None:
     """Pending keys, watermarks, verdicts, repairs, holds and outages.
 
-    Exit code 1: a quarantined key, a failed repair, an open breaker or keys that stay undecided need a person; 3: a
-    dependency is away, or rounds stand still: nobody looks for losses.
+    Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or values that nobody
+    can read need a person; 3: a dependency is away, or rounds stand still: nobody looks for losses.
     """
     report = bootstrap.read_status(read_settings(config), rounds_within_seconds=rounds_within)
     if output is Output.JSON:
@@ -68,6 +68,8 @@ def status(
         typer.echo(f"late: {line}", err=True)
     for line in report.undecided:
         typer.echo(f"undecided: {line}", err=True)
+    for line in report.damaged:
+        typer.echo(f"damaged: {line}", err=True)
     for line in report.rejected:
         typer.echo(f"rejected: {line}", err=True)
     raise typer.Exit(report.exit_code)

@@ -23,7 +23,13 @@ of a shard live in one slot and one MULTI may touch them.
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
-No key has a time to live but the leases and the inbox. Members are the bytes of the unique key.
+No key has a time to live but the leases and the inbox. A member is the bytes that
+the hexadecimal text of the unique key stands for, so half as many as it has digits: the key
+`7F00000100002A9F12AB34CD56EF0001` is the 16 bytes `7F 00 00 01 00 00 2A 9F 12 AB 34 CD 56 EF 00 01` (Java:
+`HexFormat.of().parseHex(key)`; Python: `bytes.fromhex(key)`), and in redis-cli
+`SADD "reconciler:v1:{prod:orders:billing:3}:commit" "\\x7f\\x00\\x00\\x01\\x00\\x00\\x2a\\x9f\\x12\\xab\\x34\\xcd\\x56\\xef\\x00\\x01"`.
+The 32 bytes of the text itself match nothing; `reconciler status` names such members. The shard is the CRC-32 of the
+*text*, modulo the number of shards.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from reconciler.contract.verdicts import Verdict
+
 ColumnKind = Literal["key", "name", "short", "text", "json", "bytes", "digest", "integer", "bigint"]
 
 
@@ -66,6 +68,10 @@ class Column:
     kind: ColumnKind
     doc: str
     nullable: bool = False
+    #: All that a `short` text may say; empty: anything.
+    words: tuple[str, ...] = ()
+    #: Of the object that a `json` text spells: the kind of its members. None: its own decoder reads the text.
+    members: Literal["text", "number", "any"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +86,16 @@ class Table:
     unique: tuple[tuple[str, ...], ...] = ()
 
 
-def _c(name: str, kind: ColumnKind, doc: str, *, nullable: bool = False) -> Column:
-    return Column(name=name, kind=kind, doc=doc, nullable=nullable)
+def _c(
+    name: str,
+    kind: ColumnKind,
+    doc: str,
+    *,
+    nullable: bool = False,
+    words: type[StrEnum] | None = None,
+    members: Literal["text", "number", "any"] | None = None,
+) -> Column:
+    return Column(name=name, kind=kind, doc=doc, nullable=nullable, words=tuple(words or ()), members=members)
 
 
 OUTBOX = Table(
@@ -97,10 +111,10 @@ OUTBOX = Table(
         _c("half_broker", "name", "Broker that holds the half; NULL where the client does not tell.", nullable=True),
         _c("half_commit_log_offset", "bigint", "Commit-log offset of the first half copy.", nullable=True),
         _c("half_queue_offset", "bigint", "Queue offset of the first half copy.", nullable=True),
-        _c("properties", "json", "User properties, if the body is kept.", nullable=True),
+        _c("properties", "json", "User properties, if the body is kept.", nullable=True, members="text"),
         _c("body", "bytes", "Uncompressed body, if the producer keeps bodies.", nullable=True),
         _c("content_digest", "digest", "contract/content_digest.py; NULL: not checked.", nullable=True),
-        _c("state", "short", "NEW, ANNOUNCED, SETTLED or ROLLED_BACK (a tombstone)."),
+        _c("state", "short", "NEW, ANNOUNCED, SETTLED or ROLLED_BACK (a tombstone).", words=OutboxState),
         _c("created_at_ms", "bigint", "When the row was written."),
         _c("announced_at_ms", "bigint", "Last announcement.", nullable=True),
         _c("settled_at_ms", "bigint", "When every inbox had the key.", nullable=True),
@@ -143,10 +157,12 @@ CANDIDATE = Table(
         _c("consumer_group", "name", "The group."),
         _c("unique_key", "key", "UNIQ_KEY."),
         _c("shard", "integer", "Shard."),
-        _c("state", "short", "OPEN, SETTLED or QUARANTINED."),
-        _c("verdict", "short", "The latest verdict."),
-        _c("loss_verdict", "short", "The first verdict that meant a loss; never changed.", nullable=True),
-        _c("evidence", "json", "What each witness answered."),
+        _c("state", "short", "OPEN, SETTLED or QUARANTINED.", words=CandidateState),
+        _c("verdict", "short", "The latest verdict.", words=Verdict),
+        _c(
+            "loss_verdict", "short", "The first verdict that meant a loss; never changed.", nullable=True, words=Verdict
+        ),
+        _c("evidence", "json", "What each witness answered.", members="any"),
         _c("attempts", "integer", "Verifications so far."),
         _c("first_seen_ms", "bigint", "Redis TIME of the round that first saw the key."),
         _c("next_at_ms", "bigint", "Not verified again before."),
@@ -164,13 +180,13 @@ REPAIR = Table(
         _c("topic", "name", "Business topic."),
         _c("scope", "name", "'*', or the group of a hand-over."),
         _c("unique_key", "key", "UNIQ_KEY."),
-        _c("state", "short", "OPEN, SENDING, SENT, DONE or FAILED."),
-        _c("rung", "short", "end, republish or hand-over."),
+        _c("state", "short", "OPEN, SENDING, SENT, DONE or FAILED.", words=RepairState),
+        _c("rung", "short", "end, republish or hand-over.", words=Rung),
         _c("token", "name", "Owner of the claim.", nullable=True),
         _c("lease_until_ms", "bigint", "The claim is free after this.", nullable=True),
         _c("attempts", "integer", "Sends so far: written before a byte leaves."),
         _c("next_at_ms", "bigint", "Not tried again before."),
-        _c("target", "json", "Broker and offsets that were aimed at.", nullable=True),
+        _c("target", "json", "Broker and offsets that were aimed at.", nullable=True, members="any"),
         _c("answer", "text", "What the broker or the handler answered.", nullable=True),
         _c("message", "json", "Hand-over: topic, properties, body (base64); emptied at DONE.", nullable=True),
         _c("created_at_ms", "bigint", "When the loss was proved."),
@@ -193,7 +209,7 @@ ROUND = Table(
         _c("epoch", "name", "Redis memory the round ran in."),
         _c("generation", "bigint", "The fence after the round."),
         _c("at_ms", "bigint", "Redis TIME of the round."),
-        _c("offsets", "json", '{"broker/queue": next offset} when the round ran.'),
+        _c("offsets", "json", '{"broker/queue": next offset} when the round ran.', members="number"),
         _c("announced", "bigint", "Keys in the half set."),
         _c("matched", "bigint", "Of those, consumed already."),
         _c("pending_before", "bigint", "Pending before the round."),
@@ -230,7 +246,7 @@ OUTAGE = Table(
         _c("started_at_ms", "bigint", "Start, or the last stored round before it."),
         _c("reason", "short", "AWAY, MEMORY_LOST or UNSAFE."),
         _c("noticed_by", "name", "Process that opened the row."),
-        _c("scan_position", "json", "Progress of the inbox scan.", nullable=True),
+        _c("scan_position", "json", "Progress of the inbox scan.", nullable=True, members="any"),
         _c("scanned", "bigint", "Inbox rows put back into commit sets."),
         _c("closed_at_ms", "bigint", "End of the outage.", nullable=True),
     ),
@@ -243,7 +259,7 @@ HOLD = Table(
     columns=(
         _c("environment", "name", "Environment."),
         _c("topic", "name", "Business topic."),
-        _c("kind", "short", "HOLD or BREAKER."),
+        _c("kind", "short", "HOLD or BREAKER.", words=HoldKind),
         _c("since_ms", "bigint", "When."),
         _c("by", "name", "User or process."),
         _c("reason", "text", "Why."),

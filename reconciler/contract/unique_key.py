@@ -24,6 +24,7 @@ UNIQUE_KEY_DIGITS_MAX = 64
 #: The property that carries the key (MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX).
 UNIQUE_KEY_PROPERTY = "UNIQ_KEY"
 
+_HEXADECIMAL = frozenset(b"0123456789ABCDEFabcdef")
 _SHAPE = re.compile(r"(?:[0-9A-F]{2}){16,32}", re.ASCII)
 
 
@@ -48,6 +49,15 @@ def member_of(unique_key: str) -> bytes:
 def key_of(member: bytes) -> str:
     """The key that a Redis member stands for; the inverse of member_of."""
     return member.hex().upper()
+
+
+def fault_of_member(member: bytes) -> str | None:
+    """Why no announced key equals this member of a Redis set, for people; None: it may be a key."""
+    digits = len(member)
+    if digits >= UNIQUE_KEY_DIGITS_MIN and all(byte in _HEXADECIMAL for byte in member):
+        return f"the text of a key: {digits} digits; expected the {digits // 2} bytes that they stand for"
+    fewest, most = UNIQUE_KEY_DIGITS_MIN // 2, UNIQUE_KEY_DIGITS_MAX // 2
+    return None if fewest <= len(member) <= most else f"{len(member)} bytes; expected {fewest} to {most}"
 
 
 def shard_of(unique_key: str, shards: int) -> int:

@@ -9,13 +9,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import STATE_RANK, wait_ms
+from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CANDIDATE, CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ports import Candidate, Verification
+from reconciler.sql.engines import is_whole_number
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate
+
+_ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
 
 #: Over a new row whose verdict is written by the UPDATE that follows.
 _NO_VERDICT_YET = {"state": CandidateState.OPEN.value, "loss_verdict": None, "evidence": "{}", "attempts": 0}
@@ -64,10 +68,14 @@ class SqlCandidates:
 
     def _update(self, shard: Shard, state: CandidateState) -> sa.Update:
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
-        # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
-        replaceable = sa.or_(
-            *(candidate.c.state == old.value for old in CandidateState if STATE_RANK[old] <= STATE_RANK[state])
+        # No IN: SQLAlchemy expands it at execution, which executemany does not allow. A state that is none is replaced.
+        replaceable = sa.and_(
+            sa.true(),
+            *(candidate.c.state != old.value for old in CandidateState if STATE_RANK[old] > STATE_RANK[state]),
         )
+        dialect = self._database.engine.dialect.name
+        is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))
+        is_later = (candidate.c.first_seen_ms > seen_ms) | ~is_whole_number(candidate.c.first_seen_ms, dialect)
         return (
             sa.update(candidate)
             .where(
@@ -79,10 +87,10 @@ class SqlCandidates:
                 shard=shard.number,
                 state=state.value,
                 verdict=sa.bindparam("p_verdict"),
-                loss_verdict=sa.func.coalesce(candidate.c.loss_verdict, sa.bindparam("p_loss_verdict")),
+                loss_verdict=sa.case((is_loss, candidate.c.loss_verdict), else_=sa.bindparam("p_loss_verdict")),
                 evidence=sa.bindparam("p_evidence"),
-                attempts=candidate.c.attempts + 1,
-                first_seen_ms=sa.case((candidate.c.first_seen_ms > seen_ms, seen_ms), else_=candidate.c.first_seen_ms),
+                attempts=sa.case((is_whole_number(candidate.c.attempts, dialect), candidate.c.attempts), else_=0) + 1,
+                first_seen_ms=sa.case((is_later, seen_ms), else_=candidate.c.first_seen_ms),
                 next_at_ms=now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
                 updated_at_ms=now,
             )
@@ -109,7 +117,8 @@ class SqlCandidates:
     def _open(self, query: sa.Select[Any]) -> Sequence[Candidate]:
         due = (candidate.c.state == CandidateState.OPEN.value) & (candidate.c.next_at_ms <= self._database.before(0))
         with self._database.reading() as connection:
-            return [candidate_of(row) for row in connection.execute(query.where(due))]
+            found = [candidate_of(row) for row in connection.execute(query.where(due))]
+        return [row for row in found if row.unique_key]  # without a key there is nothing to look at
 
     def reopen(self, subscription: Subscription, unique_key: str) -> bool:
         """OPEN and due again."""
@@ -175,17 +184,20 @@ def _parameters(seen: Verification) -> dict[str, Any]:
 
 
 def candidate_of(row: sa.Row[Any]) -> Candidate:
-    """The value of a row of reconciler_candidate."""
+    """The value of a row of reconciler_candidate, all columns; damaged values read as those of an undecided key."""
+    read = _ROWS.read(row)
+    values = dict(read.values)
+    loss = values["loss_verdict"]
+    subscription = Subscription(
+        environment=values.pop("environment"), topic=values.pop("topic"), group=values.pop("consumer_group")
+    )
     return Candidate(
-        subscription=Subscription(environment=row.environment, topic=row.topic, group=row.consumer_group),
-        unique_key=row.unique_key,
-        shard=row.shard,
-        state=CandidateState(row.state),
-        verdict=Verdict(row.verdict),
-        loss_verdict=None if row.loss_verdict is None else Verdict(row.loss_verdict),
-        evidence=json.loads(row.evidence),
-        attempts=row.attempts,
-        first_seen_ms=row.first_seen_ms,
-        next_at_ms=row.next_at_ms,
-        updated_at_ms=row.updated_at_ms,
+        subscription=subscription,
+        **values
+        | {
+            "state": CandidateState(values["state"]),
+            "verdict": Verdict(values["verdict"]),
+            "loss_verdict": None if loss is None else Verdict(loss),
+        },
+        damage=read.damage,
     )

@@ -5,13 +5,17 @@ Without it a process that starts after a broker has left the route takes "not fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import brokers_after
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import BROKER
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import broker
+
+_ROWS = RowReader(BROKER, ("broker", "gone_since_ms"))
 
 
 class SqlKnownBrokers:
@@ -28,11 +32,22 @@ class SqlKnownBrokers:
         query = sa.select(broker.c.broker, broker.c.gone_since_ms).where(of_topic)
         with self._database.reading() as connection:
             now_ms = self._database.read_now_ms(connection)
-            known: dict[str, int | None] = {row.broker: row.gone_since_ms for row in connection.execute(query)}
+            rows = [_ROWS.read(row) for row in connection.execute(query)]
+        # A broker of which nobody can read since when it has been missing counts as a witness, as if it were there.
+        known: dict[str, int | None] = {
+            read.values["broker"]: read.values["gone_since_ms"] for read in rows if "broker" not in read.damaged
+        }
+        self._mend(of_topic, [read.values["broker"] for read in rows if read.damaged == {"gone_since_ms"}])
         after = brokers_after(known, seen, now_ms=now_ms, keep_seconds=keep_seconds)
         if after != known:
             self._write(environment, topic, known, after)
         return frozenset(after)
+
+    def _mend(self, of_topic: sa.ColumnElement[bool], names: Sequence[str]) -> None:
+        if names:
+            with self._database.writing() as connection:
+                unknown = sa.update(broker).where(of_topic & broker.c.broker.in_(names)).values(gone_since_ms=None)
+                connection.execute(unknown)
 
     def _write(
         self, environment: str, topic: str, before: Mapping[str, int | None], after: Mapping[str, int | None]

@@ -8,9 +8,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OPERATOR_ACTION
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ports import Intent, OperatorAction
 from reconciler.sql.tables import operator_action
+
+_ROWS = RowReader(OPERATOR_ACTION)
 
 
 class SqlOperatorActions:
@@ -49,19 +53,20 @@ class SqlOperatorActions:
 
 
 def action_of(row: sa.Row[Any]) -> OperatorAction:
-    """One row as a value."""
+    """One row as a value; what nobody can read is left out."""
+    values = _ROWS.read(row).values
     intent = Intent(
-        by=row.by,
-        command=row.command,
-        topic=row.topic,
-        group=row.consumer_group,
-        unique_key=row.unique_key,
-        detail=row.detail,
+        by=values["by"],
+        command=values["command"],
+        topic=values["topic"],
+        group=values["consumer_group"],
+        unique_key=values["unique_key"],
+        detail=values["detail"],
     )
     return OperatorAction(
-        action_id=row.action_id,
+        action_id=values["action_id"],
         intent=intent,
-        started_at_ms=row.started_at_ms,
-        ended_at_ms=row.ended_at_ms,
-        result=row.result,
+        started_at_ms=values["started_at_ms"],
+        ended_at_ms=values["ended_at_ms"],
+        result=values["result"],
     )

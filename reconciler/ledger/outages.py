@@ -9,11 +9,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OUTAGE
 from reconciler.errors import DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ports import Outage
+from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import outage as outage_table
 from reconciler.sql.tables import round_row
+
+_ROWS = RowReader(OUTAGE)
 
 
 class SqlOutages:
@@ -94,18 +99,16 @@ def _is_open(environment: str) -> sa.ColumnElement[bool]:
 
 
 def _current(connection: sa.Connection, environment: str) -> Outage | None:
-    query = sa.select(outage_table).where(_is_open(environment)).order_by(outage_table.c.started_at_ms).limit(1)
-    row = connection.execute(query).first()
+    # An outage whose start nobody can read could neither be worked on nor closed: it would stop all rounds for ever.
+    # Without it a message is verified by its inbox, and a lost memory is noticed again.
+    can_be_worked_on = is_whole_number(outage_table.c.started_at_ms, connection.dialect.name)
+    query = sa.select(outage_table).where(_is_open(environment), can_be_worked_on)
+    row = connection.execute(query.order_by(outage_table.c.started_at_ms).limit(1)).first()
     return None if row is None else outage_of(row)
 
 
 def outage_of(row: sa.Row[Any]) -> Outage:
-    """The value of a row of reconciler_outage."""
-    return Outage(
-        environment=row.environment,
-        started_at_ms=row.started_at_ms,
-        reason=row.reason,
-        scan_position=None if row.scan_position is None else json.loads(row.scan_position),
-        scanned=row.scanned,
-        closed_at_ms=row.closed_at_ms,
-    )
+    """The value of a row of reconciler_outage; a position that nobody can read lets the scan begin again."""
+    values = _ROWS.read(row).values
+    del values["noticed_by"]
+    return Outage(**values)

@@ -7,8 +7,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.tables import (
+    CANDIDATE,
+    FLOOR,
+    HOLD,
+    QUARANTINE,
+    REPAIR,
+    CandidateState,
+    HoldKind,
+    RepairState,
+    Rung,
+)
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.candidates import candidate_of
 from reconciler.ledger.database import LedgerDatabase
@@ -33,6 +44,16 @@ from reconciler.ports import (
 )
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, repair_of
 from reconciler.sql.tables import candidate, floor, hold, operator_action, outage, quarantine, repair, round_row
+
+_UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
+_VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
+#: What nobody can read, nobody works on: it is shown as failed.
+_REPAIRS = RowReader(
+    REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
+)
+_REFUSED = RowReader(QUARANTINE)
+_HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
+_FLOORS = RowReader(FLOOR)
 
 
 class SqlReports:
@@ -72,14 +93,17 @@ class SqlReports:
         query = sa.select(*by, *counted).where(c.environment == environment).group_by(*by)
         counts = [
             VerdictCount(
-                subscription=Subscription(environment=environment, topic=row.topic, group=row.consumer_group),
-                state=CandidateState(row.state),
-                verdict=Verdict(row.verdict),
-                loss_verdict=None if row.loss_verdict is None else Verdict(row.loss_verdict),
+                subscription=Subscription(environment=environment, topic=seen["topic"], group=seen["consumer_group"]),
+                state=CandidateState(seen["state"]),
+                verdict=Verdict(seen["verdict"]),
+                loss_verdict=None if seen["loss_verdict"] is None else Verdict(seen["loss_verdict"]),
                 count=row.n,
-                oldest_ms=int(row.oldest_ms),
+                oldest_ms=row.oldest_ms if type(row.oldest_ms) is int else 0,
+                damage=read.damage,
             )
             for row in self._rows(query)
+            for read in (_VERDICTS.read(tuple(row)[: len(by)]),)
+            for seen in (read.values,)
         ]
         # Sorted here: databases disagree on where NULL goes.
         return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
@@ -92,14 +116,17 @@ class SqlReports:
         query = sa.select(*by, sa.func.count().label("n"), attempted).where(c.environment == environment)
         return [
             RepairCount(
-                topic=row.topic,
-                scope=row.scope,
-                state=RepairState(row.state),
-                rung=Rung(row.rung),
+                topic=seen["topic"],
+                scope=seen["scope"],
+                state=RepairState(seen["state"]),
+                rung=Rung(seen["rung"]),
                 attempted=int(row.attempted),
                 count=row.n,
+                damage=read.damage,
             )
             for row in self._rows(query.group_by(*by).order_by(*by))
+            for read in (_REPAIRS.read(tuple(row)[: len(by)]),)
+            for seen in (read.values,)
         ]
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
@@ -123,7 +150,7 @@ class SqlReports:
                 )
             ]
             rounds = [
-                round_of(row)
+                stored
                 for one in candidates
                 for row in connection.execute(
                     sa.select(round_row)
@@ -134,6 +161,8 @@ class SqlReports:
                     )
                     .order_by(round_row.c.generation)
                 )
+                for stored in (round_of(row),)
+                if stored is not None
             ]
             done_by_hand = sa.select(operator_action).where(
                 operator_action.c.environment == environment, operator_action.c.unique_key == unique_key
@@ -168,28 +197,32 @@ class SqlReports:
         order = (c.unique_key_topic, c.broker, c.queue_id, c.queue_offset)
         return [
             QuarantinedAnnouncement(
-                environment=row.environment,
+                environment=seen["environment"],
                 refused=RefusedAnnouncement(
                     queue=AnnouncementQueue(
-                        unique_key_topic=row.unique_key_topic, broker=row.broker, queue_id=row.queue_id
+                        unique_key_topic=seen["unique_key_topic"], broker=seen["broker"], queue_id=seen["queue_id"]
                     ),
-                    queue_offset=row.queue_offset,
-                    reason=row.reason,
-                    detail=row.detail,
-                    body=bytes(row.body),
+                    queue_offset=seen["queue_offset"],
+                    reason=seen["reason"],
+                    detail=seen["detail"],
+                    body=seen["body"],
                 ),
-                seen_at_ms=row.seen_at_ms,
+                seen_at_ms=seen["seen_at_ms"],
             )
             for row in self._page(query, order, start, limit)
+            for seen in (_REFUSED.read(row).values,)
         ]
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
         """Stopped topics."""
         query = sa.select(hold).where(hold.c.environment == environment).order_by(hold.c.topic, hold.c.kind)
-        return [
-            HeldTopic(topic=row.topic, kind=HoldKind(row.kind), since_ms=row.since_ms, by=row.by, reason=row.reason)
-            for row in self._rows(query)
-        ]
+        found = []
+        for read in map(_HOLDS.read, self._rows(query)):
+            seen = read.values
+            del seen["environment"]
+            reason = seen["reason"] if read.damage is None else f"damaged, delete the row: {read.damage}"
+            found.append(HeldTopic(**seen | {"kind": HoldKind(seen["kind"]), "reason": reason}))
+        return found
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
         """Floors of a subscription."""
@@ -205,12 +238,13 @@ class SqlReports:
         return [
             Floor(
                 subscription=subscription,
-                broker=row.broker,
-                queue_id=row.queue_id,
-                queue_offset=row.queue_offset,
-                updated_at_ms=row.updated_at_ms,
+                broker=seen["broker"],
+                queue_id=seen["queue_id"],
+                queue_offset=seen["queue_offset"],
+                updated_at_ms=seen["updated_at_ms"],
             )
             for row in self._rows(query)
+            for seen in (_FLOORS.read(row).values,)
         ]
 
     def outages(self, environment: str, *, limit: int) -> Sequence[Outage]:

@@ -80,9 +80,12 @@ local now = redis.call('TIME')
 local clock = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
 local at = math.max(tonumber(ARGV[3]), clock)
 -- No key may be older than the round that finds it, nor a round than one of before, whatever the clock says.
-local youngest = redis.call('ZRANGE', pending, -1, -1, 'WITHSCORES')[2]
+local youngest = tonumber(redis.call('ZRANGE', pending, -1, -1, 'WITHSCORES')[2] or 0)
+-- A time that no clock tells: somebody else wrote it. It is dated like that of a clock that was ahead.
+local is_damaged = youngest > 2 ^ 53
+if is_damaged then youngest = 0 end
 local last = string.match(redis.call('HGET', covered, 'last') or '', ' (%d+)$')
-at = math.max(at, tonumber(youngest or 0), tonumber(last or -1) + 1)
+at = math.max(at, youngest, tonumber(last or -1) + 1)
 if at <= clock + ahead_max then clock = at end
 at, clock = string.format('%.0f', at), string.format('%.0f', clock)
 
@@ -111,7 +114,7 @@ elseif fresh > 0 then
 end
 
 -- Dated by a clock that was ahead: a bounded number a round, until none is left.
-for _ = 1, clock == at and 0 or 10 do
+for _ = 1, (clock == at and not is_damaged) and 0 or 10 do
   local ages, dated = redis.call('ZRANGE', pending, -chunk, -1, 'WITHSCORES'), {}
   for i = 1, #ages, 2 do
     if tonumber(ages[i + 1]) > tonumber(clock) then
@@ -151,7 +154,15 @@ else
 end
 
 -- The floor: what the newest round before the oldest pending key had covered, this one if nothing is pending.
-redis.call('HSET', covered, at, table.concat(redis.call('HGETALL', offsets), '\\n'))
+-- A queue whose name holds a line end, or whose offset is no number, has no floor: the answer would be no lines.
+local queues, lines = redis.call('HGETALL', offsets), {}
+for i = 1, #queues, 2 do
+  if string.find(queues[i], '^[^\\n]*/%d+$') and string.find(queues[i + 1], '^%d+$') then
+    lines[#lines + 1] = queues[i]
+    lines[#lines + 1] = queues[i + 1]
+  end
+end
+redis.call('HSET', covered, at, table.concat(lines, '\\n'))
 redis.call('HSET', covered, 'last', (ARGV[2] + 1) .. ' ' .. at)
 local oldest = tonumber(redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2])
 local rounds, base = {}, 0
@@ -233,7 +244,7 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
         generation=now,
         at_ms=at_ms,
         clock_ms=clock_ms,
-        offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets)},
+        offsets={text_of(field): int(offset) for field, offset in pairs_of(offsets) if _is_number(text_of(offset))},
         floor=_floor_of(text_of(floor)),
         counts=RoundCounts(
             announced=announced,
@@ -248,4 +259,11 @@ def round_done(shard: Shard, *, epoch: str, generation: int, answers: Sequence[A
 
 def _floor_of(lines: str) -> dict[str, int]:
     words = lines.split("\n") if lines else []
-    return {queue: int(offset) for queue, offset in zip(words[::2], words[1::2], strict=True)}
+    queues, offsets = words[::2], words[1::2]
+    if len(queues) != len(offsets) or not all(map(_is_number, offsets)):
+        return {}  # an older release wrote down a queue whose name holds a line end
+    return {queue: int(offset) for queue, offset in zip(queues, offsets, strict=True)}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

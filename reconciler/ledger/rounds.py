@@ -12,10 +12,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
+from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import FLOOR, ROUND
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ports import RoundCounts, RoundDone, StoredRound
+from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import floor, round_row
+
+#: Rows of one epoch that are passed over because nobody can read which round they are.
+DAMAGED_ROUNDS_MAX = 64
+#: What makes a round: without it a row tells nothing.
+_IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})
+
+_ROWS = RowReader(ROUND)
+_FLOORS = RowReader(FLOOR)
 
 
 class SqlRounds:
@@ -96,6 +108,8 @@ class SqlRounds:
         rows: list[dict[str, Any]] = []
         for field in sorted(offsets):
             broker, _, queue_id = field.rpartition("/")
+            if bounded_text(broker, NAME_CHARACTERS) != broker or not (queue_id.isascii() and queue_id.isdigit()):
+                continue  # no database keeps that name: without a floor its announcements are read from the first one
             rows.append(
                 {
                     "environment": subscription.environment,
@@ -113,10 +127,13 @@ class SqlRounds:
                 _floors_of(subscription),
                 floor.c.broker == sa.bindparam("p_broker"),
                 floor.c.queue_id == sa.bindparam("p_queue_id"),
-                floor.c.queue_offset < sa.bindparam("p_offset"),
+                (floor.c.queue_offset < sa.bindparam("p_offset"))
+                | ~is_whole_number(floor.c.queue_offset, self._database.engine.dialect.name),
             )
             .values(queue_offset=sa.bindparam("p_offset"), updated_at_ms=now)
         )
+        if not rows:
+            return
         with self._database.writing() as connection:
             self._database.insert_missing(connection, floor, rows)
             connection.execute(
@@ -131,20 +148,31 @@ class SqlRounds:
 def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRound]:
     """The newest round of each epoch that is not void: one seek to the next epoch, one to its last generation."""
     epoch = ""
+    unreadable: list[sa.ColumnElement[Any]] = []
     while True:
         following = sa.select(sa.func.min(round_row.c.epoch)).where(_of(shard), round_row.c.epoch > epoch)
-        found = connection.execute(following).scalar_one()
-        if found is None:
+        others = following.where(round_row.c.epoch.not_in(unreadable)) if unreadable else following
+        found: Any = connection.execute(others).scalar_one()
+        if found is None or len(unreadable) > DAMAGED_ROUNDS_MAX:
             return
+        if not isinstance(found, str):  # bytes in SQLite, or a text that is no UTF-8
+            as_bytes = sa.literal(found, sa.LargeBinary())
+            unreadable += [as_bytes, sa.cast(as_bytes, sa.Text())]
+            continue
         epoch = found
-        row = connection.execute(
+        of_epoch = (
             sa.select(round_row)
             .where(_of(shard), round_row.c.epoch == epoch, round_row.c.void == 0)
             .order_by(round_row.c.generation.desc())
-            .limit(1)
-        ).first()
-        if row is not None:
-            yield round_of(row)
+        )
+        row = connection.execute(of_epoch.limit(1)).first()
+        newest = None if row is None else round_of(row)
+        if row is not None and newest is None:
+            # Text and bytes sort before every generation.
+            behind = (round_of(other) for other in connection.execute(of_epoch.limit(DAMAGED_ROUNDS_MAX)))
+            newest = next((stored for stored in behind if stored is not None), None)
+        if newest is not None:
+            yield newest
 
 
 def _of(shard: Shard) -> sa.ColumnElement[bool]:
@@ -170,25 +198,32 @@ def _floors_of(subscription: Subscription) -> sa.ColumnElement[bool]:
 
 def _floors(connection: sa.Connection, subscription: Subscription) -> Mapping[str, int]:
     rows = connection.execute(sa.select(floor).where(_floors_of(subscription)))
-    return {f"{row.broker}/{row.queue_id}": row.queue_offset for row in rows}
+    sound = (read.values for read in map(_FLOORS.read, rows) if read.damage is None)
+    return {f"{values['broker']}/{values['queue_id']}": values["queue_offset"] for values in sound}
 
 
-def round_of(row: sa.Row[Any]) -> StoredRound:
-    """The value of a row of reconciler_round."""
-    subscription = Subscription(environment=row.environment, topic=row.topic, group=row.consumer_group)
+def round_of(row: sa.Row[Any]) -> StoredRound | None:
+    """The value of a row of reconciler_round; None: nobody can read which round it was, or when."""
+    read = _ROWS.read(row)
+    values = read.values
+    if read.damaged & _IDENTITY:
+        return None
+    subscription = Subscription(
+        environment=values["environment"], topic=values["topic"], group=values["consumer_group"]
+    )
     done = RoundDone(
-        shard=Shard(subscription=subscription, number=row.shard),
-        epoch=row.epoch,
-        generation=row.generation,
-        at_ms=row.at_ms,
-        offsets=json.loads(row.offsets),
+        shard=Shard(subscription=subscription, number=values["shard"]),
+        epoch=values["epoch"],
+        generation=values["generation"],
+        at_ms=values["at_ms"],
+        offsets=values["offsets"],
         counts=RoundCounts(
-            announced=row.announced,
-            matched=row.matched,
-            pending_before=row.pending_before,
-            pending_added=row.pending_added,
-            pending_matched=row.pending_matched,
-            pending_after=row.pending_after,
+            announced=values["announced"],
+            matched=values["matched"],
+            pending_before=values["pending_before"],
+            pending_added=values["pending_added"],
+            pending_matched=values["pending_matched"],
+            pending_after=values["pending_after"],
         ),
     )
-    return StoredRound(done=done, is_void=bool(row.void), stored_at_ms=row.stored_at_ms)
+    return StoredRound(done=done, is_void=bool(values["void"]), stored_at_ms=values["stored_at_ms"])

@@ -23,7 +23,7 @@ from reconciler.contract.unique_key import key_of, member_of
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.redis_client import RoundRedis
 from reconciler.ledger.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
-from reconciler.ledger.shard_values import epoch_of, generation_of, round_time_of, text_of, time_ms_of
+from reconciler.ledger.shard_values import epoch_of, generation_of, round_time_of, seen_ms_of, text_of, time_ms_of
 from reconciler.ports import PendingKey, RoundDone, ShardState
 from reconciler.redis_access import patience, translate, translated_errors
 
@@ -132,7 +132,7 @@ class RedisShardMemory:
             found: Any = client.zrangebyscore(
                 keys.pending, lowest, first_seen_until_ms, start=skipped, num=limit, withscores=True
             )
-        return [PendingKey(unique_key=key_of(member), first_seen_ms=int(score)) for member, score in found]
+        return [PendingKey(unique_key=key_of(member), first_seen_ms=seen_ms_of(score)) for member, score in found]
 
     def _ties_up_to(self, keys: ShardKeys, after: PendingKey) -> int:
         """How many members of the same score come up to `after`, which may be gone.
@@ -173,7 +173,7 @@ class RedisShardMemory:
             pipe.zcard(keys.pending)
             pipe.zrange(keys.pending, 0, 0, withscores=True)
             size, first = pipe.execute()
-        return int(size), int(first[0][1]) if first else None
+        return int(size), seen_ms_of(first[0][1]) if first else None
 
     def _expected_types(self, keys: ShardKeys) -> Mapping[str, str]:
         kept = range(1, self._history_generations + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation
 from reconciler.redis_access import RedisClient
+
+#: No shard has more rounds; one step further and INCRBY would refuse in the middle of a round.
+GENERATION_MAX = 2**62
 
 
 def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
@@ -36,16 +40,22 @@ def epoch_of(shard: Shard, answer: Any) -> str | None:
 
 def generation_of(shard: Shard, answer: Any) -> int:
     """The fence, 0 before the first round; InvariantViolation for what is no number."""
-    try:
-        return int(answer or 0)
-    except ValueError as error:
-        raise InvariantViolation(f"{shard}: generation {answer!r} is no number") from error
+    text = text_of(answer if answer is not None else 0)
+    # Just as INCRBY writes it: the round compares the text.
+    if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
+        raise InvariantViolation(f"{shard}: generation {answer!r:.40} is no number")
+    return int(text)
 
 
 def round_time_of(answer: Any, *, generation: int) -> int | None:
     """Time in ms of the round with that number; None: no round says it, or an older release ran the last one."""
     number, _, at_ms = text_of(answer or "").partition(" ")
-    return int(at_ms) if number == str(generation) and at_ms.isdigit() else None
+    return int(at_ms) if number == str(generation) and at_ms.isascii() and at_ms.isdigit() else None
+
+
+def seen_ms_of(score: float) -> int:
+    """First seen, from a score; 0 for what is no time: the round dates it anew."""
+    return int(score) if math.isfinite(score) else 0
 
 
 def text_of(answer: Any) -> str:

@@ -28,6 +28,9 @@ class Candidate:
     first_seen_ms: int
     next_at_ms: int
     updated_at_ms: int
+    #: Which of the row's values nobody can read; harmless ones stand in their place until the next verdict is written.
+    #: Such a row closes nothing: its key is looked at as long as it is pending.
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,7 @@ class Candidates(Protocol):
         """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
 
         OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
-        that fell back). first_seen_ms keeps the earliest.
+        that fell back). first_seen_ms keeps the earliest. What nobody can read in a row is written anew.
         """
         ...
 

@@ -52,6 +52,8 @@ class VerdictCount:
     count: int
     #: The earliest first_seen_ms of them.
     oldest_ms: int
+    #: What nobody can read in their words; then they count as undecided.
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,8 @@ class RepairCount:
     #: Rows of which at least one send was started.
     attempted: int
     count: int
+    #: What nobody can read in their words; then they count as failed.
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

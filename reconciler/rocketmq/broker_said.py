@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from reconciler.errors import MissingDependency
+from reconciler.errors import MissingDependency, ProtocolViolation
 from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.stored import stored_message
@@ -25,6 +25,8 @@ class Said:
     presence: Presence
     detail: str
     records: tuple[StoredMessage, ...] = ()
+    #: True: the broker has a record of this key that nobody can read.
+    is_damaged: bool = False
 
     def and_elsewhere(self, other: Said) -> Said:
         """The same broker's answer for two topics: what is in either is found; absent only if it is in neither."""
@@ -32,7 +34,8 @@ class Said:
             p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
         )
         detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
-        return Said(self.broker_name, presence, detail, self.records + other.records)
+        is_damaged = self.is_damaged or other.is_damaged
+        return Said(self.broker_name, presence, detail, self.records + other.records, is_damaged)
 
     def doubted(self, doubt: str) -> Said:
         """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
@@ -47,19 +50,35 @@ def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum
     equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
     if equal:
         try:
-            records = tuple(stored_message(equal[offset]) for offset in sorted(equal))
+            records = tuple(_readable(equal[offset] for offset in sorted(equal)))
         except MissingDependency as error:
             return Said(broker_name, Presence.UNKNOWN, str(error))
+        except ProtocolViolation as error:
+            return Said(broker_name, Presence.UNKNOWN, str(error), is_damaged=True)
         return Said(broker_name, Presence.FOUND, f"{len(records)} records", records)
     if len(hits) >= maximum:
         return Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
     return Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
 
 
+def _readable(hits: Iterable[MessageRecord]) -> Iterator[StoredMessage]:
+    """Those that can be read. Raises ProtocolViolation if none can."""
+    unreadable: ProtocolViolation | None = None
+    has_one = False
+    for hit in hits:
+        try:
+            yield stored_message(hit)
+            has_one = True
+        except ProtocolViolation as error:
+            unreadable = error
+    if unreadable is not None and not has_one:
+        raise unreadable
+
+
 def together(said: list[Said]) -> Lookup[StoredMessage]:
     """ABSENT only if every broker says so; what one has is FOUND, whatever the others say."""
     answers = tuple(
-        WitnessAnswer(witness=one.broker_name, presence=one.presence, detail=one.detail)
+        WitnessAnswer(witness=one.broker_name, presence=one.presence, detail=one.detail, is_damaged=one.is_damaged)
         for one in sorted(said, key=lambda one: one.broker_name)
     )
     records = [record for one in said for record in one.records]

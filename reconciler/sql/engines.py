@@ -141,9 +141,18 @@ def _open_server(
     return engine
 
 
+def _sqlite_text(stored: bytes) -> str | bytes:
+    """A text; bytes where it is no UTF-8: the driver would refuse the whole answer for one such value."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 def _sqlite_connect(connection: Any, _record: object) -> None:
     # The driver must not begin transactions by itself, or it begins them deferred.
     connection.isolation_level = None
+    connection.text_factory = _sqlite_text
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
@@ -151,6 +160,7 @@ def _sqlite_connect(connection: Any, _record: object) -> None:
 
 def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
     connection.isolation_level = None
+    connection.text_factory = _sqlite_text
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA query_only=ON")
 
@@ -264,6 +274,11 @@ def now_ms_sql(dialect: str) -> str:
 def now_ms(dialect: str) -> sa.ColumnElement[int]:
     """The same expression for SQLAlchemy statements."""
     return sa.literal_column(NOW_MS_SQL[dialect], sa.BigInteger())
+
+
+def is_whole_number(column: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[bool]:
+    """False for what only SQLite stores in a column of whole numbers: text, bytes, or a fraction."""
+    return sa.func.typeof(column) == "integer" if dialect == "sqlite" else sa.true()
 
 
 def asked_once(now: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[int]:

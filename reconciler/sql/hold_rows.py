@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from reconciler.contract.tables import HoldKind
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import HOLD, HoldKind
 from reconciler.sql.tables import hold
+
+#: A kind that this release does not know holds, too: a later release may have written it.
+_ROWS = RowReader(HOLD, ("topic", "kind"), otherwise={"kind": HoldKind.HOLD})
 
 
 def active_holds(connection: sa.Connection, environment: str) -> Mapping[str, Sequence[HoldKind]]:
@@ -19,5 +23,6 @@ def active_holds(connection: sa.Connection, environment: str) -> Mapping[str, Se
         .order_by(hold.c.topic, hold.c.kind.desc())
     )
     for row in connection.execute(query):
-        found.setdefault(row.topic, []).append(HoldKind(row.kind))
+        values = _ROWS.read(row).values
+        found.setdefault(values["topic"], []).append(HoldKind(values["kind"]))
     return {topic: sorted(kinds) for topic, kinds in found.items()}

@@ -7,7 +7,6 @@ copy, which the inbox absorbs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,7 +14,8 @@ import sqlalchemy as sa
 
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, wait_ms
-from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import REPAIR, RepairState, Rung
 from reconciler.evidence import StoredMessage, TransactionState
 from reconciler.ports import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
@@ -24,6 +24,9 @@ from reconciler.sql.tables import repair as repair_table
 
 #: All but the message: bodies are read for the one row that is handed over.
 REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name != "message")
+
+_NAMES = tuple(column.name for column in REPAIR_COLUMNS)
+_ROWS = RowReader(REPAIR, _NAMES, otherwise={"state": RepairState.FAILED, "rung": Rung.END})
 
 _BESIDES_THE_PLACE = tuple(column for column in REPAIR_COLUMNS if column not in set(PLACE_COLUMNS))
 
@@ -69,7 +72,12 @@ class RepairRows:
             .limit(limit)
         )
         with reading(self._engine) as connection:
-            return [repair_of(row) for row in connection.execute(query)]
+            found = [repair_of(row) for row in connection.execute(query)]
+            damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
+            if damaged:  # they stay due: the others must not starve behind them
+                others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
+                found = [repair_of(row) for row in connection.execute(others)]
+        return [row for row in found if row.state not in FINISHED_REPAIRS]
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
         """One conditional UPDATE: of several claimants exactly one changes the row."""
@@ -192,25 +200,16 @@ def _if_owned(row: Repair | None, token: str) -> Repair | None:
 
 
 def repair_of(row: sa.Row[Any]) -> Repair:
-    """The value of a row of reconciler_repair."""
-    return Repair(
-        environment=row.environment,
-        topic=row.topic,
-        scope=row.scope,
-        unique_key=row.unique_key,
-        state=RepairState(row.state),
-        rung=Rung(row.rung),
-        token=row.token,
-        lease_until_ms=row.lease_until_ms,
-        attempts=row.attempts,
-        next_at_ms=row.next_at_ms,
-        target=None if row.target is None else json.loads(row.target),
-        answer=row.answer,
-        created_at_ms=row.created_at_ms,
-        sent_at_ms=row.sent_at_ms,
-        done_at_ms=row.done_at_ms,
-        first_sent_at_ms=row.first_sent_at_ms,
-    )
+    """The value of a row of reconciler_repair, of REPAIR_COLUMNS in any order.
+
+    One with a value that nobody can read is FAILED, with that as its answer: nobody can know what was sent, so nothing
+    is sent, and a person must look.
+    """
+    read = _ROWS.read([getattr(row, name) for name in _NAMES])
+    values = read.values | {"state": RepairState(read.values["state"]), "rung": Rung(read.values["rung"])}
+    if read.damage is not None:
+        values |= {"state": RepairState.FAILED, "answer": f"damaged, mend the row: {read.damage}"}
+    return Repair(**values)
 
 
 def _place(repair: Repair) -> _Place:

@@ -1,0 +1,177 @@
+"""A value that nobody can read in any column of the ledger stops no other row, and no reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import LEDGER_TABLES, CandidateState, Column, HoldKind, RepairState, Rung, Table
+from reconciler.contract.verdicts import Verdict
+from reconciler.errors import MalformedInput
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.ports import (
+    AnnouncementQueue,
+    Intent,
+    LedgerFilter,
+    RefusedAnnouncement,
+    RoundCounts,
+    RoundDone,
+    Verification,
+)
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import ledger_metadata
+from tests.unit.damage.values import cases, damage
+
+BAD, GOOD = f"{1:032X}", f"{2:032X}"
+SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
+SHARD = Shard(subscription=SUBSCRIPTION, number=0)
+QUEUE = AnnouncementQueue(unique_key_topic="UNIQUE", broker="broker-a", queue_id=0)
+
+#: Whose row it is: a row of another environment, topic or key is not this one's, and nobody could know.
+PLACE = ("environment", "topic", "consumer_group", "scope", "unique_key", "unique_key_topic", "action_id")
+WITHOUT = {table.name: PLACE for table in LEDGER_TABLES}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.db"
+    engine = open_engine(f"sqlite:///{path}")
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[SqlLedger]:
+    engine = open_engine(f"sqlite:///{path}")
+    yield SqlLedger(engine)
+    engine.dispose()
+
+
+def verification(key: str, verdict: Verdict, state: CandidateState = CandidateState.OPEN) -> Verification:
+    return Verification(
+        unique_key=key, verdict=verdict, evidence={"a": 1}, first_seen_ms=5, state=state, wait_seconds=0.0
+    )
+
+
+def fill(ledger: SqlLedger) -> None:
+    """Two rows of each kind, of which one is to be damaged."""
+    ledger.candidates.record(SHARD, [verification(key, Verdict.LOST_CONFIRM) for key in (BAD, GOOD)])
+    ledger.repairs.open_all("test", "ORDERS", {BAD: Rung.END, GOOD: Rung.END})
+    counts = RoundCounts(announced=1, matched=1, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
+    for generation in (1, 2):
+        ledger.rounds.store(
+            RoundDone(shard=SHARD, epoch="test:e", generation=generation, at_ms=generation, offsets={}, counts=counts)
+        )
+    ledger.rounds.raise_floor(SUBSCRIPTION, {"broker-a/0": 5, "broker-b/0": 5})
+    ledger.outages.open("test", reason="AWAY", noticed_by="me")
+    ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="me", reason="why")
+    ledger.holds.place("test", "OTHERS", HoldKind.HOLD, by="me", reason="why")
+    ledger.brokers.note("test", "ORDERS", ["broker-a", "broker-b"], keep_seconds=60)
+    for offset in (1, 2):
+        refused = RefusedAnnouncement(queue=QUEUE, queue_offset=offset, reason="SHAPE", detail="d", body=b"b")
+        ledger.announcements.quarantine("test", [refused])
+    for _ in range(2):
+        ledger.actions.begin(
+            "test", Intent(by="me", command="hold", topic=None, group=None, unique_key=None, detail="")
+        )
+
+
+#: Which of the rows of a table is damaged.
+ROW = {
+    "reconciler_candidate": ("unique_key = ?", (BAD,)),
+    "reconciler_repair": ("unique_key = ?", (BAD,)),
+    "reconciler_round": ("generation = ?", (2,)),
+    "reconciler_floor": ("broker = ?", ("broker-a",)),
+    "reconciler_outage": ("1 = 1", ()),
+    "reconciler_hold": ("topic = ?", ("ORDERS",)),
+    "reconciler_broker": ("broker = ?", ("broker-a",)),
+    "reconciler_quarantine": ("queue_offset = ?", (1,)),
+    "reconciler_operator_action": ("rowid = ?", (1,)),
+}
+
+
+@pytest.mark.parametrize(("table", "column", "value"), cases(*LEDGER_TABLES, without=WITHOUT))
+def test_a_damaged_ledger_row_stops_no_reader(
+    path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any
+) -> None:
+    fill(ledger)
+    where, arguments = ROW[table.name]
+    damage(path, table, column, value, where=where, arguments=arguments)
+    # What rounds do. The damaged candidate is looked at: as an open row, or because its key is pending.
+    read = ledger.candidates.read(SUBSCRIPTION, [BAD, GOOD])
+    assert read[GOOD].damage is None
+    due = ledger.candidates.open_due(SUBSCRIPTION, shards={0}, limit=10)
+    assert GOOD in {row.unique_key for row in due}
+    assert GOOD in {row.unique_key for row in ledger.candidates.open_losses(SUBSCRIPTION, limit=10)}
+    if table.name == "reconciler_candidate":
+        assert (read[BAD].damage or "").startswith(f"reconciler_candidate.{column.name} ")
+        assert not (read[BAD].state is not CandidateState.OPEN and column.name == "state")
+    claimable = ledger.repairs.claimable("test", "ORDERS", scope="*", limit=10)
+    assert GOOD in {row.unique_key for row in claimable}
+    assert ledger.repairs.claim(next(r for r in claimable if r.unique_key == GOOD), token="t", lease_seconds=9)
+    repairs = ledger.repairs.read("test", "ORDERS", [BAD, GOOD])
+    if column.name == "message":  # read for the one row that is handed over
+        with pytest.raises(MalformedInput):
+            ledger.repairs.message_of(repairs[BAD][0])
+    elif table.name == "reconciler_repair":
+        assert repairs[BAD][0].state is RepairState.FAILED
+        assert f"reconciler_repair.{column.name} " in (repairs[BAD][0].answer or "")
+        assert BAD not in {row.unique_key for row in claimable}
+    last = ledger.rounds.last(SHARD)
+    assert last is not None
+    assert last.generation in (1, 2)
+    ledger.rounds.raise_floor(SUBSCRIPTION, {"broker-a/0": 9, "broker-b/0": 9})
+    if column.name not in ("broker", "queue_id"):
+        assert ledger.announcements.floor(SUBSCRIPTION, QUEUE) == 9
+    assert {"ORDERS", "OTHERS"} == set(ledger.holds.active("test"))
+    assert "broker-b" in ledger.brokers.note("test", "ORDERS", ["broker-b"], keep_seconds=60)
+    assert "broker-b" in ledger.brokers.note("test", "ORDERS", ["broker-b"], keep_seconds=60)
+    outage = ledger.outages.current("test")
+    if outage is not None:
+        ledger.outages.advance(outage, scan_position={"complete": True, "rounds": True}, scanned=1)
+        again = ledger.outages.current("test")
+        assert again is not None
+        assert again.is_scanned
+        ledger.outages.close(again)
+    assert ledger.outages.current("test") is None
+    show_all(ledger)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [case for case in cases(*LEDGER_TABLES, without=WITHOUT) if case.values[0].name == "reconciler_candidate"],
+)
+def test_the_next_verdict_mends_a_damaged_candidate(
+    path: Path, ledger: SqlLedger, table: Table, column: Column, value: Any
+) -> None:
+    fill(ledger)
+    damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
+    ledger.candidates.record(SHARD, [verification(BAD, Verdict.LOST_CONFIRM)])
+    mended = ledger.candidates.read(SUBSCRIPTION, [BAD])[BAD]
+    assert (mended.damage, mended.state, mended.loss_verdict) == (None, CandidateState.OPEN, Verdict.LOST_CONFIRM)
+    assert mended.first_seen_ms == 5
+    assert mended.attempts >= 1
+    ledger.candidates.record(SHARD, [verification(BAD, Verdict.CONSUMED, CandidateState.SETTLED)])
+    assert ledger.candidates.read(SUBSCRIPTION, [BAD])[BAD].state is CandidateState.SETTLED
+
+
+def show_all(ledger: SqlLedger) -> None:
+    """What status, list and explain read."""
+    reports, everything = ledger.reports, LedgerFilter()
+    assert reports.candidates("test", only=everything, limit=10)
+    assert reports.repairs("test", only=everything, limit=10)
+    assert sum(count.count for count in reports.verdict_counts("test")) == 2
+    assert sum(count.count for count in reports.repair_counts("test")) == 2
+    for key in (BAD, GOOD):
+        assert reports.life("test", key).candidates
+    assert reports.last_rounds(SUBSCRIPTION) is not None
+    assert len(reports.quarantined("test", limit=10)) == 2
+    assert len(reports.holds("test")) == 2
+    assert reports.floors(SUBSCRIPTION)
+    assert len(reports.outages("test", limit=10)) == 1
+    assert len(reports.actions("test", only=everything, limit=10)) == 2
