@@ -50,6 +50,7 @@ __all__ = [
     "SentHalf",
     "SqlOutbox",
     "SqlOutboxReader",
+    "StandIn",
     "SweepPolicy",
     "SweepReport",
     "Sweeper",

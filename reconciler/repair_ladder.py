@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import newest_per_broker, own_copies, row_of
+from reconciler.delivery import contradiction, newest_per_broker, own_copies, row_of
 from reconciler.evidence import EndOutcome, SendAnswer, StoredMessage
 from reconciler.ports import Repair
 from reconciler.repair_case import (
@@ -174,7 +174,8 @@ def _commit_unproved(case: Case) -> Decision | None:
     row = row_of(case.outbox)
     if row is None or not row.is_committed:
         return _failed(case, "the outbox row is not committed any more")
-    return None
+    contradicted = contradiction(case.outbox)
+    return None if contradicted is None else _failed(case, contradicted)
 
 
 def _effect_unknown(case: Case) -> Decision | None:

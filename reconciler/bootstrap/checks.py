@@ -13,6 +13,7 @@ from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
+from reconciler.bootstrap.outbox_identities import shared_identity
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Check, Finding, Level
@@ -54,6 +55,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("redis", redis_remedy, doctor.redis),
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
+                ("outbox identities", "", lambda: check_identities(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),
@@ -62,6 +64,15 @@ def examine(settings: Settings) -> list[Finding]:
                 ("history", "", lambda: check_history_folders(settings)),
             ]
         )
+
+
+def check_identities(connections: Connections) -> Sequence[Finding]:
+    """A finding where two outboxes cannot be told apart."""
+    problem = shared_identity(connections)
+    if problem is None:
+        return []
+    remedy = "`run` and `sweep` refuse to start until each outbox has an identity of its own"
+    return [Finding(check="outbox identities", level="fail", found=problem, remedy=remedy)]
 
 
 def _installation() -> Sequence[Finding]:

@@ -11,6 +11,7 @@ from reconciler.bootstrap.announcing import build_announcement_consumer
 from reconciler.bootstrap.classic import serve_classic
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history import history_sink, writing_history
+from reconciler.bootstrap.outbox_identities import require_own_identities
 from reconciler.bootstrap.policy import Policy
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Subscription
@@ -75,6 +76,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                 run=lambda: delete_old_rows(retention, settings.environment, stop=stop, clock=clock),
             ),
         ]
+        require_own_identities(connections)
         require_safe_redis(policy)
         policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
         for topic in policy.plans:  # those of the newest release, too: a round would be the first to miss them

@@ -11,10 +11,11 @@ from producers.outbox import SqlOutbox
 from producers.remoting import RemotingAnnouncements, RemotingHalves
 from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.outbox_identities import require_own_identities
 from reconciler.bootstrap.subscriptions import inbox_evidence, subscription_of
 from reconciler.clock import Clock, SystemClock
 from reconciler.daemon import Daemon, Tick, serve_when_possible
-from reconciler.errors import ConfigurationError
+from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def announcement_route(settings: Settings) -> AnnouncementRoute:
 
 def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
     with Connections(settings, clock=clock) as connections:
+        require_own_identities(connections)
         outboxes = _open_outboxes(connections)
         _answer_checks(connections, outboxes)
         sweeper = _build(connections, outboxes, stop)
@@ -74,8 +76,12 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
 
 
 def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
-    """One outbox a URL; raises DatabaseAway, or ConfigurationError for missing tables."""
+    """One outbox a URL. One that is away stops nothing of the others: it is swept when it is back.
+
+    Raises DatabaseAway if all are away, ConfigurationError for missing tables.
+    """
     opened: dict[str, SqlOutbox] = {}
+    away: list[DatabaseAway] = []
     for producer in connections.settings.producers:
         if producer.outbox_url is None:
             continue
@@ -83,8 +89,14 @@ def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
         if url not in opened:
             outbox = SqlOutbox(url)
             connections.close_at_end(outbox.close)
-            outbox.identity()
+            try:
+                outbox.identity()
+            except DatabaseAway as error:
+                away.append(error)
+                logger.warning("outbox_away", extra={"group": producer.group, "detail": str(error)})
             opened[url] = outbox
+    if away and len(away) == len(opened):
+        raise away[0]
     return opened
 
 

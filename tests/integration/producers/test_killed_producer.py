@@ -13,7 +13,7 @@ from producers import AnnouncementRoute, Announcer, OutboxSource, Outcome, SqlOu
 from producers.check_answer import CheckAnswerer
 from reconciler.clock import ManualClock
 from tests.unit.producers.test_sweeping import MemoryInboxes
-from tests.unit.producers.world import GROUP, MemoryAnnouncements, World, checked
+from tests.unit.producers.world import GROUP, MemoryAnnouncements, World
 
 PROGRAM = """
 import os, signal, sys
@@ -54,7 +54,7 @@ def test_a_killed_producer_leaves_all_or_nothing(tmp_path: Path, moment: str) ->
         inboxes=MemoryInboxes(),
         policy=SweepPolicy(sweep_after_seconds=0),
     ).sweep_once()
-    answer = CheckAnswerer(outbox, clock=ManualClock()).answer(checked(key, check_times=15))
+    answer = CheckAnswerer(outbox, clock=ManualClock()).answer(world.checked(key, check_times=15))
     committed = moment == "after"
     assert world.did_business("order") is committed
     assert report.announced == int(committed)

@@ -58,13 +58,17 @@ def test_the_row_keeps_the_half_and_the_digest_of_what_a_consumer_sees(world: Wo
         tx.record(connection)
     row = world.row(tx.unique_key)
     (half,) = world.halves.sent
-    assert half.properties == {"currency": "€", "BUSINESS_ID": tx.business_id}
+    assert half.properties == {"currency": "€", "BUSINESS_ID": tx.business_id, "RECONCILER_OUTBOX": world.mark}
     assert len(tx.business_id) == 26
     assert (row.half_broker, row.half_commit_log_offset, row.half_queue_offset) == ("broker-a", 4_000_000_000_000, 7)
     assert (row.topic, row.producer_group, row.tag, row.message_keys) == (TOPIC, "order-service", "paid", "o-1 c-7")
     assert row.business_id == tx.business_id
     assert row.body == bytes(range(256))
-    assert json.loads(row.properties) == {"BUSINESS_ID": tx.business_id, "currency": "€"}
+    assert json.loads(row.properties) == {
+        "BUSINESS_ID": tx.business_id,
+        "RECONCILER_OUTBOX": world.mark,
+        "currency": "€",
+    }
     assert row.content_digest == content_digest(
         topic=TOPIC, tags="paid", keys="o-1 c-7", properties=half.properties, body=half.body
     )

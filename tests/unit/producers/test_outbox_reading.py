@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_committed_row_comes_back_as_it_was_recorded(world: World) -> None:
     )
     assert (row.half_broker, row.half_commit_log_offset, row.half_queue_offset) == ("broker-a", 4_000_000_000_000, 7)
     assert row.body == b"one order"
-    assert row.properties == {"currency": "€", "BUSINESS_ID": tx.business_id}
+    assert row.properties == {"currency": "€", "BUSINESS_ID": tx.business_id, "RECONCILER_OUTBOX": world.mark}
     (half,) = world.halves.sent
     stored = half.wire_properties(tx.unique_key)
     assert row.content_digest == digest_of_message(
@@ -70,6 +71,55 @@ def test_absent_needs_an_answer_of_every_outbox(world: World, tmp_path: Path) ->
     alone = reader_of(world.url)
     assert alone.read(TOPIC, [missing])[missing].is_absent
     alone.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[World]:
+    """A second database of the group."""
+    opened = World(f"sqlite:///{tmp_path}/other.db")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("tombstone_first", [True, False])
+def test_a_tombstone_in_one_database_hides_no_commit_in_another(
+    world: World, other: World, *, tombstone_first: bool
+) -> None:
+    key = new_key()
+    world.insert_row(key, state="ROLLED_BACK")
+    other.insert_row(key, state="ANNOUNCED")
+    reader = reader_of(*((world.url, other.url) if tombstone_first else (other.url, world.url)))
+    lookup = reader.read(TOPIC, [key])[key]
+    assert [row.state for row in lookup.records] == [OutboxState.ANNOUNCED]
+    reader.close()
+
+
+def test_a_tombstone_proves_nothing_while_another_database_is_away(world: World, tmp_path: Path) -> None:
+    rolled_back, committed = new_key(), new_key()
+    world.insert_row(rolled_back, state="ROLLED_BACK")
+    world.insert_row(committed)
+    reader = reader_of(world.url, f"sqlite:///{tmp_path}/gone.db")
+    found = reader.read(TOPIC, [rolled_back, committed])
+    assert found[rolled_back].is_unknown
+    assert found[committed].is_found, "one that is away stops nothing of the others"
+    reader.close()
+
+
+def test_a_tombstone_counts_when_every_database_has_answered(world: World, other: World) -> None:
+    key = new_key()
+    world.insert_row(key, state="ROLLED_BACK")
+    reader = reader_of(world.url, other.url)
+    assert [row.is_committed for row in reader.read(TOPIC, [key])[key].records] == [False]
+    reader.close()
+
+
+def test_two_committed_rows_are_both_evidence(world: World, other: World) -> None:
+    key = new_key()
+    world.insert_row(key, content_digest=b"a" * 32)
+    other.insert_row(key, content_digest=b"b" * 32)
+    reader = reader_of(world.url, other.url)
+    assert {row.content_digest for row in reader.read(TOPIC, [key])[key].records} == {b"a" * 32, b"b" * 32}
+    reader.close()
 
 
 def test_a_group_without_an_outbox_can_never_say_absent(world: World) -> None:
