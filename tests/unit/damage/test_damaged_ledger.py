@@ -37,7 +37,7 @@ WITHOUT = {table.name: PLACE for table in LEDGER_TABLES}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[Path]:
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "ledger.db"
     engine = open_engine(f"sqlite:///{path}")
     ledger_metadata.create_all(engine)
