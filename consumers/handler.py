@@ -119,6 +119,14 @@ class TransactionalHandler:
     ) -> None:
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
+        recorded_group = getattr(recorder, "group", group)
+        if recorded_group != group:
+            raise InvalidValue(
+                "recorder",
+                recorded_group,
+                f"the handler consumes for group {group!r}, whose commit sets would stay empty: open a recorder with "
+                "that group",
+            )
         self.group = group
         self.topics = None if topics is None else frozenset(topics)
         self.counts = HandlerCounts()

@@ -105,8 +105,9 @@ class CommitRecorder:
         if not 1 <= shards <= SHARDS_MAX:
             raise InvalidValue("shards", shards, f"1 to {SHARDS_MAX}, equal to unique_key_topic.queues")
         self._sink = sink
+        #: The group whose commit sets get the keys; a handler of another group refuses this recorder.
+        self.group = group
         self._environment = environment
-        self._group = group
         self._shards = shards
         self._clock = clock or SystemClock()
         self._batch_keys = batch_keys
@@ -160,10 +161,10 @@ class CommitRecorder:
 
     def check_shards(self, topic: str) -> None:
         """Raises InvalidValue if the reconciler wrote down another number of shards, RedisAway if Redis is away."""
-        stored = self._sink.stored_shards(Subscription(environment=self._environment, topic=topic, group=self._group))
+        stored = self._sink.stored_shards(Subscription(environment=self._environment, topic=topic, group=self.group))
         if stored is not None and stored != self._shards:
             raise InvalidValue(
-                "shards", self._shards, f"the reconciler runs {topic}/{self._group} with {stored}: set shards={stored}"
+                "shards", self._shards, f"the reconciler runs {topic}/{self.group} with {stored}: set shards={stored}"
             )
         self._checked_at[topic] = self._clock.monotonic_seconds()
 
@@ -364,7 +365,7 @@ class CommitRecorder:
             last_check = self._checked_at.get(topic)
             if last_check is None or self._clock.monotonic_seconds() - last_check > _CHECK_SHARDS_SECONDS:
                 self.check_shards(topic)
-            subscription = Subscription(environment=self._environment, topic=topic, group=self._group)
+            subscription = Subscription(environment=self._environment, topic=topic, group=self.group)
             self._sink.record(subscription, keys, shards=self._shards)
         except InvalidValue as error:
             self._refused_topics.add(topic)

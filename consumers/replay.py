@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from consumers.handler import InboxNotReached, TransactionalHandler
 from consumers.inbox import SOURCE_HAND_OVER, Entered
 from consumers.message import HandedOverMessage
 from reconciler.clock import Clock, SystemClock
-from reconciler.contract.tables import RepairState
+from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
 from reconciler.evidence import StoredMessage
 from reconciler.plan import inbox_reaches
@@ -40,7 +40,11 @@ UNREACHED_ROWS_MAX = 3
 
 
 class HandOverQueue(Protocol):
-    """The worker's part of ports.Repairs and ports.HandOvers."""
+    """The worker's part of ports.Repairs, ports.HandOvers and ports.Holds."""
+
+    def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
+        """Topic -> kinds that hold it."""
+        ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
         """Due rows of the group."""
@@ -55,7 +59,7 @@ class HandOverQueue(Protocol):
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The row's message."""
+        """The row's message; raises MalformedInput for one that was changed."""
         ...
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
@@ -78,6 +82,8 @@ class ReplayCounts:
     failed: int = 0
     #: Somebody else's, or lost to somebody else in the middle.
     lost_claims: int = 0
+    #: Left alone: their topic is held, by a person or by the circuit breaker.
+    held: int = 0
 
     @property
     def has_reached(self) -> bool:
@@ -92,6 +98,7 @@ class ReplayCounts:
             unreached=self.unreached + other.unreached,
             failed=self.failed + other.failed,
             lost_claims=self.lost_claims + other.lost_claims,
+            held=self.held + other.held,
         )
 
 
@@ -110,18 +117,24 @@ class ReplayWorker:
         poll_seconds: float = POLL_SECONDS,
         attempts_max: int = ATTEMPTS_MAX,
         inbox_keep_days: float | None = None,
+        signature_secret: str | None = None,
         clock: Clock | None = None,
         jitter: random.Random | None = None,
     ) -> None:
         """`handler` is what @transactional_handler made; its group is the rows' scope. The ledger is reached by
-        `ledger_url` (its login needs SELECT and UPDATE on reconciler_repair) or through `queue`. `inbox_keep_days`: the
-        age at which you delete inbox rows; what is older is given up, None: you never do."""
+        `ledger_url` (its login needs SELECT and UPDATE on reconciler_repair, SELECT on reconciler_hold) or through
+        `queue`. `inbox_keep_days`: the age at which you delete inbox rows; what is older is given up, None: you never
+        do. `signature_secret`: the service's unique_key_topic.signature_secret; with it a row without its signature is
+        refused, None: signatures are not looked at."""
         if not isinstance(handler, TransactionalHandler):
             raise InvalidValue("handler", handler, "decorate it with @transactional_handler")
         if (ledger_url is None) == (queue is None):
             raise InvalidValue("ledger_url", ledger_url, "give either ledger_url or queue")
         self._engine = None if ledger_url is None else open_engine(ledger_url)
-        self._queue: HandOverQueue | None = queue if self._engine is None else HandOverRows(self._engine)
+        secret = None if signature_secret is None else signature_secret.encode()
+        self._queue: HandOverQueue | None = (
+            queue if self._engine is None else HandOverRows(self._engine, signature_secret=secret)
+        )
         self._handler = handler
         self._environment = environment
         self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
@@ -132,12 +145,15 @@ class ReplayWorker:
         self._clock = clock or SystemClock()
         self._jitter = jitter or random.Random()
         self._turns = 0
+        #: Topics that were held when they were last looked at: each hold is logged once.
+        self._held: set[str] = set()
 
     def run_once(self, *, limit: int = ROWS_AT_ONCE, stop: threading.Event | None = None) -> ReplayCounts:
         """Works on what is due now, at most `limit` rows a topic; another topic is the first one each time.
 
         Stops where the handler's database is away: after a few rows, for one alone may have met an error of its own.
-        Raises DatabaseAway if the ledger is away.
+        A topic that is held is left alone; holds are read before each row. Raises DatabaseAway if the ledger is away,
+        ConfigurationError where its login may not read the holds.
         """
         counts = ReplayCounts()
         unreached = 0
@@ -145,9 +161,12 @@ class ReplayWorker:
         self._turns += 1
         for topic in self._topics[first:] + self._topics[:first]:
             rows = self._open_queue.claimable(self._environment, topic, scope=self._handler.group, limit=limit)
-            for row in rows:
+            for position, row in enumerate(rows):
                 if stop is not None and stop.is_set():
                     return counts
+                if self._is_held(topic):
+                    counts += ReplayCounts(held=len(rows) - position)
+                    break
                 done = self._work_on(row)
                 counts += done
                 unreached = unreached + done.unreached if not done.has_reached else 0
@@ -181,6 +200,13 @@ class ReplayWorker:
     def _open_queue(self) -> HandOverQueue:
         assert self._queue is not None  # noqa: S101 - one of the two was given
         return self._queue
+
+    def _is_held(self, topic: str) -> bool:
+        kinds = self._open_queue.active(self._environment).get(topic, ())
+        if kinds and topic not in self._held:
+            logger.warning("hand-overs of %s to %s wait: the topic is held (%s)", topic, self._handler.group, kinds[0])
+        (self._held.add if kinds else self._held.discard)(topic)
+        return bool(kinds)
 
     def _work_on(self, row: Repair) -> ReplayCounts:
         token = f"replay:{secrets.token_hex(16)}"

@@ -25,7 +25,7 @@ class SweepPolicy:
     """When rows are touched. All ages are database time."""
 
     #: NEW rows older than this are announced: the producer had its time.
-    sweep_after_seconds: float = 60.0
+    sweep_after_seconds: float = 10.0
     #: ANNOUNCED rows are looked up in the inboxes when their announcement is older than this.
     settle_after_seconds: float = 3_600.0
     #: Rows still unsettled after this are announced again.

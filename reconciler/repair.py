@@ -379,7 +379,10 @@ class Repairer:
             return self._sends.end_transaction(message, expected=expected_row(case, message), commit=True)
         if decision.act is Act.REPUBLISH:
             return self._sends.republish(message)
-        self._hand_overs.insert(case.repair.environment, message, groups=decision.groups)
+        row = expected_row(case, message)
+        self._hand_overs.insert(
+            case.repair.environment, message, groups=decision.groups, content_digest=row.content_digest
+        )
         return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(decision.groups)}")
 
     def _close(self, case: Case, decision: Decision) -> Decision:

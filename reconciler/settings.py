@@ -65,6 +65,11 @@ class UniqueKeyTopicSettings(Section):
         default=None, description="If set, announcements without a valid HMAC-SHA256 are refused."
     )
 
+    @property
+    def signature_key(self) -> bytes | None:
+        """The secret's bytes; None: nothing is signed."""
+        return None if self.signature_secret is None else self.signature_secret.get_secret_value().encode()
+
     def name_for(self, topic: str) -> str:
         """The unique-key topic of a business topic."""
         return self.topics.get(topic, self.name)
@@ -186,7 +191,7 @@ class SweepSettings(Section):
     """The sweeper (reconciler sweep)."""
 
     interval_seconds: Seconds = Field(default=10.0, description="Time between two sweeps.")
-    sweep_after_seconds: Seconds = Field(default=60.0, description="A NEW row older than this is announced.")
+    sweep_after_seconds: Seconds = Field(default=10.0, description="A NEW row older than this is announced.")
     settle_after_seconds: Seconds = Field(default=3_600.0, description="An ANNOUNCED row older than this is settled.")
     announce_again_after_seconds: Seconds = Field(
         default=21_600.0, description="An unsettled row older than this is announced again."

@@ -12,6 +12,7 @@ from consumers.announcement_rules import AnnouncementRules
 from consumers.announcement_source import RemotingAnnouncementSource
 from consumers.announcement_step import AnnouncementStep
 from consumers.announcements import AnnouncementConsumer, consumer_token
+from consumers.hand_over_rows import HandOverRows
 from consumers.handler import TransactionalHandler, transactional_handler
 from consumers.recorder import CommitRecorder
 from consumers.redis_sets import RedisCommitSets, RedisHalfSets
@@ -30,7 +31,6 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
     settings = connections.settings
     source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
     half_sets = RedisHalfSets(connections.redis)
-    secret = settings.unique_key_topic.signature_secret
     token = consumer_token()
     steps = [
         AnnouncementStep(
@@ -44,7 +44,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
                 environment=settings.environment,
                 topic=configured.topic,
                 bare_keys=settings.unique_key_topic.bare_keys,
-                signature_secret=None if secret is None else secret.get_secret_value().encode(),
+                signature_secret=settings.unique_key_topic.signature_key,
             ),
             token=token,
             clock=connections.clock,
@@ -112,9 +112,12 @@ def _replay(
     settings: Settings, configured: SubscriptionSettings, function: Any, stop: threading.Event, clock: Clock
 ) -> None:
     topic, group = configured.topic, configured.group
+    secret = settings.unique_key_topic.signature_secret
     with Connections(settings, clock=clock) as connections:
         # What the worker itself will ask: its login needs no other table.
-        connections.ledger.repairs.claimable(settings.environment, topic, scope=group, limit=1)
+        rows = HandOverRows(connections.engine(settings.ledger.url.get_secret_value()))
+        rows.claimable(settings.environment, topic, scope=group, limit=1)
+        rows.active(settings.environment)
         if isinstance(function, TransactionalHandler):
             wrapped = function
         else:
@@ -136,6 +139,7 @@ def _replay(
             topics=topic,
             ledger_url=settings.ledger.url.get_secret_value(),
             inbox_keep_days=configured.inbox_keep_days,
+            signature_secret=None if secret is None else secret.get_secret_value(),
             clock=connections.clock,
         )
         connections.close_at_end(worker.close)

@@ -64,7 +64,6 @@ def build_classic_round(connections: Connections) -> ClassicRound:
     settings, instance = connections.settings, connections.rocketmq
     client = open_classic_client(settings.redis.url.get_secret_value())
     connections.close_at_end(client.close)
-    secret = settings.unique_key_topic.signature_secret
     configured = {subscription_of(settings, s): s for s in settings.subscriptions}
     return ClassicRound(
         announcements=GroupOffsetAnnouncements(
@@ -79,7 +78,7 @@ def build_classic_round(connections: Connections) -> ClassicRound:
                     environment=settings.environment,
                     topic=s.topic,
                     bare_keys=settings.unique_key_topic.bare_keys,
-                    signature_secret=None if secret is None else secret.get_secret_value().encode(),
+                    signature_secret=settings.unique_key_topic.signature_key,
                 )
                 for subscription, s in configured.items()
             },

@@ -46,7 +46,10 @@ class Connections:
     def ledger(self) -> SqlLedger:
         """The ledger's tables."""
         if self._ledger is None:
-            self._ledger = SqlLedger(self.engine(self.settings.ledger.url.get_secret_value()))
+            self._ledger = SqlLedger(
+                self.engine(self.settings.ledger.url.get_secret_value()),
+                signature_secret=self.settings.unique_key_topic.signature_key,
+            )
         return self._ledger
 
     @property

@@ -33,13 +33,12 @@ def run_sweeper(settings: Settings, stop: threading.Event) -> None:
 
 def announcement_route(settings: Settings) -> AnnouncementRoute:
     """How announcements travel, from the settings."""
-    secret = settings.unique_key_topic.signature_secret
     return AnnouncementRoute(
         environment=settings.environment,
         unique_key_topic=settings.unique_key_topic.name,
         queues=settings.unique_key_topic.queues,
         topics=settings.unique_key_topic.topics,
-        signature_secret=None if secret is None else secret.get_secret_value().encode(),
+        signature_secret=settings.unique_key_topic.signature_key,
         bare_keys=settings.unique_key_topic.bare_keys,
     )
 

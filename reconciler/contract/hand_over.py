@@ -4,7 +4,14 @@ The daemon writes it when it inserts the row, the replay worker of the group rea
 
     {"v":1,"unique_key":…,"topic":…,"real_topic":…,"properties":{…},"body":<base64 of the uncompressed body>,
      "flag":0,"broker":…,"queue_id":…,"queue_offset":…,"commit_log_offset":…,"born_timestamp_ms":…,
-     "store_timestamp_ms":…,"prepared_transaction_offset":…,"producer_group":…,"check_times":…,"reconsume_times":…}
+     "store_timestamp_ms":…,"prepared_transaction_offset":…,"producer_group":…,"check_times":…,"reconsume_times":…,
+     "content_digest":<hexadecimal>,"signature":<hexadecimal>}
+
+`content_digest` is the digest of the outbox row, without one that of the half (contract/content_digest.py). The reader
+computes the digest of the message again and refuses a message that was changed. A row of an older service has no digest
+and is not compared. The digest stops accidents, not a person who may UPDATE the ledger: she can write another digest.
+`signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret of the
+announcements, and is written where that secret is set.
 
 `StoredMessage` of reconciler/evidence.py has these fields, so encode_hand_over(message) takes one, and
 ``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction
@@ -17,8 +24,11 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
+from reconciler.contract.announcement import is_signed, sign
+from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import MalformedInput
 
@@ -83,9 +93,40 @@ class HandOverFields(TypedDict):
     flag: int
 
 
-def encode_hand_over(message: HandOverSource) -> str:
-    """The JSON text of a message; its size is 4/3 of the body and the properties."""
-    document = {
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOverSigner:
+    """Signs the hand-over rows of one group."""
+
+    #: The secret of the announcements.
+    secret: bytes
+    environment: str
+    group: str
+
+    def signature_of(self, *, topic: str, unique_key: str, content_digest: str) -> str:
+        """HMAC-SHA256, hexadecimal, over the JSON array [environment, topic, group, unique key, digest]."""
+        return sign(self._signed(topic, unique_key, content_digest), self.secret)
+
+    def has_signed(self, signature: object, *, topic: str, unique_key: str, content_digest: str) -> bool:
+        """True if the signature is that of the place and the digest; compares in constant time."""
+        if not isinstance(signature, str) or not signature.isascii():
+            return False
+        return is_signed(self._signed(topic, unique_key, content_digest), signature, self.secret)
+
+    def _signed(self, topic: str, unique_key: str, content_digest: str) -> bytes:
+        place = [self.environment, topic, self.group, unique_key, content_digest]
+        return json.dumps(place, separators=(",", ":")).encode()
+
+
+def encode_hand_over(
+    message: HandOverSource, *, content_digest: bytes | None = None, signer: HandOverSigner | None = None
+) -> str:
+    """The JSON text of a message; its size is 4/3 of the body and the properties.
+
+    `content_digest`: the outbox row's; None: the digest of the message itself. Without a signer the text has no
+    signature.
+    """
+    digest = (content_digest or _digest_of(message)).hex()
+    document: dict[str, object] = {
         "v": VERSION,
         "unique_key": message.unique_key,
         "topic": message.topic,
@@ -103,12 +144,20 @@ def encode_hand_over(message: HandOverSource) -> str:
         "flag": message.flag,
         "properties": dict(message.properties),
         "body": base64.b64encode(message.body).decode("ascii"),
+        "content_digest": digest,
     }
+    if signer is not None:
+        document["signature"] = signer.signature_of(
+            topic=message.real_topic, unique_key=message.unique_key, content_digest=digest
+        )
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def decode_hand_over(text: str) -> HandOverFields:
-    """The fields of an encoded message; raises MalformedInput, naming the field, for anything else."""
+def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> HandOverFields:
+    """The fields of an encoded message. With a signer the signature must be there and must fit.
+
+    Raises MalformedInput, naming the field, for anything else, and for a message that differs from its digest.
+    """
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -119,7 +168,7 @@ def decode_hand_over(text: str) -> HandOverFields:
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
         raise MalformedInput("hand-over field properties must be an object of texts")
     check_times = document.get("check_times")
-    return HandOverFields(
+    fields = HandOverFields(
         unique_key=require_unique_key(document.get("unique_key")),
         topic=_text(document, "topic"),
         real_topic=_text(document, "real_topic"),
@@ -136,6 +185,44 @@ def decode_hand_over(text: str) -> HandOverFields:
         properties=properties,
         body=_bytes(document, "body"),
         flag=_number(document, "flag"),
+    )
+    _require_intact(document, fields, signer)
+    return fields
+
+
+def _require_intact(document: dict[str, Any], fields: HandOverFields, signer: HandOverSigner | None) -> None:
+    expected = "" if document.get("content_digest") is None else _text(document, "content_digest")
+    if signer is not None and not signer.has_signed(
+        document.get("signature"),
+        topic=fields["real_topic"],
+        unique_key=fields["unique_key"],
+        content_digest=expected,
+    ):
+        raise MalformedInput(
+            "hand-over field signature is missing or wrong: `reconciler run` and this worker have different values of "
+            "unique_key_topic.signature_secret, or somebody changed the row; nothing was applied"
+        )
+    if not expected:
+        return
+    try:
+        digest = digest_of_message(
+            topic=fields["real_topic"],
+            unique_key=fields["unique_key"],
+            properties=fields["properties"],
+            body=fields["body"],
+        ).hex()
+    except UnicodeEncodeError as error:  # JSON can name half a character
+        raise MalformedInput("hand-over field properties has text that is no Unicode") from error
+    if digest != expected:
+        raise MalformedInput(
+            f"hand-over message has the content digest {digest[:16]}, its row names {expected[:16]}: the row was "
+            "changed after it was written, or the outbox keeps another body; nothing was applied"
+        )
+
+
+def _digest_of(message: HandOverSource) -> bytes:
+    return digest_of_message(
+        topic=message.real_topic, unique_key=message.unique_key, properties=message.properties, body=message.body
     )
 
 

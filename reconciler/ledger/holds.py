@@ -8,13 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
-from reconciler.contract.row_values import RowReader
-from reconciler.contract.tables import HOLD, HoldKind
+from reconciler.contract.tables import HoldKind
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.tables import hold
-
-#: What nobody can read holds, too: a later release may know more kinds.
-_ROWS = RowReader(HOLD, ("topic", "kind"), otherwise={"kind": HoldKind.HOLD})
 
 
 class SqlHolds:
@@ -25,17 +22,8 @@ class SqlHolds:
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
         """Topic -> kinds that hold it."""
-        found: dict[str, list[HoldKind]] = {}
-        query = (
-            sa.select(hold.c.topic, hold.c.kind)
-            .where(hold.c.environment == environment)
-            .order_by(hold.c.topic, hold.c.kind.desc())
-        )
         with self._database.reading() as connection:
-            for row in connection.execute(query):
-                values = _ROWS.read(row).values
-                found.setdefault(values["topic"], []).append(HoldKind(values["kind"]))
-        return {topic: sorted(kinds) for topic, kinds in found.items()}
+            return active_holds(connection, environment)
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
         """False if it was there already: by and since of the first stay, of a BREAKER only by."""

@@ -262,9 +262,16 @@ class MemoryHandOvers:
         self._rows = rows
         self._repairs = repairs
 
-    def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
+    def insert(
+        self,
+        environment: str,
+        message: StoredMessage,
+        *,
+        groups: Sequence[str],
+        content_digest: bytes | None = None,
+    ) -> None:
         """One OPEN row a group; a FAILED one begins again."""
-        text = encode_hand_over(message)
+        text = encode_hand_over(message, content_digest=content_digest)
         with self._rows.lock:
             for group in groups:
                 key = (environment, message.real_topic, group, message.unique_key)

@@ -24,8 +24,8 @@ from reconciler.sql.tables import repair as repair_table
 class SqlRepairs(RepairRows):
     """Repairs and claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, database: LedgerDatabase) -> None:
-        super().__init__(database.engine, now=database.now)
+    def __init__(self, database: LedgerDatabase, *, signature_secret: bytes | None = None) -> None:
+        super().__init__(database.engine, now=database.now, signature_secret=signature_secret)
         self._database = database
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
@@ -84,33 +84,40 @@ class SqlHandOvers:
         self._database = database
         self._repairs = repairs
 
-    def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
+    def insert(
+        self,
+        environment: str,
+        message: StoredMessage,
+        *,
+        groups: Sequence[str],
+        content_digest: bytes | None = None,
+    ) -> None:
         """One OPEN row a group; a FAILED one begins again."""
-        if not groups:
-            return
         c = repair_table.c
-        text = encode_hand_over(message)
+        texts = {
+            group: encode_hand_over(
+                message, content_digest=content_digest, signer=self._repairs.signer_of(environment, group)
+            )
+            for group in sorted(set(groups))
+        }
         failed = (
             (c.environment == environment)
             & (c.topic == message.real_topic)
-            & c.scope.in_(sorted(set(groups)))
             & (c.unique_key == message.unique_key)
             & (c.state == RepairState.FAILED.value)
         )
-        again = {
-            "state": RepairState.OPEN.value,
-            "attempts": 0,
-            "next_at_ms": self._database.now(),
-            "message": text,
-        }
+        again = {"state": RepairState.OPEN.value, "attempts": 0, "next_at_ms": self._database.now()}
         rows = [
             new_row(self._database, (environment, message.real_topic, group, message.unique_key), Rung.HAND_OVER)
             | {"message": text}
-            for group in sorted(set(groups))
+            for group, text in texts.items()
         ]
         with self._database.writing() as connection:
-            connection.execute(sa.update(repair_table).where(failed).values(again))
-            self._database.insert_missing(connection, repair_table, rows)
+            for group, text in texts.items():
+                begin_again = sa.update(repair_table).where(failed, c.scope == group)
+                connection.execute(begin_again.values(again | {"message": text}))
+            if rows:
+                self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
         """The message, unless it was emptied. Raises MalformedInput for a text that is none."""

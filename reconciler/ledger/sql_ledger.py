@@ -23,12 +23,19 @@ class SqlLedger:
     """ports.Ledger over one engine (reconciler.sql.engines.open_engine), whose owner disposes of it.
 
     Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
+    `signature_secret` signs the messages of hand-overs.
     """
 
-    def __init__(self, engine: sa.Engine, *, now: Callable[[str], sa.ColumnElement[int]] = now_ms) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        *,
+        now: Callable[[str], sa.ColumnElement[int]] = now_ms,
+        signature_secret: bytes | None = None,
+    ) -> None:
         self.database = LedgerDatabase(engine, now=now)
         self.candidates = SqlCandidates(self.database)
-        self.repairs = SqlRepairs(self.database)
+        self.repairs = SqlRepairs(self.database, signature_secret=signature_secret)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
         self.rounds = SqlRounds(self.database)
         self.holds = SqlHolds(self.database)

@@ -19,7 +19,6 @@ from reconciler.ports.history import Capture, CapturedRound, PendingSnapshot, Ro
 from reconciler.ports.ledger import (
     Candidate,
     Candidates,
-    HandOver,
     HandOvers,
     Holds,
     KnownBrokers,
@@ -72,7 +71,6 @@ __all__ = [
     "CommitSets",
     "Floor",
     "HalfSets",
-    "HandOver",
     "HandOvers",
     "HeldTopic",
     "Holds",

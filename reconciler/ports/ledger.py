@@ -179,27 +179,26 @@ class Repairs(RepairBatches, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOver:
-    """A message to be run by a group's own handler."""
-
-    repair: Repair
-    message: StoredMessage
-
-
 class HandOvers(Protocol):
     """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway.
 
     The daemon claims, too: to end a row whose effect came another way.
     """
 
-    def insert(self, environment: str, message: StoredMessage, *, groups: Sequence[str]) -> None:
-        """One OPEN row a group with the message. Rows that exist are left as they are, except FAILED ones: they begin
-        again, with this message and no attempts."""
+    def insert(
+        self,
+        environment: str,
+        message: StoredMessage,
+        *,
+        groups: Sequence[str],
+        content_digest: bytes | None = None,
+    ) -> None:
+        """One OPEN row a group with the message and the digest that it must have (None: the message's own). Rows that
+        exist are left as they are, except FAILED ones: they begin again, with this message and no attempts."""
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message of a row; None once it was emptied."""
+        """The message of a row; None once it was emptied. Raises MalformedInput for one that was changed."""
         ...
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from reconciler.contract.hand_over import decode_hand_over
+from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import REPAIR, RepairState, Rung
@@ -42,9 +42,19 @@ _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISH
 class RepairRows:
     """What both owners of claims do. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
-    def __init__(self, engine: sa.Engine, *, now: Callable[[], sa.ColumnElement[int]] | None = None) -> None:
-        """The ledger's database, whose engine the caller disposes of; `now` makes its time as an SQL expression."""
+    def __init__(
+        self,
+        engine: sa.Engine,
+        *,
+        now: Callable[[], sa.ColumnElement[int]] | None = None,
+        signature_secret: bytes | None = None,
+    ) -> None:
+        """The ledger's database, whose engine the caller disposes of; `now` makes its time as an SQL expression.
+
+        `signature_secret`: messages of hand-overs are signed with it, and refused without their signature.
+        """
         self._engine = engine
+        self._signature_secret = signature_secret
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
@@ -122,13 +132,21 @@ class RepairRows:
         ]
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message of a hand-over; None once it was emptied. Raises MalformedInput for a text that is none."""
+        """The message of a hand-over; None once it was emptied. Raises MalformedInput for a text that is none, that was
+        changed, or that is not signed although there is a secret."""
         with reading(self._engine) as connection:
             message = sa.select(repair_table.c.message).where(THIS_ROW)
             text = connection.execute(message, place_of(repair, None)).scalar_one_or_none()
         if text is None:
             return None
-        return StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)
+        fields = decode_hand_over(text, signer=self.signer_of(repair.environment, repair.scope))
+        return StoredMessage(**fields, transaction_state=TransactionState.NONE)
+
+    def signer_of(self, environment: str, group: str) -> HandOverSigner | None:
+        """Who signs the hand-over rows of a group; None: there is no secret."""
+        if self._signature_secret is None:
+            return None
+        return HandOverSigner(secret=self._signature_secret, environment=environment, group=group)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
         """A hand-over is DONE and its message emptied, under the token."""

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.sql.engines import translated_errors
+from reconciler.sql.engines import class_names, translated_errors
+
+#: ER_TABLEACCESS_DENIED_ERROR and ER_COLUMNACCESS_DENIED_ERROR of MySQL and MariaDB.
+_MYSQL_REFUSALS = (1142, 1143)
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """True if the database refused a statement for want of a right, whatever wraps the driver's error."""
+    original = getattr(error, "orig", None) or error
+    number = next(iter(getattr(original, "args", ())), None)
+    return "InsufficientPrivilege" in class_names(original) or number in _MYSQL_REFUSALS
 
 
 def refused_writes(engine: sa.Engine, tables: Iterable[sa.Table]) -> Sequence[str]:

@@ -70,7 +70,7 @@ class LedgerSeen:
         self.brokers = port(ledger.brokers)
         self.outages = port(ledger.outages)
         self.announcements = port(ledger.announcements)
-        self.hand_over_queue = port(ledger.repairs, ledger.hand_overs)
+        self.hand_over_queue = port(ledger.repairs, ledger.hand_overs, ledger.holds)
 
 
 class Events:

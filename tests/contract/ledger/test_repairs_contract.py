@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.errors import MalformedInput
 from reconciler.ports import Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message
@@ -260,6 +261,16 @@ def test_one_row_a_group_beside_the_row_of_every_group(world: World) -> None:
 def test_the_handed_over_message_equals_the_half(world: World) -> None:
     world.ledger.hand_overs.insert(world.environment, message(1, body=bytes(range(256)) * 400), groups=["billing"])
     assert world.ledger.hand_overs.message_of(handed_over(world)) == message(1, body=bytes(range(256)) * 400)
+
+
+def test_a_message_that_is_not_the_outbox_rows_is_refused_when_it_is_read(world: World) -> None:
+    digest = message(1).content_digest
+    insert = world.ledger.hand_overs.insert
+    insert(world.environment, message(1), groups=["billing"], content_digest=digest)
+    insert(world.environment, message(1, body=b"other"), groups=["shipping"], content_digest=digest)
+    assert world.ledger.hand_overs.message_of(handed_over(world)) == message(1)
+    with pytest.raises(MalformedInput, match="content digest"):
+        world.ledger.hand_overs.message_of(handed_over(world, "shipping"))
 
 
 def test_inserting_again_neither_replaces_the_message_nor_the_claim(world: World) -> None:

@@ -13,8 +13,9 @@ from consumers.handler import transactional_handler
 from consumers.message import ConsumedMessage
 from consumers.replay import ReplayCounts, ReplayWorker
 from reconciler.contract.hand_over import encode_hand_over
+from reconciler.errors import ConfigurationError
 from reconciler.sql.engines import writing
-from reconciler.sql.tables import ledger_metadata, repair
+from reconciler.sql.tables import hold, ledger_metadata, repair
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, new_key
 from tests.unit.consumers.test_hand_over_message import stored
 
@@ -60,3 +61,53 @@ def test_competing_workers_run_each_row_once(engine: sa.Engine) -> None:
     assert "a NUL \ufffd" in rows[0].answer
     assert rows[0].next_at_ms > rows[0].sent_at_ms
     assert all(row.message is None and row.done_at_ms >= row.sent_at_ms > 0 for row in rows[1:])
+
+
+LOGIN, PASSWORD = "replay", "replay"
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+    ]
+)
+def worker_login(request: pytest.FixtureRequest) -> Iterator[tuple[sa.Engine, str, str]]:
+    """The owner's engine, the URL of a login with the rights of the last release, and how a GRANT names it."""
+    with inbox_engine(request.getfixturevalue(f"{request.param}_server").create_database()) as owner:
+        ledger_metadata.create_all(owner)
+        is_postgres = request.param == "postgres"
+        who = LOGIN if is_postgres else f"'{LOGIN}'@'127.0.0.1'"
+        with owner.begin() as connection:
+            if is_postgres:
+                connection.exec_driver_sql(f"DROP ROLE IF EXISTS {LOGIN}")
+                connection.exec_driver_sql(f"CREATE ROLE {LOGIN} LOGIN PASSWORD '{PASSWORD}'")
+            else:
+                connection.exec_driver_sql(f"CREATE OR REPLACE USER {who} IDENTIFIED BY '{PASSWORD}'")
+            connection.exec_driver_sql(f"GRANT SELECT, UPDATE ON {repair.name} TO {who}")
+        yield owner, owner.url.set(username=LOGIN, password=PASSWORD).render_as_string(hide_password=False), who
+        with owner.begin() as connection:
+            connection.exec_driver_sql(f"DROP OWNED BY {LOGIN}" if is_postgres else f"DROP USER {who}")
+
+
+def test_a_worker_that_may_not_read_holds_runs_nothing_and_names_the_right(
+    worker_login: tuple[sa.Engine, str, str],
+) -> None:
+    owner, url, who = worker_login
+    key = new_key()
+    with writing(owner) as connection:
+        connection.execute(
+            repair.insert().values(
+                environment="test", topic="ORDERS", scope="billing", unique_key=key, state="OPEN", rung="hand-over",
+                attempts=0, next_at_ms=0, created_at_ms=1, message=encode_hand_over(stored(unique_key=key)),
+            )
+        )  # fmt: skip
+    handler = transactional_handler(owner, group="billing")(pay)
+    worker = ReplayWorker(handler, environment="test", topics="ORDERS", ledger_url=url)
+    with pytest.raises(ConfigurationError, match=f"GRANT SELECT ON {hold.name}"):
+        worker.run_once()
+    with writing(owner) as connection:
+        assert connection.execute(sa.select(repair.c.state)).scalar_one() == "OPEN"
+        connection.exec_driver_sql(f"GRANT SELECT ON {hold.name} TO {who}")
+    assert worker.run_once() == ReplayCounts(applied=1)
+    worker.close()

@@ -129,7 +129,7 @@ def test_a_damaged_row_in_a_page_stops_no_sweep(
     )
     reports = [sweeper.sweep_once() for _ in range(2)]
     with engine.connect() as connection:
-        states = dict(connection.execute(sa.select(outbox.c.unique_key, outbox.c.state)))
+        states = {r.unique_key: r.state for r in connection.execute(sa.select(outbox.c.unique_key, outbox.c.state))}
     outbox_of_ours.close()
     engine.dispose()
     assert sorted(set(broker.keys) - {BAD}) == OTHERS

@@ -175,10 +175,10 @@ def test_a_dead_sweeper_does_not_leave_committed_keys_unheard_of_with_exit_code_
 
     assert told() == [], "tables that are missing are told by doctor"
     outbox_metadata.create_all(engine)
-    insert("A" * 32, "shop", "NEW", 350)
+    insert("A" * 32, "shop", "NEW", 305)
     insert("B" * 32, "shop", "ANNOUNCED", 9_000)
     insert("C" * 32, "other", "NEW", 9_000)
-    assert told() == [], "the sweeper has a minute, and then the monitor five"
+    assert told() == [], "the sweeper has ten seconds, and then the monitor five minutes"
     insert("D" * 32, "shop", "NEW", 400)
     (line,) = told()
     assert line.startswith("the outbox of shop has had a key for 4")
