@@ -231,10 +231,6 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
         verdicts = tuple(reports.verdict_counts(settings.environment))
         repairs = tuple(reports.repair_counts(settings.environment))
-        damaged = damaged_rows(verdicts, repairs)
-        for topic in policy.plans if is_full else ():
-            generations = settings.rounds.commit_generations
-            damaged += misshapen_members(policy.redis.client, topic, commit_generations=generations)
         return StatusReport(
             subscriptions=tuple(statuses),
             history=history,
@@ -246,8 +242,14 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             late=tuple(late),
             undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
             rejected=tuple(rejected(verdicts)),
-            damaged=tuple(damaged),
+            damaged=(*damaged_rows(verdicts, repairs), *(_misshapen(policy) if is_full else ())),
         )
+
+
+def _misshapen(policy: Policy) -> Iterator[str]:
+    generations = policy.settings.rounds.commit_generations
+    for topic in policy.plans:
+        yield from misshapen_members(policy.redis.client, topic, commit_generations=generations)
 
 
 def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:
