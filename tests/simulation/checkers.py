@@ -345,8 +345,9 @@ class Checkers:
         if order is None:
             return
         users = {name: value for name, value in effect.properties.items() if name not in NOT_USERS}
-        mark = next(one.name for one in self._world.outboxes.values() if effect.unique_key in one.rows)
-        wanted = {**order.properties, "BUSINESS_ID": f"business-{order.number}", "RECONCILER_OUTBOX": mark}
+        marks = [one.name for one in self._world.outboxes.values() if effect.unique_key in one.rows]
+        wanted = {**order.properties, "BUSINESS_ID": f"business-{order.number}"}
+        wanted |= {"RECONCILER_OUTBOX": marks[0] if marks else users.get("RECONCILER_OUTBOX", "")}
         words = [word for word in (effect.keys or "").split() if word != effect.unique_key]
         if (effect.body, effect.tag, users, tuple(words)) != (order.body, order.tag, wanted, order.keys):
             self.judgement.body_differs.append(f"{effect.unique_key} in {group} differs from what was sent")
