@@ -1,0 +1,28 @@
+"""A repair on the hand-over rung whose rows are gone (deleted by hand, or never written before a crash)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.evidence import InboxRow, Lookup, Presence
+from reconciler.repair_case import Decision
+from reconciler.repair_ladder import decide
+from tests.unit.policy.test_repair_decisions import OPEN_ROW, case
+
+
+def test_a_seen_effect_without_hand_over_rows_is_finished_like_any_other() -> None:
+    sent = replace(OPEN_ROW, state=RepairState.SENT, rung=Rung.HAND_OVER, attempts=1)
+    row = InboxRow(
+        group="billing",
+        unique_key=sent.unique_key,
+        topic=sent.topic,
+        content_digest=None,
+        source="consumer",
+        applied_at_ms=1,
+    )
+    known = case()
+    effects = {p.group: Lookup(presence=Presence.FOUND, records=(row,)) for p in known.topic.subscriptions}
+    decision = decide(replace(known, repair=sent, rows=(), now_ms=sent.created_at_ms, inboxes=effects))
+    assert isinstance(decision, Decision)
+    assert decision.reason == "waits for put-back copies"
