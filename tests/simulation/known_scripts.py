@@ -3,6 +3,6 @@
 SHA_OF_SCRIPT = {
     "admit": "e367a10f81ccc3f582659f816a3df4139fcbb1d0",
     "take lease": "f12195c797d355223ec430ce891e2cd51d881163",
-    "round": "104b331336e61a0920ce98513c86c98b519c6a8b",
+    "round": "970153d47251997cfcf1d6dc9462b1f41179359f",
     "release lease": "2b707108646d0a6965290fdfae896ddbbfb721b4",
 }

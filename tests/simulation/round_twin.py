@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.redis_data import RedisData
 
 _LAST = re.compile(rb" (\d+)$")
+_QUEUE, _OFFSET = re.compile(rb"[^\n]*/\d+"), re.compile(rb"\d+")
 
 
 def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[Any] | None:
@@ -34,11 +35,11 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
             if found not in (b"none", kind):
                 return [b"wrong", name.encode(), found, kind]
 
-    at, clock = _times(data, int(lowest), pending, covered, ahead_max)
+    at, clock, is_damaged = _times(data, int(lowest), pending, covered, ahead_max)
     before, announced = len(values.get(pending) or ()), len(values.get(half[0]) or ())
     fresh = run["SDIFFSTORE"](new, half[0], *commit)
     added = _add(data, pending, new, clock, chunk)
-    if clock != at:
+    if clock != at or is_damaged:
         _date_back(data, pending, clock, chunk)
     late = run["ZINTERSTORE"](matched[0], 2, pending, commit[0], "WEIGHTS", 1, 0)
     if late * 2 > before + added:
@@ -59,15 +60,20 @@ def round_twin(data: RedisData, keys: list[str], arguments: list[Any]) -> list[A
     return [b"ran", *ran, b"%d" % at, b"%d" % clock, floor]
 
 
-def _times(data: RedisData, lowest: int, pending: str, covered: str, ahead_max: int) -> tuple[int, int]:
-    """The round's time in ms (no key and no earlier round is younger), and the time by which keys age."""
+def _times(data: RedisData, lowest: int, pending: str, covered: str, ahead_max: int) -> tuple[int, int, bool]:
+    """The round's time in ms (no key and no earlier round is younger), the time by which keys age, and whether a key
+    has a time that no clock tells.
+    """
     seconds, microseconds = data.commands["TIME"]()
     youngest = max((data.values.get(pending) or {}).values(), default=0)
+    is_damaged = youngest > 2**53
+    if is_damaged:
+        youngest = 0
     last = _LAST.search(data.commands["HGET"](covered, "last") or b"")
     after_last = int(last.group(1)) + 1 if last is not None else 0
     clock = int(seconds) * 1000 + int(microseconds) // 1000
     at = max(lowest, clock, int(youngest), after_last)
-    return at, at if at <= clock + ahead_max else clock
+    return at, at if at <= clock + ahead_max else clock, is_damaged
 
 
 def _date_back(data: RedisData, pending: str, clock: int, chunk: int) -> None:
@@ -98,8 +104,10 @@ def _floor(data: RedisData, number: int, at: int, keys: tuple[str, str, str], co
     """Notes what this round has covered, forgets rounds, and tells what the newest before the oldest key covered."""
     pending, offsets, covered = keys
     run = data.commands
-    places = run["HGETALL"](offsets)
-    run["HSET"](covered, at, b"\n".join(word for pair in places.items() for word in pair))
+    places = [
+        pair for pair in run["HGETALL"](offsets).items() if _QUEUE.fullmatch(pair[0]) and _OFFSET.fullmatch(pair[1])
+    ]
+    run["HSET"](covered, at, b"\n".join(word for pair in places for word in pair))
     run["HSET"](covered, "last", b"%d %d" % (number, at))
     oldest = min((data.values.get(pending) or {}).values(), default=None)
     rounds = sorted(int(field) for field in run["HGETALL"](covered) if field.isdigit())

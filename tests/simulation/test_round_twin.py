@@ -44,10 +44,15 @@ def _drawn(dice: random.Random) -> tuple[RedisData, list[str], list[Any]]:
 
     ahead = dice.choice((300, 300, 300, 60_000))
     pending = {member: float(now_ms - dice.randint(-ahead, 90_000)) for member in some()}
+    if pending and dice.random() < 0.1:
+        pending[dice.choice(sorted(pending))] = dice.choice((2.0**53 + 2, 1e300))
+    queues = {b"broker/0": b"5", b"broker/1": b"7"}
+    if dice.random() < 0.1:
+        queues |= {dice.choice((b"a\nb/0", b"broker", b"broker/x")): b"3", b"broker/2": dice.choice((b"-1", b"x"))}
     values: dict[str, Any] = {
         KEYS.epoch: b"e:1", KEYS.generation: b"%d" % generation, KEYS.half: set(some()), KEYS.commit: set(some()),
         KEYS.pending: Scores(pending), KEYS.new: set(some()), KEYS.matched: Scores(dict.fromkeys(some(), 1.0)),
-        KEYS.taken: {b"1": b"2"}, KEYS.offsets: {b"broker/0": b"5", b"broker/1": b"7"}, KEYS.covered: {},
+        KEYS.taken: {b"1": b"2"}, KEYS.offsets: queues, KEYS.covered: {},
     }  # fmt: skip
     values |= {KEYS.commit_generation(number): set(some()) for number in range(1, commits + 1)}
     for _ in range(dice.choice((0, 3, 9, 70))):
