@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.delivery import row_of
+from reconciler.delivery import difference, of_row, row_of
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidate, Repair
@@ -76,9 +76,10 @@ class Dossier:
     @property
     def damage(self) -> str | None:
         """What a witness has and nobody can read, where nothing but that keeps an answer from being known."""
+        copies = (self.copies, self.halves, self.parked, *(self.group_copies or {}).values())
         asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
-            *(self.inbox_again or self.inbox, self.outbox, self.copies, self.halves, self.parked),
-            *(self.group_copies or {}).values(),
+            *(self.inbox_again or self.inbox, self.outbox),
+            *(of_row(lookup, row_of(self.outbox)) for lookup in copies if lookup is not None),
         )
         return next((lookup.damage for lookup in asked if lookup is not None and lookup.damage is not None), None)
 
@@ -127,10 +128,20 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
     row = row_of(dossier.outbox)
     if row is not None:
         evidence["outbox_state"] = str(row.state)
+        if row.content_digest is None:
+            evidence["compared"] = "the tag only: the outbox row has no digest"
     for witness, copies in (("committed_at", dossier.copies), ("half_at", dossier.halves)):
-        if copies is not None and copies.is_found:
-            newest = copies.records[-1]
-            evidence[witness] = f"{newest.broker}@{newest.commit_log_offset}"
+        own = of_row(copies, row).records if copies is not None else ()
+        if own:
+            evidence[witness] = f"{own[-1].broker}@{own[-1].commit_log_offset}"
+    others = [
+        f"{copy.topic} on {copy.broker}@{copy.commit_log_offset}: {why}"
+        for lookup in (dossier.copies, dossier.halves, dossier.parked)
+        for copy in (lookup.records if lookup is not None else ())
+        if (why := difference(copy, row)) is not None
+    ]
+    if others:
+        evidence["other_messages"] = {"copies": len(others), "newest": others[-1][:DETAIL_CHARACTERS_MAX]}
     if dossier.damaged_looks:
         evidence[DAMAGED_LOOKS] = dossier.damaged_looks
     if dossier.check_back is not None:

@@ -137,9 +137,9 @@ class SimulatedLookups(Lookups):
         except (BrokerUnavailable, RequestTimeout) as error:
             return Said(place.broker_name, Presence.UNKNOWN, str(error))
         said = judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
-        if scans is None or said.presence is not Presence.ABSENT or broker.facts.indexes_committed:
+        if scans is None or said.presence is Presence.UNKNOWN or broker.facts.indexes_committed:
             return said
-        return self._scanned(broker, hits, scans)
+        return self._scanned(broker, hits, scans).and_elsewhere(said)
 
     def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> Said:
         """3.2.6: the committed copy is seen by reading the queue of the prepared record."""

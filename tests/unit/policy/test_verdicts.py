@@ -228,10 +228,15 @@ def test_group_topic_that_does_not_answer_is_unknown(kind: str) -> None:
     assert judged(world, lost).verdict is Verdict.UNKNOWN
 
 
-def test_tag_of_the_copy_decides_where_the_outbox_does_not_tell() -> None:
+def test_tag_of_the_copy_decides_only_where_there_is_no_outbox() -> None:
     world = World(tags={"billing": frozenset({"refund"})})
     lost = world.deliver(1)
     world.outbox.away = True
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+    del world.outbox.rows[lost]
+    world.outbox.away = False
+    assert judged(world, lost).verdict is Verdict.REJECTED, "which is looked at again when it is announced again"
+    world.outbox.configured = False
     assert judged(world, lost).verdict is Verdict.FILTERED
 
 
