@@ -2,7 +2,7 @@
 
 Four steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
 announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce the rest again later;
-delete rows that were finished long ago.
+delete rows that were finished long ago. An inbox that has another message under a row's key settles nothing.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class SweepReport:
     announced_again: int = 0
     #: Rows looked at that no inbox has yet.
     unsettled: int = 0
+    #: Rows whose key an inbox has with another content: not settled, and one of a page is named in `problems`.
+    differing: int = 0
     #: Rows that cannot be settled: no inbox is configured for a group, or no group for the topic (weaker mode).
     unprovable: int = 0
     #: SETTLED and ROLLED_BACK rows deleted for their age.
@@ -92,6 +94,7 @@ class SweepReport:
             settled=self.settled + other.settled,
             announced_again=self.announced_again + other.announced_again,
             unsettled=self.unsettled + other.unsettled,
+            differing=self.differing + other.differing,
             unprovable=self.unprovable + other.unprovable,
             deleted=self.deleted + other.deleted,
             damaged=self.damaged + other.damaged,
@@ -106,6 +109,8 @@ class _Sorted:
     absent: list[OutboxFact] = field(default_factory=list)
     unknown: list[OutboxFact] = field(default_factory=list)
     unprovable: list[OutboxFact] = field(default_factory=list)
+    #: With the inbox that has another content.
+    differing: list[tuple[OutboxFact, str]] = field(default_factory=list)
 
 
 class Sweeper:
@@ -214,11 +219,16 @@ class Sweeper:
         found = self._sort(facts)
         source.outbox.mark_settled([fact.unique_key for fact in found.settled])
         again_ms = int(self._policy.announce_again_after_seconds * 1000)
-        due = [
+        settle_ms = int(self._policy.settle_after_seconds * 1000)
+        differing = [fact for fact, _ in found.differing]
+        # A match by key alone may have hidden these from the reconciler: they are announced again at the first look.
+        at_once = [fact for fact in differing if _was_announced_once(fact, settle_ms)]
+        due = at_once + [
             fact
             for fact in (
                 *found.absent,
                 *found.unknown,
+                *(f for f in differing if not _was_announced_once(f, settle_ms)),
                 *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
             )
             if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
@@ -231,7 +241,7 @@ class Sweeper:
             unsettled=len(found.absent) + len(found.unknown),
             unprovable=len(found.unprovable),
         )
-        return report.plus(_failures(source, failures))
+        return report.plus(_difference(source, found.differing)).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
         """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
@@ -282,6 +292,9 @@ class Sweeper:
         presences: Counter[str] = Counter()
         for subscription in wanting:
             lookup = answers[subscription].get(fact.unique_key)
+            if lookup is not None and _is_of_another_message(lookup, fact):
+                sorted_.differing.append((fact, str(subscription)))
+                return
             presences["unknown" if lookup is None else lookup.presence.value.lower()] += 1
         if presences["found"] == len(wanting):
             sorted_.settled.append(fact)
@@ -291,8 +304,26 @@ class Sweeper:
             sorted_.unknown.append(fact)
 
 
+def _is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
+    """True if both digests are known and differ."""
+    digests = {row.content_digest for row in effect.records if row.content_digest is not None}
+    return fact.content_digest is not None and bool(digests - {fact.content_digest})
+
+
+def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+    """Not a failed source, as with damaged rows."""
+    if not differing:
+        return SweepReport()
+    first, whose = differing[0]
+    problem = (
+        f"{source.producer_group}: {len(differing)} keys with another content in an inbox, "
+        f"the first is {first.unique_key} in that of {whose}"
+    )
+    return SweepReport(differing=len(differing), problems=(problem,))
+
+
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
-    # Nothing will ever settle it: it is announced a second time (the first may have been lost) and then left alone.
+    # Nothing will ever settle an unprovable one: it is announced a second time (the first may have been lost), no more.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
 
 

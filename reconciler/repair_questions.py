@@ -1,4 +1,4 @@
-"""What the repairs of a topic ask brokers, inboxes and the ledger in one pass: always about the outbox row's message."""
+"""What the repairs of a topic ask brokers, inboxes and the ledger in one pass, about the outbox row's message."""
 
 from __future__ import annotations
 

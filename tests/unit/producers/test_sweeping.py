@@ -19,6 +19,8 @@ from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World,
 BILLING = Subscription(environment="test", topic=TOPIC, group="billing")
 SHIPPING = Subscription(environment="test", topic=TOPIC, group="shipping")
 HOUR_MS = 3_600_000
+NO_ROW: Lookup[InboxRow] = Lookup(presence=Presence.ABSENT)
+OURS, THEIRS = b"o" * 32, b"t" * 32
 
 
 @dataclass
@@ -26,6 +28,7 @@ class MemoryInboxes:
     """The port InboxEvidence in memory."""
 
     applied: dict[Subscription, set[str]] = field(default_factory=dict)
+    digests: dict[str, bytes] = field(default_factory=dict)
     away: set[Subscription] = field(default_factory=set)
     unconfigured: set[Subscription] = field(default_factory=set)
 
@@ -33,7 +36,14 @@ class MemoryInboxes:
         if subscription in self.away:
             return {key: Lookup.unknown("inbox", "away") for key in unique_keys}
         applied = self.applied.get(subscription, set())
-        return {key: Lookup(presence=Presence.FOUND if key in applied else Presence.ABSENT) for key in unique_keys}
+        return {key: self._row(subscription, key) if key in applied else NO_ROW for key in unique_keys}
+
+    def _row(self, subscription: Subscription, unique_key: str) -> Lookup[InboxRow]:
+        row = InboxRow(
+            group=subscription.group, unique_key=unique_key, topic=TOPIC, content_digest=self.digests.get(unique_key),
+            source="consumer", applied_at_ms=1,
+        )  # fmt: skip
+        return Lookup(presence=Presence.FOUND, records=(row,))
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
@@ -101,6 +111,55 @@ def test_a_young_row_is_left_to_its_producer(world: World) -> None:
     world.insert_row(new_key(), created_at_ms=sweeping.now_ms() - 11_000)
     assert sweeping.sweeper().sweep_once().announced == 1
     assert world.state(key) == "NEW"
+
+
+def test_effect_of_another_message_settles_nothing_and_the_key_is_announced_again_at_once(world: World) -> None:
+    sweeping = Sweeping(world)
+    key, sound = (sweeping.announced(hours_ago=2, content_digest=OURS) for _ in range(2))
+    sweeping.inboxes.applied[BILLING] = {key, sound}
+    sweeping.inboxes.digests = {key: THEIRS, sound: OURS}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.differing, report.announced_again, report.failed_sources) == (1, 1, 1, 0)
+    assert sweeping.announcements.keys == [key]
+    assert (world.state(key), world.state(sound)) == ("ANNOUNCED", "SETTLED")
+    (problem,) = report.problems
+    assert "1 keys with another content" in problem
+    assert key in problem
+
+
+def test_effect_of_another_message_is_told_at_every_look_and_announced_seldom(world: World) -> None:
+    sweeping = Sweeping(world)
+    recently = sweeping.announced(hours_ago=2, created_hours_ago=5, content_digest=OURS)
+    long_ago = sweeping.announced(hours_ago=7, created_hours_ago=12, content_digest=OURS)
+    sweeping.inboxes.applied[BILLING] = {recently, long_ago}
+    sweeping.inboxes.digests = {recently: THEIRS, long_ago: THEIRS}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.differing, report.announced_again, len(report.problems)) == (2, 1, 1)
+    assert sweeping.announcements.keys == [long_ago]
+
+
+def test_effect_that_one_of_two_groups_had_from_another_message_settles_nothing(world: World) -> None:
+    sweeping = Sweeping(world, subscriptions=tuple(SweptSubscription(subscription=s) for s in (BILLING, SHIPPING)))
+    key = sweeping.announced(hours_ago=2, content_digest=OURS)
+    sweeping.inboxes.applied = {BILLING: set(), SHIPPING: {key}}
+    sweeping.inboxes.digests = {key: THEIRS}
+    assert sweeping.sweeper().sweep_once().differing == 1
+
+
+def test_effect_without_a_digest_on_one_side_is_believed(world: World) -> None:
+    sweeping = Sweeping(world)
+    without, compared_with_none = sweeping.announced(hours_ago=2), sweeping.announced(hours_ago=2, content_digest=OURS)
+    sweeping.inboxes.applied[BILLING] = {without, compared_with_none}
+    sweeping.inboxes.digests = {without: THEIRS}
+    assert sweeping.sweeper().sweep_once().settled == 2
+
+
+def test_digest_that_nobody_can_read_stops_no_announcement(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = new_key()
+    world.insert_row(key, created_at_ms=1, content_digest=b"short")
+    assert sweeping.sweeper().sweep_once().announced == 1
+    assert world.outbox().find(key) is not None, "nor an answer to the broker"
 
 
 def test_tombstones_are_never_announced(world: World) -> None:
