@@ -28,7 +28,7 @@ from reconciler.delivery import (
     written_ms,
 )
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
-from reconciler.evidence import Lookup, OutboxRow, StoredMessage
+from reconciler.evidence import Lookup, StoredMessage
 from reconciler.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -143,9 +143,9 @@ def _committed_copy(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"committed copy: {copies.reason}")
     if copies.is_absent:
         return None
-    if (filtered := _filtered(copies.records[-1].tag, bench)) is not None:
-        # No committed row has this tag: where there is an outbox it decides, not a copy that was compared with nothing.
-        return _commit(d, bench) if bench.has_outbox else filtered
+    filtered = _filtered(copies.records[-1].tag, bench)
+    if filtered is not None:
+        return filtered
     match reach(d.positions, copies.records):
         case Verdict.LAGGING:
             return Finding(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
@@ -155,10 +155,7 @@ def _committed_copy(d: Dossier, bench: Bench) -> Answer:
         return Question.INBOX_AGAIN
     if d.group_copies is None:
         return Question.GROUP_COPIES
-    answer = _standing(d, copies.records, d.group_copies, bench)
-    if bench.has_outbox and d.outbox is not None and d.outbox.is_unknown and _leaves_pending(answer):
-        return _unknown(f"the copy cannot be compared with the outbox: {d.outbox.reason}")
-    return answer
+    return _standing(d, copies.records, d.group_copies, bench)
 
 
 def _standing(
@@ -182,19 +179,15 @@ def _standing(
     return Finding(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
 
 
-def _leaves_pending(answer: Finding | Question) -> bool:
-    return isinstance(answer, Finding) and state_of(answer.verdict) is not CandidateState.OPEN
-
-
 def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:
     """Brokers delete the oldest first, and a copy for the next try is younger than the one that it repeats."""
     return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
 
 
 def _commit(d: Dossier, bench: Bench) -> Answer:
-    """No copy anywhere: from here on everything rests on the evidence of the commit."""
+    """The evidence of the commit, without which a copy would be compared with nothing."""
     if not bench.has_outbox:
-        return None if bench.topic.trust_announcements else _unknown("no outbox is configured: the commit is unproved")
+        return None
     if d.outbox is None or d.outbox.is_unknown:
         return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}")
     row = row_of(d.outbox)
@@ -202,16 +195,21 @@ def _commit(d: Dossier, bench: Bench) -> Answer:
         return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
     if not row.is_committed:
         return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
-    return _young(row, d, bench)
+    return None
 
 
-def _young(row: OutboxRow, d: Dossier, bench: Bench) -> Finding | None:
-    """The grace period counts from the commit, too: a stranger may have announced the key before it.
+def _young(d: Dossier, bench: Bench) -> Answer:
+    """No copy of it: from here on everything rests on the evidence of the commit.
+
+    The grace period counts from the commit, too: a stranger may have announced the key before it.
 
     The row tells when it was written, and when its own service announced it, which is after the commit; a repeated
     announcement must not put the key off for ever. Both by the database's clock; a time that lies ahead by more than
     clocks may differ tells nothing.
     """
+    row = row_of(d.outbox)
+    if row is None:
+        return None if bench.topic.trust_announcements else _unknown("no outbox is configured: the commit is unproved")
     if d.now_ms is None:
         return None
     grace_ms = bench.plan.grace_period_seconds * 1000
@@ -300,7 +298,7 @@ def _everything_absent(d: Dossier, bench: Bench) -> Finding:
 
 
 _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
-    _effect, _under_repair, _wanted, _gate, _committed_copy, _commit, _half, _parked
+    _effect, _under_repair, _wanted, _gate, _commit, _committed_copy, _young, _half, _parked
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from reconciler.rocketmq.lookup import Lookups, Window, _Scan
 from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.watermark import Watermarks
-from tests.simulation.broker import Broker
+from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
 
 
@@ -136,6 +136,8 @@ class SimulatedLookups(Lookups):
             hits = ask(self._process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
         except (BrokerUnavailable, RequestTimeout) as error:
             return Said(place.broker_name, Presence.UNKNOWN, str(error))
+        if any(hit.body == THEIRS for hit in hits):
+            self._process.kernel.saw("look-up met another message", key[-4:])
         said = judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
         if scans is None or said.presence is Presence.UNKNOWN or broker.facts.indexes_committed:
             return said

@@ -181,25 +181,28 @@ def test_another_message_proves_no_absence(kind: str, why: str) -> None:
     assert (verification.verdict, verification.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
 
 
-@pytest.mark.parametrize("kind", [None, "dead-letter"])
-def test_copy_that_nobody_can_compare_closes_nothing(kind: str | None) -> None:
+@pytest.mark.parametrize("row", ["away", "absent", "tombstone"])
+def test_copy_that_nobody_can_compare_closes_nothing_for_good(row: str) -> None:
+    """A stranger may have announced the key before its commit, and used it before, too."""
     world = World()
-    delivered = world.deliver(1)
+    lost = world.lose(1)
+    theirs = ordinary(world, world.broker.halves[0])
     world.consume(effects=False)
-    if kind is not None:
-        world.broker.in_group_topic("billing", kind, world.broker.copies[0], topic="%DLQ%billing")
-    world.outbox.away = True
-    verification = judged(world, delivered)
-    assert verification.verdict is Verdict.UNKNOWN
-    assert "cannot be compared" in reason(verification)
-
-
-def test_tombstone_is_compared_by_its_tag() -> None:
-    world = World()
-    half = world.broker.send_half(key(1))
-    world.commit_locally(key(1), half, state=OutboxState.ROLLED_BACK, content_digest=None)
-    ordinary(world, half, properties=other_tag(half))
-    assert judged(world, key(1)).verdict is Verdict.REJECTED
+    world.broker.in_group_topic("billing", "dead-letter", theirs, topic="%DLQ%billing")
+    committed = world.outbox.rows.pop(lost)
+    if row == "tombstone":
+        world.commit_locally(lost, state=OutboxState.ROLLED_BACK)
+    world.outbox.away = row == "away"
+    process = world.process()
+    world.rounds(process, 5)
+    assert world.verdict(lost) == ("UNKNOWN" if row == "away" else "REJECTED")
+    assert world.broker.look_ups == []
+    world.outbox.away = False
+    world.outbox.rows[lost] = replace(committed, content_digest=replace(theirs, body=b"").content_digest)
+    world.broker.halves = [replace(half, body=b"") for half in world.broker.halves]
+    world.announce(lost)
+    world.rounds(process, 20)
+    assert (world.verdict(lost), ended(world, lost).state) == ("CONSUMED", RepairState.DONE)
 
 
 # ---- how far the group is
