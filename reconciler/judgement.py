@@ -198,19 +198,22 @@ def _commit(d: Dossier, bench: Bench) -> Answer:
     return None
 
 
-def _young(d: Dossier, bench: Bench) -> Answer:
-    """No copy of it: from here on everything rests on the evidence of the commit.
+def _trusted(_d: Dossier, bench: Bench) -> Answer:
+    """No copy of it: without an outbox everything rests on the announcement from here on."""
+    if bench.has_outbox or bench.topic.trust_announcements:
+        return None
+    return _unknown("no outbox is configured: the commit is unproved")
 
-    The grace period counts from the commit, too: a stranger may have announced the key before it.
+
+def _young(d: Dossier, bench: Bench) -> Answer:
+    """The grace period counts from the commit, too: a stranger may have announced the key before it.
 
     The row tells when it was written, and when its own service announced it, which is after the commit; a repeated
     announcement must not put the key off for ever. Both by the database's clock; a time that lies ahead by more than
     clocks may differ tells nothing.
     """
     row = row_of(d.outbox)
-    if row is None:
-        return None if bench.topic.trust_announcements else _unknown("no outbox is configured: the commit is unproved")
-    if d.now_ms is None:
+    if row is None or d.now_ms is None:
         return None
     grace_ms = bench.plan.grace_period_seconds * 1000
     written_ms = row.created_at_ms
@@ -298,7 +301,7 @@ def _everything_absent(d: Dossier, bench: Bench) -> Finding:
 
 
 _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
-    _effect, _under_repair, _wanted, _gate, _commit, _committed_copy, _young, _half, _parked
+    _effect, _under_repair, _wanted, _gate, _commit, _committed_copy, _trusted, _young, _half, _parked
 )  # fmt: skip
 
 
