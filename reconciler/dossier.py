@@ -114,8 +114,9 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
     evidence: dict[str, object] = {"reason": reason}
     if bench.is_weaker:
         evidence["weaker"] = True
+    inbox = dossier.inbox_again or dossier.inbox
     asked: dict[str, Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None] = {
-        "inbox": dossier.inbox_again or dossier.inbox,
+        "inbox": inbox,
         "outbox": dossier.outbox,
         "committed_copies": dossier.copies,
         "half_copies": dossier.halves,
@@ -130,6 +131,8 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
         evidence["outbox_state"] = str(row.state)
         if row.content_digest is None:
             evidence["compared"] = "the tag only: the outbox row has no digest"
+        elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
+            evidence["compared"] = "not the effect: the inbox row has no digest"
     for witness, copies in (("committed_at", dossier.copies), ("half_at", dossier.halves)):
         own = of_row(copies, row).records if copies is not None else ()
         if own:

@@ -36,7 +36,9 @@ def test_unknown_digest_is_no_collision() -> None:
     world = World()
     lost = world.deliver(1)
     world.inbox.rows["billing", lost] = world.inbox_row("billing", lost, None)
-    assert judged(world, lost).verdict is Verdict.CONSUMED
+    verification = judged(world, lost)
+    assert verification.verdict is Verdict.CONSUMED
+    assert verification.evidence["compared"] == "not the effect: the inbox row has no digest"
 
 
 def test_effect_without_an_outbox_row_is_still_consumed() -> None:
