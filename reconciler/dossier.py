@@ -79,7 +79,7 @@ class Dossier:
         copies = (self.copies, self.halves, self.parked, *(self.group_copies or {}).values())
         asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
             *(self.inbox_again or self.inbox, self.outbox),
-            *(of_row(lookup, row_of(self.outbox)) for lookup in copies if lookup is not None),
+            *(of_row(found, row_of(self.outbox)) for found in copies if found is not None and found.has_damage),
         )
         return next((lookup.damage for lookup in asked if lookup is not None and lookup.damage is not None), None)
 
@@ -133,20 +133,26 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
             evidence["compared"] = "the tag only: the outbox row has no digest"
         elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
             evidence["compared"] = "not the effect: the inbox row has no digest"
-    for witness, copies in (("committed_at", dossier.copies), ("half_at", dossier.halves)):
-        own = of_row(copies, row).records if copies is not None else ()
-        if own:
-            evidence[witness] = f"{own[-1].broker}@{own[-1].commit_log_offset}"
-    others = [
-        f"{copy.topic} on {copy.broker}@{copy.commit_log_offset}: {why}"
-        for lookup in (dossier.copies, dossier.halves, dossier.parked)
-        for copy in (lookup.records if lookup is not None else ())
-        if (why := difference(copy, row)) is not None
-    ]
-    if others:
-        evidence["other_messages"] = {"copies": len(others), "newest": others[-1][:DETAIL_CHARACTERS_MAX]}
+    evidence |= _places(dossier, row)
     if dossier.damaged_looks:
         evidence[DAMAGED_LOOKS] = dossier.damaged_looks
     if dossier.check_back is not None:
         evidence["half_age_seconds"] = round(dossier.check_back.age_seconds, 3)
     return evidence
+
+
+def _places(dossier: Dossier, row: OutboxRow | None) -> dict[str, object]:
+    """Where the newest copy of each kind lies, and what is not this message."""
+    found: dict[str, object] = {}
+    others: list[str] = []
+    copies = (("committed_at", dossier.copies), ("half_at", dossier.halves), ("parked_at", dossier.parked))
+    for name, lookup in copies:
+        for copy in lookup.records if lookup is not None else ():
+            place, why = f"{copy.broker}@{copy.commit_log_offset}", difference(copy, row)
+            if why is None:
+                found[name] = place
+            else:
+                others.append(f"{copy.topic} on {place}: {why}")
+    if others:
+        found["other_messages"] = {"copies": len(others), "newest": others[-1][:DETAIL_CHARACTERS_MAX]}
+    return found

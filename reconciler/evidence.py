@@ -69,6 +69,11 @@ class Lookup(Generic[T]):
         return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)
 
     @property
+    def has_damage(self) -> bool:
+        """A witness has something that nobody can read, whatever else was found."""
+        return any(answer.is_damaged for answer in self.answers)
+
+    @property
     def damage(self) -> str | None:
         """What nobody can read, where that alone keeps the answer UNKNOWN; None: it is another reason, or none."""
         damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)
