@@ -52,13 +52,13 @@ def open_engine(
     a pooled connection is not tested before its use.
     """
     parsed = _parsed(url)
-    if parsed.get_backend_name() not in _BACKENDS:
+    backend = parsed.get_backend_name()
+    if backend not in _BACKENDS:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb")
-    is_postgres = parsed.get_backend_name() == "postgresql"
-    drivername = "postgresql" if is_postgres else parsed.drivername  # of its drivers we know one
+    drivername = backend if backend == "postgresql" else parsed.drivername  # of its drivers we know one
     parsed = parsed.set(drivername=_DRIVERS.get(drivername, drivername))
     try:
-        if parsed.get_backend_name() == "sqlite":
+        if backend == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
         return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit)

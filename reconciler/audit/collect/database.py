@@ -73,8 +73,9 @@ def now_ms(connection: sa.Connection) -> int:
 def _engine(source: Source) -> sa.Engine:
     try:
         url = make_url(source.address)
-        url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
         backend = url.get_backend_name()
+        drivername = backend if backend == "postgresql" else url.drivername  # of its drivers we know one
+        url = url.set(drivername=_DRIVERS.get(drivername, drivername))
         if backend == "sqlite":
             return _sqlite_engine(url, source)
         if backend == "postgresql":
