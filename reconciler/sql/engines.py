@@ -108,10 +108,15 @@ def _open_server(
     url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
+    arguments = _postgres_arguments() if is_postgres else _mysql_arguments(lock_timeout_seconds)
+    if is_postgres and autocommit:
+        from psycopg import ClientCursor
+
+        arguments["cursor_factory"] = ClientCursor  # parameters in the text: else a message is one statement
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
-        connect_args=_postgres_arguments(autocommit) if is_postgres else _mysql_arguments(lock_timeout_seconds),
+        connect_args=arguments,
         pool_size=pool_size,
         # An overflow connection lives for one statement: waiting for another one's end is shorter than connecting.
         max_overflow=0 if autocommit else 10,
@@ -122,21 +127,17 @@ def _open_server(
     )
     if is_postgres:
         event.listen(engine, "begin", partial(_postgres_begin, lock_timeout_sql(lock_timeout_seconds)))
-    elif autocommit:
+        return engine
+    if autocommit:
         event.listen(engine, "connect", _mysql_connect_read_committed)
-    if read_only and not is_postgres:
+    if read_only:
         event.listen(engine, "connect", _mysql_connect_read_only)
     return engine
 
 
-def _postgres_arguments(autocommit: bool) -> dict[str, Any]:
-    import psycopg  # only who has the driver
-
+def _postgres_arguments() -> dict[str, Any]:
     return {
-        # A pooler refuses start-up parameters: none but the name of user and database.
-        "prepare_threshold": None,
-        # Parameters in the text: only then may a message hold several statements.
-        "cursor_factory": psycopg.ClientCursor if autocommit else psycopg.Cursor,
+        "prepare_threshold": None,  # never under a name
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
         "keepalives_idle": SILENCE_SECONDS // 4,
         "keepalives_interval": SILENCE_SECONDS // 4,
@@ -207,15 +208,15 @@ def _postgres_begin(settings: str, connection: sa.Connection) -> None:
     if raw.autocommit:
         return
     mode = "READ ONLY" if connection.get_execution_options().get("reconciler_read_only") else ""
+    driver = connection.dialect.loaded_dbapi
     try:
         answer = raw.pgconn.exec_(f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode())
-        if answer.status == _POSTGRES_DONE:
-            return
-        error = connection.dialect.loaded_dbapi.OperationalError(answer.error_message.decode(errors="replace").strip())
-    except connection.dialect.loaded_dbapi.Error as broken:
-        error = broken
-    connection.invalidate(error)
-    raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
+        if answer.status != _POSTGRES_DONE:
+            raise driver.OperationalError(answer.error_message.decode(errors="replace").strip())
+    except driver.Error as error:
+        # Nothing but a lost connection, or a pooler that has no transaction to give, keeps one from beginning.
+        connection.invalidate(error)
+        raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
 
 @contextmanager

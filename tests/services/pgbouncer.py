@@ -70,7 +70,7 @@ class PgBouncer:
         lines = ["[databases]", f"* = host=127.0.0.1 port={self._server.port}", "[pgbouncer]"]
         (self.folder / "users.txt").write_text(f'"{USER}" ""\n')
         (self.folder / "pgbouncer.ini").write_text("\n".join(lines + [f"{k} = {v}" for k, v in settings.items()]))
-        command = [*without_root(self.folder), self._program, self.folder / "pgbouncer.ini"]
+        command: list[str | Path] = [*without_root(self.folder), self._program, self.folder / "pgbouncer.ini"]
         self._child = Child(command, log=self.log, cwd=self.folder)
         self._child.until(self._ready, within_seconds=START_SECONDS, what="pgbouncer")
         return self
