@@ -12,16 +12,22 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from producers.outbox import SqlOutbox
+from consumers.inbox_reader import SqlInboxEvidence
+from producers import OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweptSubscription
+from producers.announcer import AnnouncementRoute, Announcer
 from reconciler.audit.collect import database as audited
 from reconciler.audit.collect.sources import Source
+from reconciler.bootstrap.checks import examine
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
+from reconciler.settings import Settings
+from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.single_statements import SingleStatements
-from reconciler.sql.tables import outbox
+from reconciler.sql.tables import inbox, inbox_metadata, outbox
 from tests.services.pgbouncer import SESSIONS, PgBouncer
 from tests.services.postgres import PostgresServer
-from tests.unit.producers.world import GROUP, World, checked, new_key
+from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, checked, new_key
 
 pytestmark = pytest.mark.sql("pgbouncer")
 
@@ -52,13 +58,10 @@ def states(world: World, keys: list[str]) -> Counter[str]:
         return Counter(connection.execute(sa.select(outbox.c.state).where(outbox.c.unique_key.in_(keys))).scalars())
 
 
-def insert_rows(world: World, keys: list[str], state: str) -> None:
-    rows = [
-        {"unique_key": key, "topic": "ORDERS", "producer_group": GROUP, "state": state, "created_at_ms": 1}
-        for key in keys
-    ]
+def insert_rows(world: World, keys: list[str], state: str, **values: object) -> None:
+    row = {"topic": TOPIC, "producer_group": GROUP, "state": state, "created_at_ms": 1, **values}
     with writing(world.engine) as connection:
-        connection.execute(sa.insert(outbox), rows)
+        connection.execute(sa.insert(outbox), [row | {"unique_key": key} for key in keys])
 
 
 def test_no_client_executes_the_statement_of_another(world: World) -> None:
@@ -86,6 +89,58 @@ def test_no_client_executes_the_statement_of_another(world: World) -> None:
         list(pool.map(work, range(CLIENTS), clients))
     assert states(world, announced) == {"ANNOUNCED": ROWS}
     assert states(world, settled) == {"SETTLED": ROWS}
+
+
+def test_sweepers_announce_and_settle_what_they_should(world: World, pgbouncer_server: PgBouncer) -> None:
+    billing = Subscription(environment="test", topic=TOPIC, group="billing")
+    inbox_url = pgbouncer_server.create_database()
+    owner, reader = open_engine(inbox_url), open_engine(inbox_url, read_only=True)
+    inbox_metadata.create_all(owner)
+    new, applied, open_ = ([new_key() for _ in range(200)] for _ in range(3))
+    insert_rows(world, new, "NEW")
+    insert_rows(world, applied + open_, "ANNOUNCED", announced_at_ms=1)
+    with writing(owner) as connection:
+        row = {"consumer_group": "billing", "topic": TOPIC, "source": "consumer", "applied_at_ms": 1}
+        connection.execute(sa.insert(inbox), [row | {"unique_key": key} for key in applied])
+
+    def sweep(_: int) -> int:
+        sweeper = Sweeper(
+            [OutboxSource(producer_group=GROUP, outbox=world.outbox())],
+            announcer=Announcer(MemoryAnnouncements(), AnnouncementRoute(environment="test", queues=4)),
+            subscriptions=[SweptSubscription(subscription=billing)],
+            inboxes=SqlInboxEvidence({billing: reader}),
+            policy=SweepPolicy(page_rows=20),
+        )
+        return sweeper.sweep_once().failed_sources
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(sweep, range(4))) == [0] * 4
+    assert states(world, new) == {"ANNOUNCED": 200}
+    assert states(world, applied) == {"SETTLED": 200}
+    assert states(world, open_) == {"ANNOUNCED": 200}
+    owner.dispose()
+    reader.dispose()
+
+
+def test_doctor_finds_the_databases_and_does_not_wait(pgbouncer_server: PgBouncer) -> None:
+    """The pooler refused our start-up parameters, and a database that refuses a login counts as away."""
+    urls = {tree: pgbouncer_server.create_database() for tree in schema.TREES}
+    for tree, url in urls.items():
+        schema.upgrade(url, tree)
+    away = "127.0.0.1:1"
+    settings = Settings.model_validate(
+        {
+            "environment": "test",
+            "rocketmq": {"name_servers": away},
+            "redis": {"url": f"redis://{away}/0"},
+            "ledger": {"url": urls["ledger"]},
+            "producers": [{"group": GROUP, "topics": [TOPIC], "outbox_url": urls["outbox"]}],
+            "subscriptions": [{"topic": TOPIC, "group": "billing", "inbox_url": urls["inbox"]}],
+        }
+    )
+    found = {finding.check: finding.level for finding in examine(settings)}
+    assert [found[name] for name in ("ledger", f"outbox of {GROUP}", f"inbox of {TOPIC}/billing")] == ["ok"] * 3
+    assert "ledger rights" not in found
 
 
 @pytest.fixture
