@@ -28,7 +28,7 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.errors import RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
-from reconciler.ports import HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.ports import WHENEVER_COMMITTED_MS, HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def explain(settings: Settings, unique_key: str) -> LifeStory:
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
         outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
         for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
-            outbox = policy.witnesses.outbox.read(topic, [unique_key])[unique_key]
+            outbox = policy.witnesses.outbox.read(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
             if outbox.is_found:
                 topics = {topic: None}
                 break
