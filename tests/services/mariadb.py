@@ -208,7 +208,7 @@ class MariaDBReplica(MariaDBServer):
     def catch_up(self) -> None:
         """Returns when everything that is committed on the primary now is here."""
         end = self._primary._execute("SELECT @@gtid_binlog_pos")
-        if self._execute(f"SELECT MASTER_GTID_WAIT('{end}', 30)") != 0:  # noqa: S608  # a position
+        if self._execute(f"SELECT MASTER_GTID_WAIT('{end}', 30)") != 0:
             raise ServiceFailed(f"the replica has not come to {end}")
 
     def promote(self) -> None:

@@ -179,4 +179,4 @@ class PostgresStandby(PostgresServer):
     def catch_up(self) -> None:
         """Returns when everything that is committed on the primary now has been replayed."""
         end = self._primary._ask("SELECT pg_current_wal_flush_lsn()")
-        eventually(lambda: self._ask(f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn") is True, within_seconds=30)  # noqa: S608  # an offset
+        eventually(lambda: self._ask(f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn") is True, within_seconds=30)
