@@ -14,8 +14,8 @@ from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import is_whole_number, reading
-from reconciler.sql.evidence_database import DatabaseRole, EvidenceDatabase, absence
 from reconciler.sql.tables import inbox
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
 #: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
@@ -30,7 +30,7 @@ class SqlInboxEvidence:
 
     def __init__(self, engines: Mapping[Subscription, sa.Engine]) -> None:
         """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
-        self._databases = {of: EvidenceDatabase(engine, inbox) for of, engine in engines.items()}
+        self._databases = {of: WitnessDatabase(engine, inbox) for of, engine in engines.items()}
 
     def is_configured(self, subscription: Subscription) -> bool:
         """Whether there is a database to ask."""
@@ -103,7 +103,7 @@ class SqlInboxEvidence:
 
 
 def _read_page(
-    database: EvidenceDatabase, subscription: Subscription, page: Sequence[str]
+    database: WitnessDatabase, subscription: Subscription, page: Sequence[str]
 ) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
     query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
     role, found = database.probe(query, inbox.c.unique_key, page)

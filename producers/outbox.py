@@ -33,10 +33,10 @@ from reconciler.sql.engines import (
     reading,
     writing,
 )
-from reconciler.sql.evidence_database import EvidenceDatabase
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_identity
+from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
@@ -73,7 +73,7 @@ class SqlOutbox:
         self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
-        self._witness = EvidenceDatabase(self.engine, outbox)
+        self._witness = WitnessDatabase(self.engine, outbox)
         self._identity: str | None = None
 
     def identity(self) -> str:

@@ -13,8 +13,8 @@ from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.sql.engines import open_engine
-from reconciler.sql.evidence_database import DatabaseRole, EvidenceDatabase, absence
 from reconciler.sql.tables import outbox
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
 #: Keys asked for in one statement.
 KEYS_MAX = 500
@@ -57,7 +57,7 @@ class SqlOutboxReader:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self._outboxes = tuple(outboxes)
         self._databases = {
-            url: EvidenceDatabase(open_engine(url, pool_size=pool_size, read_only=True), outbox, has_sign_of_life=True)
+            url: WitnessDatabase(open_engine(url, pool_size=pool_size, read_only=True), outbox, has_sign_of_life=True)
             for url in sorted({found.url for found in self._outboxes if found.url is not None})
         }
 

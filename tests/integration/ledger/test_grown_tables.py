@@ -22,9 +22,9 @@ from reconciler.ledger.repairs import SqlRepairs
 from reconciler.ledger.retention import SqlRetention
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
-from reconciler.sql.evidence_database import EvidenceDatabase
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate, inbox
+from reconciler.sql.witness_database import WitnessDatabase
 from tests.services import postgres
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
@@ -115,7 +115,7 @@ def test_the_proof_beside_the_answer_reads_no_other_rows(urls: dict[str, str]) -
     query = sa.select(inbox).where(inbox.c.consumer_group == "billing")
     with disposing(open_engine(urls["inbox"])) as engine:
         read = rows_read(engine, inbox.name)
-        role, found = EvidenceDatabase(engine, inbox).probe(query, inbox.c.unique_key, keys)
+        role, found = WitnessDatabase(engine, inbox).probe(query, inbox.c.unique_key, keys)
     assert role.is_primary
     assert {row.unique_key for row in found} == set(keys[: ASKED // 2])
     assert max(read) == len(found)

@@ -14,8 +14,8 @@ from producers.announcer import AnnouncementRoute, Announcer
 from reconciler.errors import ConfigurationError
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
-from reconciler.sql.evidence_database import DatabaseRole, EvidenceDatabase
 from reconciler.sql.identity import read_identity
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
 from tests.services import mariadb
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
@@ -26,10 +26,10 @@ KEY = "0" * 31 + "1"
 
 
 @contextmanager
-def role_of(url: str) -> Iterator[EvidenceDatabase]:
+def role_of(url: str) -> Iterator[WitnessDatabase]:
     """The outbox behind a URL as a witness."""
     engine = open_engine(url)
-    yield EvidenceDatabase(engine, tables.outbox, has_sign_of_life=True)
+    yield WitnessDatabase(engine, tables.outbox, has_sign_of_life=True)
     engine.dispose()
 
 

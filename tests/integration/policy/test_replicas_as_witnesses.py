@@ -22,7 +22,7 @@ from reconciler.evidence import InboxRow, Lookup, OutboxRow
 from reconciler.reconcile_round import ReconcileRound
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
-from reconciler.sql.evidence_database import NOT_PROVED, EvidenceDatabase
+from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
 from tests.unit.policy.world import PRODUCER_GROUP, TOPIC, World, key
@@ -261,7 +261,7 @@ def test_every_login_may_read_the_whole_proof(databases: Databases) -> None:
     databases.replica.catch_up()
     for shown, is_primary in ((databases.url, True), (databases.replica_url, False)):
         engine = open_engine(sa.make_url(shown).set(username=login).render_as_string(hide_password=False))
-        database = EvidenceDatabase(engine, tables.inbox)
+        database = WitnessDatabase(engine, tables.inbox)
         assert database.unread() == ()
         assert database.role().is_primary is is_primary
         engine.dispose()

@@ -105,7 +105,7 @@ class _Words:
     unread: tuple[str, ...]
 
 
-class EvidenceDatabase:
+class WitnessDatabase:
     """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read."""
 
     def __init__(self, engine: sa.Engine, table: sa.Table, *, has_sign_of_life: bool = False) -> None:
