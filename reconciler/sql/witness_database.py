@@ -88,10 +88,7 @@ _MYSQL = _Word(
     "WHERE HOST <> '' AND LEFT(CHANNEL_NAME, 17) <> 'group_replication')",
     "GRANT SELECT ON performance_schema.replication_connection_configuration",
 )
-_SIGN_OF_LIFE = _Word(
-    f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})",  # noqa: S608  # our constants
-    f"run `reconciler db upgrade outbox`, and GRANT SELECT ON {outbox_identity.name}",
-)
+_SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
 #: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
 _UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
 
@@ -139,7 +136,7 @@ class WitnessDatabase:
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:
-        """What of the proof the login may not read, with what mends it. Raises DatabaseAway."""
+        """What of being a primary the login may not read, with what mends it. Raises DatabaseAway."""
         return self._readable().unread
 
     def _readable(self) -> _Words:
@@ -151,21 +148,20 @@ class WitnessDatabase:
     def _try_each(self, connection: sa.Connection) -> _Words:
         if connection.dialect.name == "sqlite":
             return _Words(is_primary="1", swept_at_ms="NULL", unread=())
+        read: list[str] = []
         unread: list[str] = []
-
-        def can_read(sql: str, mend: str) -> bool:
+        for word in _words_of(connection.dialect):
+            sql = word.sql.replace("{table}", self._table)
             refusal = _refusal(connection, sql)
-            if refusal is not None:
-                unread.append(f"{refusal}: {mend}")
-            return refusal is None
-
-        words = [(word.sql.replace("{table}", self._table), word.mend) for word in _words_of(connection.dialect)]
-        read = [sql for sql, mend in words if can_read(sql, mend)]
-        life = _SIGN_OF_LIFE.sql
+            if refusal is None:
+                read.append(sql)
+            else:
+                unread.append(f"{refusal}: {word.mend}")
+        life = _SIGN_OF_LIFE
         if connection.dialect.name == "postgresql":
             # A replica of the whole server commits in its primary's order; subscriptions differ table by table.
             life = f"CASE WHEN pg_is_in_recovery() THEN {life} END"
-        has_life = self._has_sign_of_life and can_read(life, _SIGN_OF_LIFE.mend)
+        has_life = self._has_sign_of_life and _refusal(connection, life) is None
         return _Words(
             is_primary=" AND ".join(read) or "NULL", swept_at_ms=life if has_life else "NULL", unread=tuple(unread)
         )
