@@ -151,7 +151,8 @@ class SqlCandidates:
             .limit(limit)
         )
         with self._database.reading() as connection:
-            return [candidate_of(row) for row in connection.execute(query)]
+            found = [candidate_of(row) for row in connection.execute(query)]
+        return [row for row in found if row.unique_key]  # without a key nobody can be asked
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
         """Writes the time, or NULL."""
