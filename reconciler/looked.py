@@ -90,11 +90,14 @@ class Looked:
     def load(self) -> RoundLoad:
         """What the brakes want to know of it."""
         fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
+        verified = len(fresh) + self.let_go.total()
+        committed = verified - self.verdicts().get(str(Verdict.REJECTED), 0)
         first_looks = sum(j.dossier.known is None for j in self.judged) + self.let_go_first
         return RoundLoad(
-            announced=self.announced,
+            # As many in proportion as have turned out to be committed: a flood must not make room for losses.
+            announced=self.announced * committed // verified if verified else self.announced,
             left_over=max(0, self.became_due - first_looks),
-            verified=len(fresh) + self.let_go.total(),
+            verified=verified,
             losses=sum(j.verification.verdict in LOSSES for j in fresh),
             ladders=sum(j.reached_half for j in self.judged),
             ladders_absent=sum(j.found_nowhere for j in self.judged),

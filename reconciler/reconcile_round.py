@@ -43,7 +43,7 @@ class RoundReport:
     suspended: str | None = None
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
-    #: Verified keys of this round: of further passes those that databases alone did not settle, and of the last one all.
+    #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
     judged: tuple[Judged, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
