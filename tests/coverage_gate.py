@@ -42,6 +42,7 @@ POLICY = tuple(
         "shard_rounds",
         "outage",
         "dismissal",
+        "accounted",
         "plan",
     )
 )

@@ -23,6 +23,7 @@ from reconciler.evidence import WatermarkState
 from reconciler.ledger.redis_checks import Severity, check_redis
 from reconciler.ledger.redis_client import open_redis
 from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.demands import REMEDIES, demand_behind
 from reconciler.rocketmq.families import Families
 from reconciler.rocketmq.name_servers import NameServers, TopicNotFound
 from reconciler.rocketmq.queue_scan import SCAN_GROUP
@@ -148,7 +149,7 @@ class _Doctor:
             try:
                 brokers = NameServers(address, client).brokers()
             except ReconcilerError as error:
-                findings.append(_fail(check, str(error), "start it, or correct rocketmq.name_servers"))
+                findings.append(_silent(check, error, address, "start it, or correct rocketmq.name_servers"))
                 continue
             if brokers:
                 findings.append(Finding(check=check, level="ok", found=f"knows {', '.join(sorted(brokers))}"))
@@ -166,17 +167,21 @@ class _Doctor:
             try:
                 findings += self._broker(check, addresses.master)
             except ReconcilerError as error:
-                findings.append(_fail(check, str(error), "start it, or look at its log"))
+                findings.append(_silent(check, error, addresses.master, "start it, or look at its log"))
         return findings
 
     def _broker(self, check: str, address: str) -> Iterator[Finding]:
         client = self._connections.rocketmq.client
         facts = Families(client, clock=self._connections.clock).facts(address)
+        config: dict[str, str] = {}
+        try:
+            config = Admin(client).broker_config(address)
+        except ReconcilerError as error:  # it refuses to tell, which is its right; but not if it refuses everything
+            if demand_behind(error, address) is not None:
+                yield _silent(check, error, address, "")
+                return
         how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
         yield Finding(check=check, level="ok", found=f"{address}, family {facts.family}, {how}")
-        config: dict[str, str] = {}
-        with suppress(ReconcilerError):
-            config = Admin(client).broker_config(address)
         for name, wrong, right, why in _BROKER_SETTINGS:
             if config.get(name) == wrong:
                 yield _fail(check, f"{name}={wrong}", f"set it to {right}: {why}")
@@ -312,6 +317,12 @@ def _tables(url: str, tree: str, name: str) -> Finding:
 
 def _counted(queues: Mapping[str, int]) -> str:
     return "queues: " + (", ".join(f"{count} on {broker}" for broker, count in sorted(queues.items())) or "none")
+
+
+def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Finding:
+    """A peer that does not answer, or refuses: what it wants, where that is the reason."""
+    demand = demand_behind(error, address)
+    return _fail(check, str(error), remedy) if demand is None else _fail(check, f"{demand}: {error}", REMEDIES[demand])
 
 
 def _fail(check: str, found: str, remedy: str) -> Finding:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from reconciler.errors import ReconcilerError
 from reconciler.rocketmq.client import RemotingClient
+from reconciler.rocketmq.demands import explained
 from reconciler.rocketmq.offsets import Offsets
 from reconciler.rocketmq.queue_scan import first_stored_ms
-from reconciler.rocketmq.routes import MessageQueue, Routes, Whereabouts
+from reconciler.rocketmq.routes import MessageQueue, Routes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +36,7 @@ class QueueEnds:
         self._routes = routes
         self._offsets = Offsets(client)
 
-    def read(
-        self, topic: str, known: Mapping[str, Collection[int]]
-    ) -> tuple[list[QueueEnd], Mapping[str, ReconcilerError | str]]:
+    def read(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
         """Readable queues of every broker of the route; and what keeps a broker from telling, by its name.
 
         `known`: broker -> queues that something was read of before: such a broker is asked though it left the route.
@@ -48,17 +47,17 @@ class QueueEnds:
         for queue in self._routes.read_queues(topic):
             offered.setdefault(queue.broker_name, []).append(queue)
         ends: list[QueueEnd] = []
-        silent: dict[str, ReconcilerError | str] = {}
+        silent: dict[str, str] = {}
         for place in self._routes.whereabouts(topic):
             name = place.broker_name
             left = (MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in known.get(name, ()))
+            if place.master is None or place.doubt:  # offsets would be another broker's
+                silent[name] = place.doubt or place.detail
+                continue
             try:
-                ends += self._of(place, offered.get(name) or left)
+                ends += self._of(place.master, offered.get(name) or left)
             except ReconcilerError as error:
-                silent[name] = error
-            else:
-                if place.master is None or place.doubt:
-                    silent[name] = place.doubt or place.detail
+                silent[name] = explained(error, place.master)
         return ends, silent
 
     def waiting_since_ms(self, end: QueueEnd, offset: int) -> int | None:
@@ -68,10 +67,7 @@ class QueueEnds:
         """
         return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end)
 
-    def _of(self, place: Whereabouts, queues: Iterable[MessageQueue]) -> list[QueueEnd]:
-        address = place.master
-        if address is None or place.doubt:  # offsets would be another broker's
-            return []
+    def _of(self, address: str, queues: Iterable[MessageQueue]) -> list[QueueEnd]:
         # The end last: what is stored meanwhile may count as waiting, never the other way round.
         return [
             QueueEnd(
