@@ -12,8 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from reconciler.contract.subscription import Subscription
-from reconciler.ports import PendingKey, StoredRound
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.dossier import PAGE_KEYS
+from reconciler.evidence import Watermark, WatermarkState
+from reconciler.ports import Candidates, PendingKey, ShardMemory, StoredRound
+
+#: Of pending, of one shard: that many keys have their rows, open ones all of them.
+PAGES_MAX = 40
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
 _RUN = "is `reconciler run` alive, with --shards for all of them?"
@@ -154,8 +159,40 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
     return Link(until_ms=oldest.stored_at_ms, cause=f"{since}: {_RUN}")
 
 
+def due_for_long_until_ms(
+    watermark: Watermark, *, asked_ms: int, grace_ms: int, margin_ms: int, within_ms: int
+) -> int | None:
+    """Keys first seen until then have been due for so long that a round should have written a verdict.
+
+    None: nobody can tell. A group that has just caught up made keys due at once: they, too, have that time.
+    """
+    if watermark.state is WatermarkState.UNKNOWN:
+        return None
+    return min(asked_ms - grace_ms, watermark.at_ms - margin_ms) - within_ms
+
+
+def oldest_unlisted(
+    memory: ShardMemory, candidates: Candidates, shard: Shard, *, seen_until_ms: int
+) -> PendingKey | None:
+    """The oldest pending key, first seen until then, of which the ledger has no row; it looks through PAGES_MAX pages.
+
+    Raises RedisAway and DatabaseAway.
+    """
+    after: PendingKey | None = None
+    for _ in range(PAGES_MAX):
+        page = memory.due(shard, first_seen_until_ms=seen_until_ms, limit=PAGE_KEYS, after=after)
+        rows = candidates.read(shard.subscription, [pending.unique_key for pending in page]) if page else {}
+        for pending in page:
+            if pending.unique_key not in rows:
+                return pending
+        if len(page) < PAGE_KEYS:
+            break
+        after = page[-1]
+    return None
+
+
 def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
-    """`unlisted`: the oldest key that has been due for long, and of which the ledger has no row."""
+    """`unlisted`: the oldest key that has been due for long, and of which the ledger has no row (oldest_unlisted)."""
     if unlisted is None:
         return Link(until_ms=asked_ms, cause="")
     due = f"{unlisted.unique_key}, first seen at {time_of(unlisted.first_seen_ms)}, is due and has no verdict"
@@ -190,7 +227,7 @@ def sentence(
         return f"Not all is well: {troubles[0]}; {until}"
     if persons:
         return f"A person is needed: {'; '.join(persons)}; {until}"
-    return f"All is well: {until}"
+    return f"N{until[1:]}" if least.until_ms is None else f"All is well: {until}"
 
 
 def time_of(at_ms: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
 from reconciler.accounted import (
@@ -11,17 +12,20 @@ from reconciler.accounted import (
     OutboxSeen,
     QueueSeen,
     accounted,
+    due_for_long_until_ms,
+    oldest_unlisted,
     outbox_link,
     queue_link,
     rounds_link,
+    verdicts_link,
 )
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.outbox_backlog import look_into_outbox
 from reconciler.bootstrap.standstill import limit_seconds
-from reconciler.contract.subscription import Subscription
-from reconciler.errors import ReconcilerError
-from reconciler.plan import TopicPlan
-from reconciler.ports import StoredRound
+from reconciler.errors import ReconcilerError, RedisAway
+from reconciler.evidence import Watermark
+from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.ports import ShardMemory, StoredRound
 from reconciler.rocketmq.name_servers import TopicNotFound
 from reconciler.rocketmq.queue_ends import QueueEnd, QueueEnds
 
@@ -29,10 +33,11 @@ from reconciler.rocketmq.queue_ends import QueueEnd, QueueEnds
 class Accounting:
     """One `status`: every outbox is asked once a topic. Confined to one thread."""
 
-    def __init__(self, connections: Connections, *, within_seconds: float | None) -> None:
+    def __init__(self, connections: Connections, memory: ShardMemory, *, within_seconds: float | None) -> None:
         """`within_seconds`: the time that a monitor names; None: the default."""
         self._settings = connections.settings
         self._connections = connections
+        self._memory = memory
         self._is_given = within_seconds is not None
         margin_seconds = self._settings.rounds.skew_margin_seconds
         self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
@@ -41,14 +46,19 @@ class Accounting:
         self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
         self._outboxes = cache(self._look_into_outboxes)
 
-    def of(self, topic: TopicPlan, subscription: Subscription, rounds: Sequence[StoredRound]) -> Accounted:
-        """Of one subscription. `rounds`: the newest of every shard below topic.shards. Raises nothing of outboxes and
-        brokers: who does not answer has come nowhere."""
+    def of(
+        self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
+    ) -> Accounted:
+        """Of one subscription. `rounds`: the newest of every shard below topic.shards.
+
+        Raises DatabaseAway of the ledger; anybody else who does not answer has come nowhere.
+        """
         links = [link for _, link in self._outboxes(topic.topic)]
         links += self._queue_links(topic, rounds)
         links.append(rounds_link(rounds, shards=topic.shards))
+        links += self._verdict_links(topic, plan, watermark)
         return accounted(
-            subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
+            plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
         )
 
     def weaker(self, topic: TopicPlan) -> Iterator[str]:
@@ -107,6 +117,22 @@ class Accounting:
                 return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
         seen = QueueSeen(name=name, begin=end.begin, end=end.end, taken=taken, waiting_since_ms=waiting_since_ms)
         return queue_link(seen, asked_ms=self._asked_ms)
+
+    def _verdict_links(self, topic: TopicPlan, plan: SubscriptionPlan, watermark: Watermark) -> Iterator[Link]:
+        until_ms = due_for_long_until_ms(
+            watermark,
+            asked_ms=self._asked_ms,
+            grace_ms=round(plan.grace_period_seconds * 1000),
+            margin_ms=round(self._settings.rounds.skew_margin_seconds * 1000),
+            within_ms=self._within_ms,
+        )
+        if until_ms is None:
+            return
+        candidates = self._connections.ledger.candidates
+        with suppress(RedisAway):  # told as such
+            for shard in topic.shards_of(plan.subscription):
+                unlisted = oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
+                yield verdicts_link(unlisted, asked_ms=self._asked_ms)
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:

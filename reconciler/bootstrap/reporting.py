@@ -26,7 +26,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
-from reconciler.plan import TopicPlan
+from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
@@ -219,7 +219,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"
-        accounting = Accounting(connections, within_seconds=rounds_within_seconds) if is_full else None
+        accounting = Accounting(connections, policy.memory, within_seconds=rounds_within_seconds) if is_full else None
         if is_full:
             late += open_outage(connections.ledger.outages.current(settings.environment))
         for topic in policy.plans:
@@ -235,7 +235,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                         now_ms=now_ms,
                         within_seconds=rounds_within_seconds,
                     )
-                statuses.append(_status_of(policy, topic, plan.subscription, last, accounting))
+                statuses.append(_status_of(policy, topic, plan, last, accounting))
         history, history_away = read_standing(settings, policy.subscriptions)
         for captured in history.subscriptions if history is not None and is_full else ():
             of = captured.subscription
@@ -260,11 +260,13 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
 def _status_of(
     policy: Policy,
     topic: TopicPlan,
-    subscription: Subscription,
+    plan: SubscriptionPlan,
     last: Sequence[StoredRound],
     accounting: Accounting | None,
 ) -> SubscriptionStatus:
+    subscription = plan.subscription
     pending, oldest_ms = _pending(policy, topic.shards_of(subscription))
+    watermark = policy.witnesses.brokers.watermark(subscription)
     weaker = [] if policy.witnesses.outbox.is_configured(topic.topic) else [NO_OUTBOX]
     weaker += [] if policy.witnesses.inbox.is_configured(subscription) else ["no inbox"]
     if accounting is not None:
@@ -273,9 +275,9 @@ def _status_of(
         subscription=subscription,
         pending=pending,
         oldest_pending_ms=oldest_ms,
-        watermark=policy.witnesses.brokers.watermark(subscription),
+        watermark=watermark,
         last_round_ms=max((r.done.at_ms for r in last), default=None),
-        accounted=None if accounting is None else accounting.of(topic, subscription, last),
+        accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
     )
 

@@ -49,12 +49,12 @@ def blind(deployed: Deployment, *, because: str) -> dict[str, Any]:
 
     def report() -> dict[str, Any] | None:
         ended = status(deployed)
-        return ended.document if ended.exit_code == 3 and because in ended.document["summary"] else None
+        return ended.document if ended.exit_code == 3 and because in ended.document.get("summary", ended.stderr) else None
 
     try:
         return eventually(report, within_seconds=40)
     except AssertionError:
-        raise AssertionError(status(deployed).stdout) from None
+        raise AssertionError(str(status(deployed))) from None
 
 
 def until_ms(report: dict[str, Any]) -> int | None:
@@ -132,6 +132,20 @@ def test_dead_sweeper_is_no_calm_although_nothing_waits(new_deployment: Deployme
     sweep(deployed, seconds_ago=60)
     report = blind(deployed, because="was swept last at ")
     assert "reconciler sweep" in report["summary"]
+
+
+def test_verdicts_that_cannot_be_written_while_rounds_run_are_no_calm(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment()
+    with closing(sqlite3.connect(deployed.ledger)) as db:
+        db.execute(
+            "CREATE TRIGGER refused BEFORE INSERT ON reconciler_candidate BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+    deployed.run("run")
+    deployed.consume()
+    (key,) = deployed.commit(1, lose=True)
+    deployed.commit(4)  # the group's watermark moves
+    report = blind(deployed, because="is due and has no verdict")
+    assert key in report["summary"]
 
 
 def test_time_moves_while_nothing_is_committed(new_deployment: DeploymentFactory) -> None:
