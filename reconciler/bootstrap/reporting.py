@@ -124,27 +124,24 @@ class StatusReport:
             "rejected": list(self.rejected),
             "damaged": list(self.damaged),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
+            "subscriptions": [
+                dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
+                | {"accounted_until_ms": None if s.accounted is None else s.accounted.until_ms}
+                for s in self.subscriptions
+            ],
         }
 
     def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
         """Tables for people; empty ones are left out, except the first."""
+        accounts = [(a.subscription.topic, a.subscription.group, a.until_ms, bool(a.late)) for a in self._accounts]
+        if accounts:
+            yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
         for name, columns, rows in self._parts():
             if rows or name == "subscriptions":
                 yield name.capitalize(), columns, rows
 
     def _parts(self) -> Iterator[tuple[str, Sequence[str], list[tuple[object, ...]]]]:
-        columns = (
-            "topic",
-            "group",
-            "accounted_until_ms",
-            "pending",
-            "oldest_pending_ms",
-            "watermark_ms",
-            "watermark",
-            "last_round_ms",
-            "weaker",
-        )
-        yield "subscriptions", columns, [_subscription_row(s) for s in self.subscriptions]
+        yield "subscriptions", _SUBSCRIPTION, [_subscription_row(s) for s in self.subscriptions]
         yield (
             "verdicts",
             ("topic", "group", "state", "verdict", "loss_verdict", "keys", "oldest_ms"),
@@ -183,12 +180,16 @@ class StatusReport:
         )
 
 
+_SUBSCRIPTION = (
+    "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark", "last_round_ms", "weaker",
+)  # fmt: skip
+
+
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
     is_known = s.watermark.state is WatermarkState.KNOWN
     return (
         s.subscription.topic,
         s.subscription.group,
-        None if s.accounted is None else s.accounted.until_ms,
         s.pending,
         s.oldest_pending_ms,
         s.watermark.at_ms if is_known else None,
