@@ -14,6 +14,7 @@ from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.outbox_identities import shared_identity
+from reconciler.bootstrap.rights_checks import rights_checks
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Check, Finding, Level
@@ -30,8 +31,6 @@ from reconciler.rocketmq.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.watermark import Watermarks
 from reconciler.settings import Settings
 from reconciler.sql import schema
-from reconciler.sql.rights import refused_writes
-from reconciler.sql.tables import ledger_metadata
 
 #: Property, value that does not work, value that does, why.
 _BROKER_SETTINGS = (
@@ -56,6 +55,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("redis", redis_remedy, doctor.redis),
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
+                *rights_checks(connections),
                 ("outbox identities", "", lambda: check_identities(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
@@ -124,12 +124,7 @@ class _Doctor:
 
     def ledger(self) -> Sequence[Finding]:
         url = self._settings.ledger.url.get_secret_value()
-        found = _tables(url, "ledger", "ledger")
-        if found.level == "fail":
-            return [found]
-        refused = refused_writes(self._connections.engine(url), ledger_metadata.sorted_tables)
-        remedy = "grant SELECT, INSERT, UPDATE and DELETE on every table of the ledger"
-        return [found, *(_fail("ledger rights", line, remedy) for line in refused)]
+        return [_tables(url, "ledger", "ledger")]
 
     def table_checks(self) -> Iterator[tuple[str, str, Check]]:
         for producer in self._settings.producers:
