@@ -75,6 +75,8 @@ class RepairRules:
     held_wait_seconds: float = 5.0
     #: Rows worked on in one pass of a topic.
     repairs_max: int = 1_000
+    #: How far the clocks of outboxes and ledger may be apart.
+    skew_margin_seconds: float = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,7 +206,10 @@ class Repairer:
             for plan in topic.subscriptions
             if self._inbox.is_configured(plan.subscription)
         }
-        outbox: Mapping[str, Lookup[OutboxRow]] = self._outbox.read(topic.topic, keys)
+        # The commit was seen before the repair was opened: only what has come as far may say that it is not there.
+        margin_ms = round(self._rules.skew_margin_seconds * 1000)
+        not_before_ms = {repair.unique_key: repair.created_at_ms + margin_ms for repair in repairs}
+        outbox: Mapping[str, Lookup[OutboxRow]] = self._outbox.read(topic.topic, not_before_ms)
         has_outbox = self._outbox.is_configured(topic.topic)
         return [
             Case(

@@ -15,8 +15,8 @@ from reconciler.sql.tables import outbox_identity
 
 #: The row that names the database.
 IDENTITY_ID = 1
-#: The row whose swept_at_ms every sweep writes. MySQL and MariaDB lock row 1 for each open transaction that has recorded:
-#: a sweep that wrote there would wait for all of them, and later ones would wait for it.
+#: The row whose swept_at_ms every sweep writes. In MySQL and MariaDB each open transaction that has recorded locks row
+#: 1 (InnoDB, INSERT ... SELECT): a sweep that wrote there would wait for all of them, and others for it.
 SIGN_OF_LIFE_ID = 2
 
 _RANDOM_TEXT = {

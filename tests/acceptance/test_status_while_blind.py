@@ -49,7 +49,9 @@ def blind(deployed: Deployment, *, because: str) -> dict[str, Any]:
 
     def report() -> dict[str, Any] | None:
         ended = status(deployed)
-        return ended.document if ended.exit_code == 3 and because in ended.document.get("summary", ended.stderr) else None
+        return (
+            ended.document if ended.exit_code == 3 and because in ended.document.get("summary", ended.stderr) else None
+        )
 
     try:
         return eventually(report, within_seconds=40)

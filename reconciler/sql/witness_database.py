@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.errors import ReconcilerError
+from reconciler.evidence import Presence, WitnessAnswer
 from reconciler.sql.engines import class_names, reading, translated_errors
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
@@ -43,11 +44,14 @@ class DatabaseRole:
             return True
         return not_before_ms is not None and self.swept_at_ms is not None and self.swept_at_ms > not_before_ms
 
-    @property
-    def doubt(self) -> str:
-        """Why an absence of it proves nothing."""
-        seen = "no sign of life" if self.swept_at_ms is None else f"its last sign of life is of {self.swept_at_ms}"
-        return f"{NOT_PROVED}: it is a replica, {seen}"
+
+def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) -> WitnessAnswer:
+    """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
+    if role.proves_absence(not_before_ms):
+        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
+    life = f"its last sign of life is of {role.swept_at_ms}" if role.swept_at_ms else "without a sign of life"
+    detail = f"no row, {NOT_PROVED}: a replica, {life}" if not_before_ms is not None else f"no row, {NOT_PROVED}"
+    return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,8 @@ _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
     _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),
 )
-# A replica that anybody may write to has read_only = 0, and so has one whose replication was stopped. MariaDB tells every
-# login the heartbeat of a configured replication, running or not. RESET SLAVE ALL leaves it until the next start, so a
-# server whose newest transaction is its own was promoted.
+# A replica may well have read_only = 0. MariaDB tells every login the heartbeat of a configured replication, running or
+# stopped. RESET SLAVE ALL leaves it until the next start, so one whose newest transaction is its own was promoted.
 _MARIADB = _Word(
     "(NOT EXISTS (SELECT 1 FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'SLAVE_HEARTBEAT_PERIOD' "
     "AND VARIABLE_VALUE > 0) OR LOCATE(CONCAT('-', @@global.server_id, '-'), @@gtid_current_pos) > 0)",
@@ -85,10 +88,7 @@ _MYSQL = _Word(
     "WHERE HOST <> '' AND LEFT(CHANNEL_NAME, 17) <> 'group_replication')",
     "GRANT SELECT ON performance_schema.replication_connection_configuration",
 )
-_SIGN_OF_LIFE = _Word(
-    f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})",  # noqa: S608  # our constants
-    f"run `reconciler db upgrade outbox`, and GRANT SELECT ON {outbox_identity.name}",
-)
+_SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
 #: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
 _UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
 
@@ -102,7 +102,7 @@ class _Words:
     unread: tuple[str, ...]
 
 
-class EvidenceDatabase:
+class WitnessDatabase:
     """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read."""
 
     def __init__(self, engine: sa.Engine, table: sa.Table, *, has_sign_of_life: bool = False) -> None:
@@ -124,9 +124,7 @@ class EvidenceDatabase:
         except ReconcilerError:
             self._words = None  # a right may be gone: it is found out anew
             raise
-        names = [selected.name for selected in query.selected_columns]
-        at = 2 + names.index(column.name)
-        return _role_of(rows[0]), [row for row in rows if row[at] is not None]
+        return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
 
     def role(self) -> DatabaseRole:
         """The role alone, for people. Raises DatabaseAway."""
@@ -138,7 +136,7 @@ class EvidenceDatabase:
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:
-        """What of the proof the login may not read, with what mends it. Raises DatabaseAway."""
+        """What of being a primary the login may not read, with what mends it. Raises DatabaseAway."""
         return self._readable().unread
 
     def _readable(self) -> _Words:
@@ -148,29 +146,31 @@ class EvidenceDatabase:
         return self._words
 
     def _try_each(self, connection: sa.Connection) -> _Words:
-        dialect = connection.dialect
-        if dialect.name == "sqlite":
+        if connection.dialect.name == "sqlite":
             return _Words(is_primary="1", swept_at_ms="NULL", unread=())
-        if dialect.name == "postgresql":
-            # A replica of the whole server commits in the primary's order; subscriptions may differ table by table.
-            conditions, life = _POSTGRESQL, f"CASE WHEN pg_is_in_recovery() THEN {_SIGN_OF_LIFE.sql} END"
-        else:
-            conditions = (*_READ_ONLY, _MARIADB if getattr(dialect, "is_mariadb", False) else _MYSQL)
-            life = _SIGN_OF_LIFE.sql
+        read: list[str] = []
         unread: list[str] = []
-
-        def can_read(sql: str, mend: str) -> bool:
+        for word in _words_of(connection.dialect):
+            sql = word.sql.replace("{table}", self._table)
             refusal = _refusal(connection, sql)
-            if refusal is not None:
-                unread.append(f"{refusal}: {mend}")
-            return refusal is None
-
-        texts = [(word.sql.replace("{table}", self._table), word.mend) for word in conditions]
-        read = [sql for sql, mend in texts if can_read(sql, mend)]
-        has_life = self._has_sign_of_life and can_read(life, _SIGN_OF_LIFE.mend)
+            if refusal is None:
+                read.append(sql)
+            else:
+                unread.append(f"{refusal}: {word.mend}")
+        life = _SIGN_OF_LIFE
+        if connection.dialect.name == "postgresql":
+            # A replica of the whole server commits in its primary's order; subscriptions differ table by table.
+            life = f"CASE WHEN pg_is_in_recovery() THEN {life} END"
+        has_life = self._has_sign_of_life and _refusal(connection, life) is None
         return _Words(
             is_primary=" AND ".join(read) or "NULL", swept_at_ms=life if has_life else "NULL", unread=tuple(unread)
         )
+
+
+def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
+    if dialect.name == "postgresql":
+        return _POSTGRESQL
+    return (*_READ_ONLY, _MARIADB if getattr(dialect, "is_mariadb", False) else _MYSQL)
 
 
 def _refusal(connection: sa.Connection, sql: str) -> str | None:
@@ -193,6 +193,6 @@ def _role(words: _Words) -> sa.Subquery:
     ).subquery("role")
 
 
-def _role_of(row: sa.Row[Any]) -> DatabaseRole:
-    is_primary, swept_at_ms = row[0], row[1]
+def _role_of(row: Sequence[Any]) -> DatabaseRole:
+    is_primary, swept_at_ms = row[:2]
     return DatabaseRole(is_primary=None if is_primary is None else bool(is_primary), swept_at_ms=swept_at_ms)
