@@ -19,16 +19,8 @@ from reconciler.errors import InvalidValue, RedisAway
 from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, OutageOpened, RoundFinished, VerdictsWritten
 from reconciler.looked import Looked
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import (
-    WHENEVER_COMMITTED_MS,
-    Candidates,
-    Outage,
-    Outages,
-    OutboxEvidence,
-    Repairs,
-    ShardMemory,
-    Verification,
-)
+from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
+from reconciler.ports.witnesses import WHENEVER_COMMITTED_MS
 from reconciler.repair import Repairer
 from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
 from reconciler.repair_pass import WITHDRAWN
