@@ -138,7 +138,9 @@ class StatusReport:
 
     def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
         """Tables for people; empty ones are left out, except the first."""
-        accounts = [(a.subscription.topic, a.subscription.group, a.until_ms, bool(a.late)) for a in self._accounts]
+        accounts = [
+            (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
+        ]
         if accounts:
             yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
         for name, columns, rows in self._parts():

@@ -231,7 +231,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     assert late.summary == (
         "Commits after 1970-01-01T00:00:01Z are not accounted for: T/g: nobody reads it (and 1 more, below)"
     )
-    assert next(late.tables())[2] == [("T", "g", 1_000, True)]
+    assert next(late.tables())[2] == [("T", "g", 1_000, "yes")]
 
     until = "until 1970-01-01T00:00:01Z is accounted for"
     assert (report().exit_code, report().summary) == (0, f"All is well: every commit {until}")
