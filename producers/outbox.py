@@ -286,9 +286,9 @@ def _settled_sql(dialect: str, keys: int) -> str:
 
 @cache
 def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time_column: str) -> str:
-    # PostgreSQL takes all keys as one array, so that one prepared statement serves every number of them.
+    # PostgreSQL takes all keys as one array, and as one that it plans unseen: else it estimates every key of a list.
     markers = ", ".join([MARKERS[dialect]] * keys)
-    wanted = f"= ANY({markers})" if dialect == "postgresql" else f"IN ({markers})"
+    wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
     states = ", ".join(f"'{state}'" for state in before)
     return (
         f"UPDATE {outbox.name} SET state = '{after}', {time_column} = {now_ms_sql(dialect)} "  # noqa: S608  # names of ours
