@@ -21,6 +21,7 @@ from reconciler.ports import Candidates, PendingKey, ShardMemory, StoredRound
 PAGES_MAX = 40
 
 _CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
+_EXTRA = "no process reads that queue: unique_key_topic.queues and `queues` of the producers must be the same"
 _RUN = "is `reconciler run` alive, with --shards for all of them?"
 _SWEEP = "is `reconciler sweep` alive, and what does its log say?"
 
@@ -122,23 +123,26 @@ class QueueSeen:
     taken: int | None
     #: Store time of the first message that was not taken; None: there is none.
     waiting_since_ms: int | None = None
+    #: Its number is not below the number of shards.
+    is_extra: bool = False
 
 
 def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
     """Taken is what was stored before the first message that was not; everything until now where there is none."""
     if seen.end <= seen.begin or seen.taken == seen.end:
         return Link(until_ms=asked_ms, cause="")
+    remedy = _EXTRA if seen.is_extra else _CONSUMER
     if seen.taken is None:
-        return Link(until_ms=None, cause=f"no round has taken announcements of {seen.name}: {_CONSUMER}")
+        return Link(until_ms=None, cause=f"no round has taken announcements of {seen.name}: {remedy}")
     if seen.taken > seen.end:
         lost = f"{seen.name} ends at {seen.end} although it was read to {seen.taken}: the broker lost its end, or"
-        return Link(until_ms=None, cause=f"{lost} the topic was made anew; {_CONSUMER}")
+        return Link(until_ms=None, cause=f"{lost} the topic was made anew; {remedy}")
     if seen.taken < seen.begin:
         lost = f"announcements {seen.taken} to {seen.begin - 1} of {seen.name} were deleted before they were taken"
-        return Link(until_ms=None, cause=f"{lost}: {_CONSUMER}")
+        return Link(until_ms=None, cause=f"{lost}: {remedy}")
     waits = f"announcements of {seen.name} wait from offset {seen.taken} on, {seen.end - seen.taken} of them"
     until_ms = asked_ms if seen.waiting_since_ms is None else min(seen.waiting_since_ms, asked_ms)
-    return Link(until_ms=until_ms, cause=f"{waits}: {_CONSUMER}")
+    return Link(until_ms=until_ms, cause=f"{waits}: {remedy}")
 
 
 # ----------------------------------------------------------------- rounds and verdicts

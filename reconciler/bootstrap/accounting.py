@@ -49,13 +49,14 @@ class Accounting:
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
     ) -> Accounted:
-        """Of one subscription. `rounds`: the newest of every shard below topic.shards.
+        """Of one subscription. `rounds`: the newest of every shard, also of those that there were.
 
         Raises DatabaseAway of the ledger; anybody else who does not answer has come nowhere.
         """
         links = [link for _, link in self._outboxes(topic.topic)]
         links += self._queue_links(topic, rounds)
-        links.append(rounds_link(rounds, shards=topic.shards))
+        ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
+        links.append(rounds_link(ours, shards=topic.shards))
         links += self._verdict_links(topic, plan, watermark)
         return accounted(
             plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
@@ -104,10 +105,12 @@ class Accounting:
                 yield Link(until_ms=None, cause=f"{broker} does not tell what it has of {name}: {why}")
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
-            if end.queue.queue_id in having:  # a shard without a round is told by itself
-                yield self._queue_link(end, taken.get((end.queue.broker_name, end.queue.queue_id)))
+            is_extra = end.queue.queue_id >= topic.shards
+            if end.queue.queue_id in having or (having and is_extra):  # a shard without a round is told by itself
+                offset = taken.get((end.queue.broker_name, end.queue.queue_id))
+                yield self._queue_link(end, offset, is_extra=is_extra)
 
-    def _queue_link(self, end: QueueEnd, taken: int | None) -> Link:
+    def _queue_link(self, end: QueueEnd, taken: int | None, *, is_extra: bool) -> Link:
         name = f"{end.queue.broker_name} queue {end.queue.queue_id} of {end.queue.topic}"
         waiting_since_ms = None
         if taken is not None and end.begin <= taken < end.end:
@@ -115,7 +118,14 @@ class Accounting:
                 waiting_since_ms = self._ends.waiting_since_ms(end, taken)
             except ReconcilerError as error:
                 return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
-        seen = QueueSeen(name=name, begin=end.begin, end=end.end, taken=taken, waiting_since_ms=waiting_since_ms)
+        seen = QueueSeen(
+            name=name,
+            begin=end.begin,
+            end=end.end,
+            taken=taken,
+            waiting_since_ms=waiting_since_ms,
+            is_extra=is_extra,
+        )
         return queue_link(seen, asked_ms=self._asked_ms)
 
     def _verdict_links(self, topic: TopicPlan, plan: SubscriptionPlan, watermark: Watermark) -> Iterator[Link]:

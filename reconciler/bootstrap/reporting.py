@@ -232,8 +232,8 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             late += open_outage(connections.ledger.outages.current(settings.environment))
         for topic in policy.plans:
             for plan in topic.subscriptions:
-                last = [r for r in reports.last_rounds(plan.subscription) if r.done.shard.number < topic.shards]
-                newest[plan.subscription] = last
+                last = reports.last_rounds(plan.subscription)
+                newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
                 if is_full:
                     late += unrepaired(
                         settings,
@@ -288,7 +288,7 @@ def _status_of(
         pending=pending,
         oldest_pending_ms=oldest_ms,
         watermark=watermark,
-        last_round_ms=max((r.done.at_ms for r in last), default=None),
+        last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
         accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
     )

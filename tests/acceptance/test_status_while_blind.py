@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
-from tests.acceptance.command import one_object
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.routes import MessageQueue
+from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
 from tests.ended import Ended
@@ -126,6 +129,26 @@ def test_announcements_that_nobody_reads_while_rounds_run_are_no_calm(
     assert deployed.topic in stopped["late"][0]
 
 
+def test_announcements_in_a_queue_beyond_the_configured_ones_are_no_calm(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment()
+    deployed.run("run")
+    with ClientInstance(deployed.name_servers) as instance:
+        for address in instance.cluster_addresses():
+            Admin(instance.client).create_topic(address, deployed.unique_key_topic, queues=SHARDS + 2)
+        calm(deployed)
+
+        def beyond() -> MessageQueue | None:
+            found = instance.routes.refresh(deployed.unique_key_topic).writable_queues
+            return next((queue for queue in found if queue.queue_id > SHARDS), None)
+
+        queue = eventually(beyond, within_seconds=30)
+        # As a producer with `queues` of its own announces.
+        announcement = Message(topic=deployed.unique_key_topic, body=b"{}", tags=deployed.topic)
+        instance.sender("somebody").send(announcement, queue=queue)
+    report = blind(deployed, because="no process reads that queue")
+    assert until_ms(report) is None
+
+
 def test_dead_sweeper_is_no_calm_although_nothing_waits(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     deployed.run("run")
@@ -148,6 +171,16 @@ def test_verdicts_that_cannot_be_written_while_rounds_run_are_no_calm(new_deploy
     deployed.commit(4)  # the group's watermark moves
     report = blind(deployed, because="is due and has no verdict")
     assert key in report["summary"]
+
+
+def test_outbox_without_its_tables_is_no_empty_outbox(new_deployment: DeploymentFactory, tmp_path: Path) -> None:
+    deployed = new_deployment()
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+    environment = {"RECONCILER_PRODUCERS__0__OUTBOX_URL": f"sqlite:///{tmp_path / 'empty.db'}"}
+    ended = reconciler("status", "--config", deployed.config, "-o", "json", environment=environment)
+    assert ended.exit_code == 3, ended
+    assert f"the outbox of {deployed.producer_group} does not tell: " in ended.document["summary"]
 
 
 def test_time_moves_while_nothing_is_committed(new_deployment: DeploymentFactory) -> None:

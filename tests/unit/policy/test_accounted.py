@@ -105,8 +105,12 @@ def test_a_row_whose_time_nobody_can_read_is_no_young_row() -> None:
 # ----------------------------------------------------------------- queues
 
 
-def queue(begin: int, end: int, taken: int | None, waiting_since_ms: int | None = None) -> Link:
-    seen = QueueSeen(name="queue 3", begin=begin, end=end, taken=taken, waiting_since_ms=waiting_since_ms)
+def queue(
+    begin: int, end: int, taken: int | None, waiting_since_ms: int | None = None, *, is_extra: bool = False
+) -> Link:
+    seen = QueueSeen(
+        name="queue 3", begin=begin, end=end, taken=taken, waiting_since_ms=waiting_since_ms, is_extra=is_extra
+    )  # fmt: skip
     return queue_link(seen, asked_ms=NOW_MS)
 
 
@@ -135,6 +139,15 @@ def test_announcements_that_nobody_reads_hold_the_time_at_the_first_of_them() ->
     assert link.cause.startswith("announcements of queue 3 wait from offset 4 on, 5 of them")
     assert queue(0, 9, 4, NOW_MS + 5).until_ms == NOW_MS, "a broker's clock that is ahead"
     assert queue(0, 9, 4).until_ms == NOW_MS, "they were deleted while they were looked for"
+
+
+def test_announcements_in_a_queue_that_is_not_configured_are_not_out_of_the_world() -> None:
+    link = queue(0, 9, None, is_extra=True)
+    assert link.until_ms is None
+    assert "no process reads that queue" in link.cause
+    assert "no process reads that queue" in queue(0, 9, 4, 1, is_extra=True).cause
+    assert queue(0, 9, 9, is_extra=True).until_ms == NOW_MS, "it was read to its end before their number was lowered"
+    assert queue(0, 0, None, is_extra=True).until_ms == NOW_MS
 
 
 # ----------------------------------------------------------------- rounds
