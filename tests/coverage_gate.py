@@ -43,6 +43,7 @@ POLICY = tuple(
         "shard_rounds",
         "outage",
         "dismissal",
+        "accounted",
         "plan",
     )
 )
