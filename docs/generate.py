@@ -89,6 +89,10 @@ def tables_page() -> str:
                 lines.append(f"| `{column.name}` | {kind} | {column.doc} |")
             lines += [""]
             lines += [f"Index on ({', '.join(names)})." for names in table.indexes]
+            lines += [
+                f"Index on ({', '.join(names)}), on PostgreSQL and SQLite only of rows that have the last one."
+                for names in table.sparse_indexes
+            ]
             lines += [f"Unique: ({', '.join(names)})." for names in table.unique]
             lines += [""]
     return "\n".join(lines).rstrip() + "\n"

@@ -36,6 +36,7 @@ POLICY = tuple(
         "repair_questions",
         "brakes",
         "clocks_apart",
+        "asking_again",
         "reconcile_round",
         "looked",
         "classic_round",

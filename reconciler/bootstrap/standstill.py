@@ -106,7 +106,7 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
     """
     return [
         f"{v.subscription}: {v.count} announced keys are committed in no configured outbox, and were settled without "
-        "repair: does [[producers]] name every service that sends to the topic?"
+        "repair: does [[producers]] name every service that sends to the topic? What has no row is asked for again."
         for v in verdicts
         if v.verdict is Verdict.REJECTED
     ]
