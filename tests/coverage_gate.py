@@ -38,6 +38,7 @@ POLICY = tuple(
         "clocks_apart",
         "reconcile_round",
         "looked",
+        "not_taken",
         "classic_round",
         "shard_rounds",
         "outage",
