@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.delivery import row_of
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidate, Repair
 
@@ -30,6 +30,7 @@ class Question(StrEnum):
     COPIES_AGAIN = "committed copies again"
     HALF_COPIES = "half copies"
     CHECK_BACK = "check-back"
+    FILTER_KIND = "filter"
     PARKED_COPIES = "parked copies"
 
 
@@ -72,6 +73,7 @@ class Dossier:
     halves: Lookup[StoredMessage] | None = None
     check_back: CheckBack | None = None
     parked: Lookup[StoredMessage] | None = None
+    filter_kind: FilterKind | None = None
 
     @property
     def damage(self) -> str | None:

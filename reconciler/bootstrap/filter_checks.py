@@ -9,12 +9,10 @@ from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Finding
 from reconciler.errors import ReconcilerError
+from reconciler.evidence import FilterKind
 from reconciler.rocketmq.admin import Admin, GroupFilter
 from reconciler.setting_types import split_tags
 from reconciler.settings import SubscriptionSettings
-
-#: Brokers evaluate it over properties (FilterFactory); nothing here does.
-SQL92 = "SQL92"
 
 
 def check_filters(connections: Connections) -> Sequence[Finding]:
@@ -35,12 +33,12 @@ def check_filters(connections: Connections) -> Sequence[Finding]:
 
 def compared(check: str, configured: SubscriptionSettings, found: Collection[GroupFilter]) -> Iterator[Finding]:
     """`found`: what the brokers were told."""
-    if any(one.kind == SQL92 for one in found):
+    if any(one.filter_kind is FilterKind.SQL92 for one in found):
         yield Finding(
             check=check,
             level="fail",
             found="the group filters by SQL92, which nobody here evaluates",
-            remedy='what it filters is shown as DELIVERED_NOT_APPLIED; use tags, or let the handler take "*" and skip',
+            remedy='what it passes without an effect stays UNKNOWN; use tags, or let the handler take "*" and skip',
         )
         return
     told = {split_tags(one.expression) for one in found}

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, SendAnswer, StoredMessage, Watermark
+from reconciler.evidence import (
+    FilterKind,
+    InboxRow,
+    Lookup,
+    OutboxRow,
+    QueuePosition,
+    SendAnswer,
+    StoredMessage,
+    Watermark,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +51,10 @@ class BrokerPositions(Protocol):
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""
+        ...
+
+    def filter_kind(self, subscription: Subscription) -> FilterKind:
+        """How the group filters the topic, as its members told the brokers."""
         ...
 
     def horizon(self, topic: str) -> Horizon:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reconciler.evidence import FilterKind
 from reconciler.rocketmq.answers import require_success
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import AUTO_CREATE_TOPIC, Permission, RequestCode, ResponseCode
@@ -35,6 +36,11 @@ class GroupFilter:
     kind: str
     #: subString: "a || b", "*", or the SQL92 expression.
     expression: str
+
+    @property
+    def filter_kind(self) -> FilterKind:
+        """Whatever is not SQL92 goes by tags."""
+        return FilterKind.SQL92 if self.kind == FilterKind.SQL92 else FilterKind.TAG
 
 
 class Admin:
