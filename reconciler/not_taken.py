@@ -21,7 +21,7 @@ from reconciler.dossier import PAGE_KEYS
 from reconciler.events import EventSink, KeysNotTaken
 from reconciler.evidence import Lookup, OutboxRow
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import WHENEVER_COMMITTED_MS, OutboxEvidence, ShardMemory
+from reconciler.ports import OutboxEvidence, ShardMemory
 
 #: Keys of a subscription compared in one round, but at least a page of each shard.
 COMPARED_KEYS_MAX = 100_000
@@ -81,8 +81,8 @@ class NotTaken:
     def _compare(self, topic: TopicPlan, plan: SubscriptionPlan, keys: Sequence[str]) -> dict[str, bool | None]:
         """Members that are no keys go on, and all do where no outbox is configured any more."""
         asked = [key for key in keys if is_unique_key(key)] if self._outbox.is_configured(topic.topic) else []
-        # No absence is believed here, so none has to be proved: what has no row goes on, or is asked for again.
-        lookups = self._outbox.read(topic.topic, dict.fromkeys(asked, WHENEVER_COMMITTED_MS)) if asked else {}
+        # No absence is believed here, so none has to be proved: what has no row goes on, to be judged.
+        lookups = self._outbox.read(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
         return {key: is_not_taken(lookups[key], plan) if key in lookups else False for key in keys}
 
     def _sort(self, shard: Shard, answers: dict[str, bool | None]) -> int:
