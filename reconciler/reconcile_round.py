@@ -4,9 +4,11 @@ token buckets and cursors: a crash between any two lines costs time and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from reconciler.asking_again import ask_again
 from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
@@ -21,6 +23,7 @@ from reconciler.looked import Looked
 from reconciler.not_taken import NotTaken
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
+from reconciler.ports.witnesses import WHENEVER_COMMITTED_MS
 from reconciler.repair import Repairer
 from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
 from reconciler.repair_pass import WITHDRAWN
@@ -30,7 +33,7 @@ from reconciler.verify import Judged, Soundings, Verifier
 #: While the gate is shut: look-ups a second and subscription.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
-#: Passes over due keys in one round, while nearly all keys of the last one prove to have arrived.
+#: Passes over due keys in one round, while databases alone settle most keys of the last one.
 CATCH_UP_PASSES = 10
 
 
@@ -43,7 +46,7 @@ class RoundReport:
     suspended: str | None = None
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
-    #: Verified keys of this round: of further passes those that had not arrived, and of the last one all.
+    #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
     judged: tuple[Judged, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
@@ -86,8 +89,6 @@ class ReconcileRound:
         self._not_taken = NotTaken(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
 
-    # ---- the round
-
     def run(self, subscription: Subscription) -> RoundReport:
         """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
         topic, plan = self._plan(subscription)
@@ -114,22 +115,16 @@ class ReconcileRound:
         looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
         with looked.beyond_bugs():
             looked.not_taken = self._not_taken.leave(topic, plan, [r.shard for r in ours])
-
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
-        selection = self._selector.select(
-            plan,
-            [r.shard for r in ours],
-            gate,
-            shards_in_all=topic.shards,
-            trickle=self._trickle(plan),
-            count_until=self._breaker.rules.ceiling(looked.announced),
-        )
+        select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
+        ceiling, keys_max = self._breaker.rules.ceiling(looked.announced), self._selector.rules.candidates_max
+        selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         if selection.has_more:
-            self._catch_up(topic, plan, ours, gate, soundings, looked)
+            self._catch_up(topic, plan, select, soundings, looked)
         load, rules = looked.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
@@ -143,6 +138,10 @@ class ReconcileRound:
             has_shards=bool(ours),
             siblings=[p.subscription for p in topic.subscriptions],
         )
+        if ours:
+            keep = self._selector.rules.retention_seconds
+            with looked.beyond_bugs():
+                looked.problems += ask_again(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
         self._events.emit(event)
@@ -227,18 +226,19 @@ class ReconcileRound:
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        ours: Sequence[ShardRound],
-        gate: Gate,
+        select: Callable[..., Selection],
         soundings: Soundings,
         looked: Looked,
     ) -> None:
-        """After Redis fell back, or recorders were away, most due keys have arrived: the inbox tells that cheaply."""
+        """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
+        most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
+        """
         for _ in range(CATCH_UP_PASSES - 1):
-            if not looked.last_pass_arrived():
+            keys_max = self._selector.rules.candidates_max - looked.asked_brokers
+            if keys_max <= 0 or not looked.last_pass_settled():
                 return
             looked.begin_pass()
-            shards = [r.shard for r in ours]
-            selection = self._selector.select(plan, shards, gate, shards_in_all=topic.shards, trickle=0, count_until=-1)
+            selection = select(trickle=0, count_until=-1, keys_max=keys_max)
             self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return
@@ -396,5 +396,5 @@ class ReconcileRound:
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""
-        lookup = self._outbox.read(topic.topic, [unique_key]).get(unique_key)
+        lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

@@ -36,6 +36,7 @@ POLICY = tuple(
         "repair_questions",
         "brakes",
         "clocks_apart",
+        "asking_again",
         "reconcile_round",
         "looked",
         "not_taken",
@@ -43,6 +44,7 @@ POLICY = tuple(
         "shard_rounds",
         "outage",
         "dismissal",
+        "accounted",
         "plan",
     )
 )

@@ -83,6 +83,9 @@ class Table:
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     indexes: tuple[tuple[str, ...], ...] = ()
+    #: Only of rows that have a value in the last column, where the database can (MySQL and MariaDB cannot): a planner
+    #: that knows little of the table must not take it for one that finds a key.
+    sparse_indexes: tuple[tuple[str, ...], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
 
 
@@ -125,8 +128,12 @@ OUTBOX = Table(
 
 OUTBOX_IDENTITY = Table(
     name="reconciler_outbox_identity",
-    doc="One row that names this database, so that record() notices a connection to another one.",
-    columns=(_c("id", "integer", "Always 1."), _c("identity", "name", "Random text, made by the migration.")),
+    doc="Names this database, so that record() notices a connection to another one, and has its sign of life.",
+    columns=(
+        _c("id", "integer", "1: the name. 2: the sign of life, in a row of its own, which no record() locks."),
+        _c("identity", "name", "Random text, made by the migration."),
+        _c("swept_at_ms", "bigint", "Of row 2: when the last sweep ran; NULL: none did.", nullable=True),
+    ),
     primary_key=("id",),
 )
 
@@ -167,9 +174,16 @@ CANDIDATE = Table(
         _c("first_seen_ms", "bigint", "Redis TIME of the round that first saw the key."),
         _c("next_at_ms", "bigint", "Not verified again before."),
         _c("updated_at_ms", "bigint", "Last change."),
+        _c(
+            "ask_again_at_ms",
+            "bigint",
+            "A closed row's databases are asked again after this; NULL: they are not.",
+            nullable=True,
+        ),
     ),
     primary_key=("environment", "topic", "consumer_group", "unique_key"),
     indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
+    sparse_indexes=(("environment", "topic", "consumer_group", "ask_again_at_ms"),),
 )
 
 REPAIR = Table(

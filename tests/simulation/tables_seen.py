@@ -24,13 +24,14 @@ class OutboxSeen:
     def is_configured(self, topic: str) -> bool:
         return True
 
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        unique_keys = list(not_before_ms)
         rows: dict[str, list[OutboxRow]] = {key: [] for key in unique_keys}
         answers: list[WitnessAnswer] = []
         for database in self._databases:
             try:
                 found = database.link.call(
-                    self._process, partial(_rows_of, database, unique_keys), DatabaseAway, what="SELECT outbox"
+                    self._process, partial(database.shown, unique_keys), DatabaseAway, what="SELECT outbox"
                 )
                 for row in found:
                     if row.topic == topic:
@@ -96,10 +97,6 @@ class InboxSeen:
             subscription, lambda database: max((row["applied_at_ms"] for row in database.rows.values()), default=None)
         )
         return newest
-
-
-def _rows_of(database: OutboxDatabase, unique_keys: Sequence[str]) -> list[OutboxRow]:
-    return [database.rows[key] for key in unique_keys if key in database.rows]
 
 
 def _inbox_row(row: Mapping[str, Any]) -> InboxRow:

@@ -45,9 +45,9 @@ class Counted:
     def is_configured(self, topic: str) -> bool:
         return self._outbox.is_configured(topic)
 
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
-        self.asked.append(len(unique_keys))
-        return self._outbox.read(topic, unique_keys)
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        self.asked.append(len(not_before_ms))
+        return self._outbox.read(topic, not_before_ms)
 
 
 def test_a_flood_of_foreign_tags_costs_one_statement_for_500_keys_and_neither_look_up_nor_ledger_row() -> None:
