@@ -22,8 +22,16 @@ from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, Outage
 from reconciler.looked import Looked
 from reconciler.not_taken import NotTaken
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
-from reconciler.ports.witnesses import WHENEVER_COMMITTED_MS
+from reconciler.ports import (
+    WHENEVER_COMMITTED_MS,
+    Candidates,
+    Outage,
+    Outages,
+    OutboxEvidence,
+    Repairs,
+    ShardMemory,
+    Verification,
+)
 from reconciler.repair import Repairer
 from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
 from reconciler.repair_pass import WITHDRAWN
@@ -89,6 +97,8 @@ class ReconcileRound:
         self._not_taken = NotTaken(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
 
+    # ---- the round
+
     def run(self, subscription: Subscription) -> RoundReport:
         """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
         topic, plan = self._plan(subscription)
@@ -115,10 +125,12 @@ class ReconcileRound:
         looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
         with looked.beyond_bugs():
             looked.not_taken = self._not_taken.leave(topic, plan, [r.shard for r in ours])
+
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
+        ceiling = self._breaker.rules.ceiling(looked.announced)
         select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
-        ceiling, keys_max = self._breaker.rules.ceiling(looked.announced), self._selector.rules.candidates_max
+        keys_max = self._selector.rules.candidates_max
         selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
