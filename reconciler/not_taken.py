@@ -86,7 +86,7 @@ class NotTaken:
     def _compare(self, topic: TopicPlan, plan: SubscriptionPlan, keys: Sequence[str]) -> dict[str, bool | None]:
         """Members that are no keys go on, and all do where no outbox is configured any more."""
         asked = [key for key in keys if is_unique_key(key)] if self._outbox.is_configured(topic.topic) else []
-        # A missing row decides nothing here: the key goes on, so no database has to prove that it lacks nothing.
+        # No absence is believed here, so none has to be proved: what has no row goes on, to be judged.
         lookups = self._outbox.read(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
         return {key: is_not_taken(lookups[key], plan) if key in lookups else False for key in keys}
 
