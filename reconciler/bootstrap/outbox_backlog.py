@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import outbox_databases
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import ReconcilerError
 from reconciler.sql.engines import database_now_ms, reading
@@ -19,16 +20,14 @@ def unannounced(connections: Connections, *, within_seconds: float) -> list[str]
     settings = connections.settings
     limit_seconds = settings.sweep.sweep_after_seconds + within_seconds
     told = []
-    for producer in settings.producers:
-        if producer.outbox_url is None:
-            continue
+    for database in outbox_databases(settings):
         try:
-            age_seconds = _oldest_seconds(connections, producer.outbox_url.get_secret_value(), producer.group)
+            age_seconds = _oldest_seconds(connections, database.url, database.owner)
         except ReconcilerError:
             continue
         if age_seconds > limit_seconds:
             told.append(
-                f"the outbox of {producer.group} has had a key for {age_seconds:.0f} s that nobody announced: "
+                f"the {database.name} has had a key for {age_seconds:.0f} s that nobody announced: "
                 "is `reconciler sweep` alive?"
             )
     return told

@@ -56,7 +56,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                 producer_groups=frozenset(p.group for p in groups),
                 shards=settings.unique_key_topic.queues,
                 repair_order=tuple(configured[0].repair_order),
-                trust_announcements=all(p.outbox_url is None for p in groups),
+                trust_announcements=not any(p.outbox_urls for p in groups),
             )
         )
     return plans
@@ -75,12 +75,9 @@ def build_witnesses(connections: Connections) -> Witnesses:
     """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
     settings = connections.settings
     outbox = SqlOutboxReader(
-        ReadOutbox(
-            producer_group=p.group,
-            topics=frozenset(p.topics),
-            url=None if p.outbox_url is None else p.outbox_url.get_secret_value(),
-        )
+        ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
         for p in settings.producers
+        for url in p.outbox_urls or (None,)
     )
     connections.close_at_end(outbox.close)
     inbox = inbox_evidence(connections)

@@ -8,7 +8,7 @@ password stands in no list of processes. Nothing is taken from FILE unless --fro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -101,12 +101,21 @@ def with_configured(sources: Sources, configuration: AuditedConfiguration) -> So
     def of(url: str, where: str) -> Source | None:
         return _source(url, f"--subscriptions: {where}", problems)
 
+    def several(urls: Iterable[str], where: str) -> Iterator[Source]:
+        urls = list(urls)
+        for number, url in enumerate(urls, start=1):
+            source = of(url, where if len(urls) == 1 else f"{where} ({number} of {len(urls)})")
+            if source is not None:
+                yield source
+
     outboxes = list(sources.outboxes)
     given = set(sources.outbox_groups)
+    configured: dict[str, dict[str, None]] = {}
     for producer in configuration.producers:
-        if producer.outbox_url is not None and producer.group not in given:
-            source = of(producer.outbox_url, f"outbox_url of {producer.group}")
-            outboxes += [] if source is None else [(producer.group, source)]
+        if producer.group not in given:
+            configured.setdefault(producer.group, {}).update(dict.fromkeys(producer.outbox_urls))
+    for group, urls in configured.items():
+        outboxes += [(group, source) for source in several(urls, f"outbox_url of {group}")]
     inboxes = dict(sources.inboxes)
     for key, url in configuration.inbox_urls.items():
         source = of(url, f"inbox_url of {'/'.join(key)}") if key not in inboxes else None
