@@ -103,15 +103,18 @@ class Selection:
     has_more: bool
 
 
-def is_closed(candidate: Candidate) -> bool:
+def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
     """True if the key may leave pending without another look.
 
     REJECTED is looked at again whenever the key is announced again: who announces somebody's key before its commit
-    must not hide the loss that may follow. Nor does a row close anything that nobody can read.
+    must not hide the loss that may follow. So is CONSUMED where a second effect may have come in another inbox. Nor
+    does a row close anything that nobody can read.
     """
-    if candidate.damage is not None:
+    if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
-    return candidate.state is not CandidateState.OPEN and candidate.verdict is not Verdict.REJECTED
+    if candidate.verdict is Verdict.CONSUMED:
+        return not plan.has_several_inboxes
+    return candidate.verdict is not Verdict.REJECTED
 
 
 def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
@@ -154,7 +157,7 @@ class CandidateSelector:
         """
         known = self._open_rows(plan, shards, gate)
         room = self.rules.candidates_max - len(known)
-        walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
+        walk = _Walk(plan, room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
         for number in range(len(shards)):
@@ -232,7 +235,7 @@ class CandidateSelector:
                 row = rows.get(pending.unique_key)
                 if not is_unique_key(pending.unique_key):
                     walk.leave_out(shard, pending)
-                elif row is not None and is_closed(row):
+                elif row is not None and is_closed(row, plan):
                     walk.close(shard, row)
                 elif row is None or not is_followed(row, walk.shards_in_all):
                     fresh.append(_suspect(shard, pending, row))
@@ -249,7 +252,8 @@ def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossie
 class _Walk:
     """Budget and findings of one walk over pending."""
 
-    def __init__(self, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+    def __init__(self, plan: SubscriptionPlan, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+        self.plan = plan
         self.shards_in_all = shards_in_all
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
@@ -293,7 +297,7 @@ class _Walk:
         self._scan_left -= 1
         if not is_unique_key(pending.unique_key):
             self.leave_out(shard, pending)
-        elif row is not None and is_closed(row):
+        elif row is not None and is_closed(row, self.plan):
             self.close(shard, row)
         elif row is None or not is_followed(row, self.shards_in_all):
             self.became_due += is_new

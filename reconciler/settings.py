@@ -127,8 +127,10 @@ class SubscriptionSettings(Section):
     tags: Annotated[str, Field(max_length=2_000)] = Field(
         default="*", description="Tag filter of the group, '*' or 'a || b'."
     )
-    inbox_url: DatabaseUrl | None = Field(
-        default=None, description="Database of its inbox. Without one effects are unknown (weaker)."
+    inbox_url: DatabaseUrls | None = Field(
+        default=None,
+        description="Database of its inbox, or a list where the handler's database is a function of the message. "
+        "Without one effects are unknown (weaker).",
     )
     inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
         default=None, description="How long the service keeps its inbox rows; unset: for ever."
@@ -142,7 +144,7 @@ class SubscriptionSettings(Section):
     @property
     def inbox_urls(self) -> tuple[str, ...]:
         """Every database of its inbox, with passwords; none: effects cannot be read."""
-        return () if self.inbox_url is None else (self.inbox_url.get_secret_value(),)
+        return tuple(url.get_secret_value() for url in self.inbox_url or ())
 
     @property
     def tag_set(self) -> frozenset[str] | None:

@@ -14,6 +14,7 @@ from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import EvidenceDatabase, inbox_databases, outbox_databases
 from reconciler.bootstrap.history_checks import check_history_folders
+from reconciler.bootstrap.inbox_checks import check_inbox_lists
 from reconciler.bootstrap.outbox_identities import shared_identity
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.bootstrap.subscriptions import subscription_of
@@ -57,6 +58,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
                 ("outbox identities", "", lambda: check_identities(connections)),
+                ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),

@@ -50,6 +50,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         tags=s.tag_set,
                         grace_period_seconds=s.grace_period_seconds,
                         inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
+                        has_several_inboxes=len(s.inbox_urls) > 1,
                     )
                     for s in configured
                 ),

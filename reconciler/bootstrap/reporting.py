@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import damaged_rows, misshapen_members
+from reconciler.bootstrap.double_effects import double_effects
 from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.listing import outage_row, text_of
 from reconciler.bootstrap.outbox_backlog import unannounced
@@ -68,6 +69,8 @@ class StatusReport:
     undecided: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
+    #: Keys that took effect in two inboxes of one group, one line a subscription.
+    doubled: tuple[str, ...] = ()
     #: Values that nobody can read, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()
 
@@ -80,7 +83,7 @@ class StatusReport:
 
     @property
     def needs_a_person(self) -> bool:
-        """A quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values."""
+        """A quarantined key (a double effect), a failed repair, an open breaker, undecided keys, damaged values."""
         return (
             bool(self.undecided)
             or bool(self.damaged)
@@ -97,6 +100,7 @@ class StatusReport:
             "late": list(self.late),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
+            "doubled": list(self.doubled),
             "damaged": list(self.damaged),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
@@ -242,6 +246,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             late=tuple(late),
             undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
             rejected=tuple(rejected(verdicts)),
+            doubled=tuple(double_effects(reports, verdicts, settings.environment)),
             damaged=(*damaged_rows(verdicts, repairs), *(_misshapen(policy) if is_full else ())),
         )
 

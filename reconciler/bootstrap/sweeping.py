@@ -66,6 +66,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         "unsettled": report.unsettled,
                         "unprovable": report.unprovable,
                         "deleted": report.deleted,
+                        "doubled": report.doubled,
                         "damaged": report.damaged,
                         "problems": list(report.problems),
                     },
