@@ -67,8 +67,8 @@ class AuditedConfiguration:
     producers: tuple[ConfiguredProducer, ...]
     #: Sorted by topic and group; `inbox` and `effects` are set once it is known what was given.
     subscriptions: tuple[AuditedSubscription, ...]
-    #: (topic, group) -> URL.
-    inbox_urls: Mapping[tuple[str, str], str] = field(repr=False)
+    #: (topic, group) -> URLs.
+    inbox_urls: Mapping[tuple[str, str], tuple[str, ...]] = field(repr=False)
     ledger_url: str | None = field(repr=False)
 
 
@@ -167,16 +167,16 @@ def _read(reader: _Reader, document: Mapping[str, Any]) -> AuditedConfiguration 
     )
     producers = tuple(_producers(reader, document))
     subscriptions: dict[tuple[str, str], AuditedSubscription] = {}
-    inbox_urls: dict[tuple[str, str], str] = {}
+    inbox_urls: dict[tuple[str, str], tuple[str, ...]] = {}
     for where, item in reader.sections(document, "subscriptions", SUBSCRIPTION_NAMES):
         found = _subscription(reader, where, item, producers)
         key = (found.topic, found.group)
         if key in subscriptions:
             reader.problems.append(f"{where} = {'/'.join(key)}: stands twice; remove one")
         subscriptions[key] = found
-        url = reader.url(item, "inbox_url", f"{where}.")
-        if url is not None:
-            inbox_urls[key] = url
+        urls = reader.urls(item, "inbox_url", f"{where}.")
+        if urls:
+            inbox_urls[key] = urls
     ledger_url = reader.url(reader.section(document, "ledger"), "url", "ledger.")
     if reader.problems:
         return None

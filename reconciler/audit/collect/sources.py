@@ -52,7 +52,7 @@ class Sources:
     """Everything that was given."""
 
     outboxes: tuple[tuple[str, Source], ...] = ()
-    inboxes: Mapping[SubscriptionKey, Source] = field(default_factory=dict)
+    inboxes: Mapping[SubscriptionKey, tuple[Source, ...]] = field(default_factory=dict)
     effects: Mapping[SubscriptionKey, EffectsSource] = field(default_factory=dict)
     ledger: Source | None = None
 
@@ -68,7 +68,7 @@ def parse_sources(
     """The options. Raises AuditError("usage") with every problem."""
     problems: list[str] = []
     outboxes: list[tuple[str, Source]] = []
-    inboxes: dict[SubscriptionKey, Source] = {}
+    inboxes: dict[SubscriptionKey, tuple[Source, ...]] = {}
     counted: dict[SubscriptionKey, EffectsSource] = {}
     for text in outbox:
         name, source = _named(text, "--outbox", "GROUP=URL", problems)
@@ -78,9 +78,9 @@ def parse_sources(
         name, source = _named(text, "--inbox", "TOPIC/GROUP=URL", problems)
         key = _subscription_key(name, "--inbox", problems) if source is not None else None
         if source is not None and key is not None:
-            if key in inboxes:
-                problems.append(f"--inbox {name}: given twice; a group has one inbox")
-            inboxes[key] = source
+            if source in inboxes.get(key, ()):
+                problems.append(f"--inbox {name}: one database is given twice: each of its keys would look doubled")
+            inboxes[key] = (*inboxes.get(key, ()), source)
     for text in effects:
         name, source, query = _with_query(text, problems)
         key = _subscription_key(name, "--effects", problems) if source is not None else None
@@ -117,10 +117,9 @@ def with_configured(sources: Sources, configuration: AuditedConfiguration) -> So
     for group, urls in configured.items():
         outboxes += [(group, source) for source in several(urls, f"outbox_url of {group}")]
     inboxes = dict(sources.inboxes)
-    for key, url in configuration.inbox_urls.items():
-        source = of(url, f"inbox_url of {'/'.join(key)}") if key not in inboxes else None
-        if source is not None:
-            inboxes[key] = source
+    for key, listed in configuration.inbox_urls.items():
+        if key not in inboxes:
+            inboxes[key] = tuple(several(listed, f"inbox_url of {'/'.join(key)}"))
     ledger = sources.ledger
     if ledger is None and configuration.ledger_url is not None:
         ledger = of(configuration.ledger_url, "ledger.url")
