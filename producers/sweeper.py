@@ -218,19 +218,20 @@ class Sweeper:
         found = self._sort(facts)
         source.outbox.mark_settled([fact.unique_key for fact in found.settled])
         again_ms = int(self._policy.announce_again_after_seconds * 1000)
-        due = [
+        settle_ms = int(self._policy.settle_after_seconds * 1000)
+        doubled = [fact for fact, _ in found.doubled]
+        # A match in Redis has hidden the second effect: announced again at the first look, the key is judged.
+        at_once = [fact for fact in doubled if _was_announced_once(fact, settle_ms)]
+        due = at_once + [
             fact
             for fact in (
                 *found.absent,
                 *found.unknown,
+                *(f for f in doubled if not _was_announced_once(f, settle_ms)),
                 *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
-                *(f for f, _ in found.doubled),
             )
             if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
         ]
-        # A match in Redis has hidden the second effect: announced again, the key is judged by its inboxes.
-        settle_ms = int(self._policy.settle_after_seconds * 1000)
-        due += [f for f, _ in found.doubled if f not in due and _was_announced_once(f, settle_ms)]
         failures: dict[str, ReconcilerError] = {}
         confirmed = self._announce(source, due, failures)
         report = SweepReport(
@@ -238,10 +239,8 @@ class Sweeper:
             announced_again=confirmed,
             unsettled=len(found.absent) + len(found.unknown),
             unprovable=len(found.unprovable),
-            doubled=len(found.doubled),
-            problems=_doubled(source, found.doubled),
         )
-        return report.plus(_failures(source, failures))
+        return report.plus(_double_effects(source, found.doubled)).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
         """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
@@ -308,11 +307,13 @@ def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
 
 
-def _doubled(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, str]]) -> tuple[str, ...]:
+def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+    """Not a failed source, as with damaged rows."""
     if not doubled:
-        return ()
-    fact, reason = doubled[0]
-    return (f"{source.producer_group}: {len(doubled)} rows are not settled, the first is {fact.unique_key}: {reason}",)
+        return SweepReport()
+    first, why = doubled[0]
+    problem = f"{source.producer_group}: {len(doubled)} rows are not settled, the first is {first.unique_key}: {why}"
+    return SweepReport(doubled=len(doubled), problems=(problem,))
 
 
 def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:
