@@ -300,7 +300,8 @@ class _Walk:
         elif row is not None and is_closed(row, self.plan):
             self.close(shard, row)
         elif row is None or not is_followed(row, self.shards_in_all):
-            self.became_due += is_new
+            # Keys that the ledger knows are looked at again: their number says nothing of new losses.
+            self.became_due += is_new and row is None
             if self._room_share <= 0:
                 self._left_out = self.has_left_out = True
             else:

@@ -114,6 +114,12 @@ def test_a_function_without_a_parameter_still_returns_a_connection(engines: Mapp
     assert counts(engines, received.unique_key) == [1, 0]
 
 
+def test_a_callable_without_a_signature_is_asked_for_a_connection() -> None:
+    """dict has none; what it returns is no connection, and says so at the first message."""
+    with pytest.raises(UsageError, match="no connection that the inbox knows"):
+        transactional_handler(dict, group="billing")(pay).apply(message())
+
+
 def test_messages_of_several_databases_share_no_transaction(engines: Mapping[str, sa.Engine]) -> None:
     with pytest.raises(InvalidValue, match="each message may have another database"):
         wrap(engines, is_batched=True)

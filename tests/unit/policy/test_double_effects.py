@@ -81,11 +81,14 @@ def test_a_consumed_key_that_is_announced_again_stays_consumed() -> None:
     process = world.process()
     world.rounds(process, 4)
     world.announce(delivered)
-    world.rounds(process, 4)
+    events = [report.event for _ in range(4) for report in world.rounds(process, 1)]
     candidate = world.candidate(delivered)
     assert candidate is not None
     assert (candidate.state, candidate.verdict) == (CandidateState.SETTLED, Verdict.CONSUMED)
     assert world.pending() == []
+    # It was looked at, and is no key that the breaker would expect a loss among.
+    assert sum(event.verified for event in events if event is not None) == 1
+    assert sum(event.became_due for event in events if event is not None) == 0
 
 
 def test_a_double_effect_that_a_person_dismissed_is_not_asked_for_again() -> None:
