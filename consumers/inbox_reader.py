@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,8 +16,8 @@ from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import is_whole_number, reading
-from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
 #: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
@@ -36,35 +36,25 @@ class SqlInboxEvidence:
 
     def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
         """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
-        self._engines = {subscription: tuple(several) for subscription, several in engines.items() if several}
+        self._databases = {
+            subscription: tuple(WitnessDatabase(engine, inbox) for engine in several)
+            for subscription, several in engines.items()
+            if several
+        }
 
     def is_configured(self, subscription: Subscription) -> bool:
         """Whether there is a database to ask."""
-        return subscription in self._engines
+        return subscription in self._databases
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them answered.
+        """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
 
-        A database that is away or lacks the table answers UNKNOWN, never ABSENT.
+        A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT.
         """
         if not self.is_configured(subscription):
             return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
-        answers = [self._ask(engine, subscription, unique_keys) for engine in self._engines[subscription]]
+        answers = [_ask(database, subscription, unique_keys) for database in self._databases[subscription]]
         return {key: _combine([one[key] for one in answers]) for key in unique_keys}
-
-    def _ask(
-        self, engine: sa.Engine, subscription: Subscription, unique_keys: Sequence[str]
-    ) -> Mapping[str, Lookup[InboxRow]]:
-        """What one database says."""
-        witness = f"inbox {engine.url.render_as_string(hide_password=True)}"
-        answers: dict[str, Lookup[InboxRow]] = {}
-        for first in range(0, len(unique_keys), KEYS_PER_QUERY):
-            page = unique_keys[first : first + KEYS_PER_QUERY]
-            try:
-                answers |= {key: _answer(witness, row) for key, row in self._read_page(engine, subscription, page)}
-            except ReconcilerError as error:
-                answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
-        return answers
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
@@ -127,15 +117,31 @@ class SqlInboxEvidence:
     def _all(self, subscription: Subscription) -> Sequence[sa.Engine]:
         if not self.is_configured(subscription):
             raise DatabaseAway(f"no inbox_url is configured for {subscription}")
-        return self._engines[subscription]
+        return [database.engine for database in self._databases[subscription]]
 
-    def _read_page(
-        self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]
-    ) -> Iterable[tuple[str, ReadRow | None]]:
-        query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
-        with reading(engine) as connection:
-            by_key = {row.unique_key: _ROWS.read(row) for row in probe(connection, query, inbox.c.unique_key, page)}
-        return [(key, by_key.get(key)) for key in page]
+
+def _ask(
+    database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
+) -> Mapping[str, Lookup[InboxRow]]:
+    """What one database says."""
+    witness = f"inbox {database.engine.url.render_as_string(hide_password=True)}"
+    answers: dict[str, Lookup[InboxRow]] = {}
+    for first in range(0, len(unique_keys), KEYS_PER_QUERY):
+        page = unique_keys[first : first + KEYS_PER_QUERY]
+        try:
+            role, rows = _read_page(database, subscription, page)
+            answers |= {key: _answer(witness, rows.get(key), role) for key in page}
+        except ReconcilerError as error:
+            answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
+    return answers
+
+
+def _read_page(
+    database: WitnessDatabase, subscription: Subscription, page: Sequence[str]
+) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
+    query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
+    role, found = database.probe(query, inbox.c.unique_key, page)
+    return role, {row.unique_key: _ROWS.read(row[-len(_COLUMNS) :]) for row in found}
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
@@ -158,10 +164,10 @@ def _place(row: InboxRow) -> tuple[bool, float, str]:
     return not is_time, row.applied_at_ms if is_time else 0, str(row.unique_key)
 
 
-def _answer(witness: str, read: ReadRow | None) -> Lookup[InboxRow]:
+def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[InboxRow]:
     if read is None:
-        answer = WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
-        return Lookup(presence=Presence.ABSENT, answers=(answer,))
+        answer = absence(witness, role)
+        return Lookup(presence=answer.presence, answers=(answer,))
     if read.damage is not None:
         answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=read.damage, is_damaged=True)
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))

@@ -16,6 +16,7 @@ from reconciler.bootstrap.evidence_databases import EvidenceDatabase, inbox_data
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.inbox_checks import check_inbox_lists
 from reconciler.bootstrap.outbox_identities import shared_identity
+from reconciler.bootstrap.primaries import check_primaries
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Check, Finding, Level
@@ -59,6 +60,7 @@ def examine(settings: Settings) -> list[Finding]:
                 *doctor.table_checks(),
                 ("outbox identities", "", lambda: check_identities(connections)),
                 ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
+                ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),

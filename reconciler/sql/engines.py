@@ -2,12 +2,17 @@
 
 SQLite runs in WAL mode and begins every transaction with BEGIN IMMEDIATE: a deferred writer that finds another
 writer has to give up, and two deferred writers starve each other. Readers of other processes are not blocked.
+
+PostgreSQL may be reached through a pooler that gives every transaction another session. So nothing is asked of a
+session: a transaction begins with its settings in the same message, and no statement is prepared under a name, which
+in another session is another client's statement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +31,7 @@ SILENCE_SECONDS = 60
 
 _BACKENDS = frozenset({"sqlite", "postgresql", "mysql", "mariadb"})
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+_POSTGRES_DONE = 1  # libpq ExecStatusType: PGRES_COMMAND_OK
 
 
 def open_engine(
@@ -46,11 +52,13 @@ def open_engine(
     a pooled connection is not tested before its use.
     """
     parsed = _parsed(url)
-    if parsed.get_backend_name() not in _BACKENDS:
+    backend = parsed.get_backend_name()
+    if backend not in _BACKENDS:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb")
-    parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
+    drivername = backend if backend == "postgresql" else parsed.drivername  # of its drivers we know one
+    parsed = parsed.set(drivername=_DRIVERS.get(drivername, drivername))
     try:
-        if parsed.get_backend_name() == "sqlite":
+        if backend == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
         return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit)
@@ -99,30 +107,12 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
 def _open_server(
     url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
 ) -> sa.Engine:
-    arguments: dict[str, Any]
-    if url.get_backend_name() == "postgresql":
-        options = [f"-c lock_timeout={max(1, int(lock_timeout_seconds * 1000))}"]
-        if read_only:
-            options.append("-c default_transaction_read_only=on")
-        if autocommit:  # SQLAlchemy says it with every BEGIN, of which there is none
-            options.append("-c default_transaction_isolation=read\\ committed")
-        arguments = {
-            "options": " ".join(options),
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "keepalives_idle": SILENCE_SECONDS // 4,
-            "keepalives_interval": SILENCE_SECONDS // 4,
-            "keepalives_count": 3,
-            "tcp_user_timeout": SILENCE_SECONDS * 1000,
-        }
-    else:
-        # Whole seconds are what the server knows.
-        arguments = {
-            "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "read_timeout": SILENCE_SECONDS,
-            "write_timeout": SILENCE_SECONDS,
-            "charset": "utf8mb4",
-        }
+    is_postgres = url.get_backend_name() == "postgresql"
+    arguments = _postgres_arguments() if is_postgres else _mysql_arguments(lock_timeout_seconds)
+    if is_postgres and autocommit:
+        from psycopg import ClientCursor
+
+        arguments["cursor_factory"] = ClientCursor  # parameters in the text: else a message is one statement
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -133,12 +123,38 @@ def _open_server(
         pool_pre_ping=not autocommit,
         pool_reset_on_return=None if autocommit else "rollback",
         pool_timeout=10,
+        execution_options={"reconciler_read_only": read_only},
     )
-    if autocommit and engine.dialect.name in {"mysql", "mariadb"}:
+    if is_postgres:
+        event.listen(engine, "begin", partial(_postgres_begin, lock_timeout_sql(lock_timeout_seconds)))
+        return engine
+    if autocommit:
         event.listen(engine, "connect", _mysql_connect_read_committed)
-    if read_only and engine.dialect.name in {"mysql", "mariadb"}:
+    if read_only:
         event.listen(engine, "connect", _mysql_connect_read_only)
     return engine
+
+
+def _postgres_arguments() -> dict[str, Any]:
+    return {
+        "prepare_threshold": None,  # never under a name
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "keepalives_idle": SILENCE_SECONDS // 4,
+        "keepalives_interval": SILENCE_SECONDS // 4,
+        "keepalives_count": 3,
+        "tcp_user_timeout": SILENCE_SECONDS * 1000,
+    }
+
+
+def _mysql_arguments(lock_timeout_seconds: float) -> dict[str, Any]:
+    return {
+        # Whole seconds are what the server knows.
+        "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "read_timeout": SILENCE_SECONDS,
+        "write_timeout": SILENCE_SECONDS,
+        "charset": "utf8mb4",
+    }
 
 
 def _sqlite_text(stored: bytes) -> str | bytes:
@@ -179,6 +195,28 @@ def _sqlite_begin(connection: sa.Connection) -> None:
     # A reader must not take the writers' lock: reading() and read-only engines set the option.
     mode = "DEFERRED" if connection.get_execution_options().get("reconciler_read_only") else "IMMEDIATE"
     connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def lock_timeout_sql(lock_timeout_seconds: float) -> str:
+    """PostgreSQL's statement that gives the transaction around it a lock time-out."""
+    return f"SET LOCAL lock_timeout = {max(1, int(lock_timeout_seconds * 1000))}"
+
+
+def _postgres_begin(settings: str, connection: sa.Connection) -> None:
+    """BEGIN and the settings in one message, one round trip; the driver's own BEGIN would be one more."""
+    raw: Any = connection.connection.dbapi_connection
+    if raw.autocommit:
+        return
+    mode = "READ ONLY" if connection.get_execution_options().get("reconciler_read_only") else ""
+    driver = connection.dialect.loaded_dbapi
+    try:
+        answer = raw.pgconn.exec_(f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode())
+        if answer.status != _POSTGRES_DONE:
+            raise driver.OperationalError(answer.error_message.decode(errors="replace").strip())
+    except driver.Error as error:
+        # Nothing but a lost connection, or a pooler that has no transaction to give, keeps one from beginning.
+        connection.invalidate(error)
+        raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
 
 @contextmanager

@@ -4,6 +4,9 @@ SQLAlchemy's way costs several times as much: BEGIN, COMMIT and the test of a po
 statement is put together for every call. Here the text is written once, and a connection that was lost while it lay in
 the pool is found by the statement that fails on it, which is then run once more on a new one. So a statement may be
 executed twice: only SELECTs and idempotent UPDATEs belong here.
+
+PostgreSQL runs the statements of one message as one transaction, so the settings that the transaction needs go before
+the statement: a session cannot keep them, since a pooler may give the next statement another one.
 """
 
 from __future__ import annotations
@@ -14,7 +17,12 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.errors import DatabaseAway
-from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, open_engine, translate_driver_error
+from reconciler.sql.engines import (
+    LOCK_TIMEOUT_SECONDS_DEFAULT,
+    lock_timeout_sql,
+    open_engine,
+    translate_driver_error,
+)
 
 T = TypeVar("T")
 
@@ -33,6 +41,10 @@ class SingleStatements:
     ) -> None:
         """Raises as open_engine() does; connects on first use only."""
         self._engine = open_engine(url, lock_timeout_seconds=lock_timeout_seconds, pool_size=pool_size, autocommit=True)
+        self._settings = ""
+        if self._engine.dialect.name == "postgresql":
+            isolation = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+            self._settings = f"{isolation}; {lock_timeout_sql(lock_timeout_seconds)}; "
 
     def select_one(self, sql: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
         """The only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's errors."""
@@ -65,7 +77,9 @@ class SingleStatements:
         try:
             cursor = connection.cursor()
             try:
-                cursor.execute(sql, parameters)
+                cursor.execute(self._settings + sql, parameters)
+                while self._settings and cursor.nextset():
+                    pass  # each setting has an answer of its own
                 return result(cursor)
             finally:
                 cursor.close()

@@ -259,6 +259,9 @@ class SimulatedOutbox:
         page: OutboxPage = self._call(select, f"SELECT {state}")
         return page
 
+    def mark_swept(self) -> None:
+        """A primary: nobody asks how far it has come."""
+
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Histories are shorter than any retention of rows."""
         return 0

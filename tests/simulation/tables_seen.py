@@ -24,7 +24,8 @@ class OutboxSeen:
     def is_configured(self, topic: str) -> bool:
         return True
 
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        unique_keys = list(not_before_ms)
         rows: dict[str, list[OutboxRow]] = {key: [] for key in unique_keys}
         answers: list[WitnessAnswer] = []
         for database in self._databases:

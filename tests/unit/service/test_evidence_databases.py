@@ -11,6 +11,7 @@ from reconciler.bootstrap.availability import ask_databases, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
 from reconciler.bootstrap.policy import build_witnesses, topic_plans
+from reconciler.bootstrap.primaries import standings
 from reconciler.bootstrap.sweeping import _open_outboxes
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.settings import Settings
@@ -91,10 +92,10 @@ def test_an_absence_needs_every_database_of_the_list(tmp_path: Path) -> None:
     settings = settings_with({"outbox_url": [first, second]})
     assert not topic_plans(settings)[0].trust_announcements
     with Connections(settings) as connections:
-        assert build_witnesses(connections).outbox.read("ORDERS", [KEY])[KEY].is_absent
+        assert build_witnesses(connections).outbox.read("ORDERS", {KEY: 0})[KEY].is_absent
         (tmp_path / "second.db").unlink()
     with Connections(settings) as connections:
-        assert build_witnesses(connections).outbox.read("ORDERS", [KEY])[KEY].is_unknown
+        assert build_witnesses(connections).outbox.read("ORDERS", {KEY: 0})[KEY].is_unknown
 
 
 def test_the_sweeper_opens_every_database_and_waits_only_if_all_are_away(tmp_path: Path) -> None:
@@ -106,3 +107,9 @@ def test_the_sweeper_opens_every_database_and_waits_only_if_all_are_away(tmp_pat
         pytest.raises(DatabaseAway),
     ):
         _open_outboxes(connections)
+
+
+def test_the_role_of_every_database_of_a_list_is_told(tmp_path: Path) -> None:
+    urls = [outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")]
+    with Connections(settings_with({"outbox_url": urls})) as connections:
+        assert [s.name for s in standings(connections)] == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]

@@ -60,6 +60,7 @@ def made_by_hand(url: str) -> dict[str, Any]:
         engine.dispose()
 
 
+@pytest.mark.pooled
 def test_all_trees_share_a_database_and_make_the_contracts_tables(new_database_url: Callable[[], str]) -> None:
     migrated, by_hand = new_database_url(), new_database_url()
     for tree in schema.TREES:
@@ -123,10 +124,11 @@ def test_ensure_identity_serves_tables_made_by_hand_and_keeps_what_is_there(data
     first = ensure_identity(engine)
     assert ensure_identity(engine) == first
     with reading(engine) as connection:
-        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 1
+        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 2
     engine.dispose()
 
 
+@pytest.mark.pooled
 def test_processes_that_start_at_once_agree_on_one_identity(database_url: str) -> None:
     engine = open_engine(database_url)
     outbox_metadata.create_all(engine)
