@@ -187,8 +187,8 @@ class SqlOutbox:
             written = connection.execute(write).rowcount
         if written != 1:
             raise ConfigurationError(
-                f"{self._shown}: no sign of life was written: it is a replica, or {outbox_identity.name} has no row "
-                f"{SIGN_OF_LIFE_ID}: point outbox_url at the primary, run reconciler db upgrade outbox"
+                f"{self._shown}: it is a replica: point outbox_url at the primary; or {outbox_identity.name} lacks row "
+                f"{SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call ensure_identity"
             )
 
     def close(self) -> None:

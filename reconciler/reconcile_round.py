@@ -4,9 +4,11 @@ token buckets and cursors: a crash between any two lines costs time and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from reconciler.asking_again import ask_again
 from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
@@ -30,7 +32,7 @@ from reconciler.verify import Judged, Soundings, Verifier
 #: While the gate is shut: look-ups a second and subscription.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
-#: Passes over due keys in one round, while nearly all keys of the last one prove to have arrived.
+#: Passes over due keys in one round, while databases alone settle most keys of the last one.
 CATCH_UP_PASSES = 10
 
 
@@ -43,7 +45,7 @@ class RoundReport:
     suspended: str | None = None
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
-    #: Verified keys of this round: of further passes those that had not arrived, and of the last one all.
+    #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
     judged: tuple[Judged, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
@@ -115,20 +117,15 @@ class ReconcileRound:
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(announced)
-        selection = self._selector.select(
-            plan,
-            [r.shard for r in ours],
-            gate,
-            shards_in_all=topic.shards,
-            trickle=self._trickle(plan),
-            count_until=ceiling,
-        )
+        select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
+        keys_max = self._selector.rules.candidates_max
+        selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
         looked = Looked(announced=announced)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         if selection.has_more:
-            self._catch_up(topic, plan, ours, gate, soundings, looked)
+            self._catch_up(topic, plan, select, soundings, looked)
         load, rules = looked.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
@@ -142,6 +139,10 @@ class ReconcileRound:
             has_shards=bool(ours),
             siblings=[p.subscription for p in topic.subscriptions],
         )
+        if ours:
+            keep = self._selector.rules.retention_seconds
+            with looked.beyond_bugs():
+                looked.problems += ask_again(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
         self._events.emit(event)
@@ -226,18 +227,19 @@ class ReconcileRound:
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        ours: Sequence[ShardRound],
-        gate: Gate,
+        select: Callable[..., Selection],
         soundings: Soundings,
         looked: Looked,
     ) -> None:
-        """After Redis fell back, or recorders were away, most due keys have arrived: the inbox tells that cheaply."""
+        """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
+        most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
+        """
         for _ in range(CATCH_UP_PASSES - 1):
-            if not looked.last_pass_arrived():
+            keys_max = self._selector.rules.candidates_max - looked.asked_brokers
+            if keys_max <= 0 or not looked.last_pass_settled():
                 return
             looked.begin_pass()
-            shards = [r.shard for r in ours]
-            selection = self._selector.select(plan, shards, gate, shards_in_all=topic.shards, trickle=0, count_until=-1)
+            selection = select(trickle=0, count_until=-1, keys_max=keys_max)
             self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return

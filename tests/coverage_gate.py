@@ -36,12 +36,15 @@ POLICY = tuple(
         "repair_questions",
         "brakes",
         "clocks_apart",
+        "asking_again",
         "reconcile_round",
+        "asking_again",
         "looked",
         "classic_round",
         "shard_rounds",
         "outage",
         "dismissal",
+        "accounted",
         "plan",
     )
 )

@@ -3,16 +3,14 @@
 SQLite runs in WAL mode and begins every transaction with BEGIN IMMEDIATE: a deferred writer that finds another
 writer has to give up, and two deferred writers starve each other. Readers of other processes are not blocked.
 
-PostgreSQL may be reached through a pooler that gives every transaction another session. So nothing is asked of a
-session: a transaction begins with its settings in the same message, and no statement is prepared under a name, which
-in another session is another client's statement.
+PostgreSQL may be reached through a pooler that gives every transaction another session, so that nothing is left to a
+session: see postgres_messages.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -31,7 +29,6 @@ SILENCE_SECONDS = 60
 
 _BACKENDS = frozenset({"sqlite", "postgresql", "mysql", "mariadb"})
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-_POSTGRES_DONE = 1  # libpq ExecStatusType: PGRES_COMMAND_OK
 
 
 def open_engine(
@@ -109,10 +106,6 @@ def _open_server(
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
     arguments = _postgres_arguments() if is_postgres else _mysql_arguments(lock_timeout_seconds)
-    if is_postgres and autocommit:
-        from psycopg import ClientCursor
-
-        arguments["cursor_factory"] = ClientCursor  # parameters in the text: else a message is one statement
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -120,13 +113,15 @@ def _open_server(
         pool_size=pool_size,
         # An overflow connection lives for one statement: waiting for another one's end is shorter than connecting.
         max_overflow=0 if autocommit else 10,
-        pool_pre_ping=not autocommit,
+        pool_pre_ping=not autocommit and not is_postgres,
         pool_reset_on_return=None if autocommit else "rollback",
         pool_timeout=10,
         execution_options={"reconciler_read_only": read_only},
     )
     if is_postgres:
-        event.listen(engine, "begin", partial(_postgres_begin, lock_timeout_sql(lock_timeout_seconds)))
+        from reconciler.sql.postgres_messages import begin_with  # only who has the driver
+
+        event.listen(engine, "begin", begin_with(lock_timeout_seconds))
         return engine
     if autocommit:
         event.listen(engine, "connect", _mysql_connect_read_committed)
@@ -195,28 +190,6 @@ def _sqlite_begin(connection: sa.Connection) -> None:
     # A reader must not take the writers' lock: reading() and read-only engines set the option.
     mode = "DEFERRED" if connection.get_execution_options().get("reconciler_read_only") else "IMMEDIATE"
     connection.exec_driver_sql(f"BEGIN {mode}")
-
-
-def lock_timeout_sql(lock_timeout_seconds: float) -> str:
-    """PostgreSQL's statement that gives the transaction around it a lock time-out."""
-    return f"SET LOCAL lock_timeout = {max(1, int(lock_timeout_seconds * 1000))}"
-
-
-def _postgres_begin(settings: str, connection: sa.Connection) -> None:
-    """BEGIN and the settings in one message, one round trip; the driver's own BEGIN would be one more."""
-    raw: Any = connection.connection.dbapi_connection
-    if raw.autocommit:
-        return
-    mode = "READ ONLY" if connection.get_execution_options().get("reconciler_read_only") else ""
-    driver = connection.dialect.loaded_dbapi
-    try:
-        answer = raw.pgconn.exec_(f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode())
-        if answer.status != _POSTGRES_DONE:
-            raise driver.OperationalError(answer.error_message.decode(errors="replace").strip())
-    except driver.Error as error:
-        # Nothing but a lost connection, or a pooler that has no transaction to give, keeps one from beginning.
-        connection.invalidate(error)
-        raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
 
 @contextmanager

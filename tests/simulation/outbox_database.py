@@ -20,6 +20,7 @@ from reconciler.errors import DatabaseAway
 from reconciler.evidence import OutboxRow
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 
+INFINITY = float("inf")
 LOCK_SECONDS = 2.0
 POLL_SECONDS = 0.05
 
@@ -46,8 +47,18 @@ class OutboxDatabase:
         #: Key -> when its row was written, in a transaction that committed later.
         self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
+        #: Of a replica that stands still and is taken for the primary: rows written later are not shown.
+        self.shown_until = INFINITY
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
+
+    def shown(self, unique_keys: Sequence[str]) -> list[OutboxRow]:
+        """What the reconciler reads."""
+        there = [key for key in unique_keys if key in self.rows]
+        late = [key for key in there if self.written.get(key, 0.0) > self.shown_until]
+        for key in late:
+            self.kernel.saw("outbox row not shown yet", key[-4:])
+        return [self.rows[key] for key in there if key not in late]
 
 
 class LocalTransaction:

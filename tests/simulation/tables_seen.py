@@ -31,7 +31,7 @@ class OutboxSeen:
         for database in self._databases:
             try:
                 found = database.link.call(
-                    self._process, partial(_rows_of, database, unique_keys), DatabaseAway, what="SELECT outbox"
+                    self._process, partial(database.shown, unique_keys), DatabaseAway, what="SELECT outbox"
                 )
                 for row in found:
                     if row.topic == topic:
@@ -97,10 +97,6 @@ class InboxSeen:
             subscription, lambda database: max((row["applied_at_ms"] for row in database.rows.values()), default=None)
         )
         return newest
-
-
-def _rows_of(database: OutboxDatabase, unique_keys: Sequence[str]) -> list[OutboxRow]:
-    return [database.rows[key] for key in unique_keys if key in database.rows]
 
 
 def _inbox_row(row: Mapping[str, Any]) -> InboxRow:

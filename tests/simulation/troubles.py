@@ -6,10 +6,12 @@ Nothing is counted here: an accident is counted where the world sees its effect 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import NEVER, Process
+from tests.simulation.outbox_database import INFINITY
 from tests.simulation.producing import TOPIC, UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
 
@@ -116,6 +118,7 @@ class Troubles:
             ("redis scripts", self._forget_scripts),
             ("broker away", lambda: self._down(self._any_broker().link, 30.0)),
             ("outbox away", lambda: self._down(self._world.outboxes["orders"].link, 30.0)),
+            ("outbox behind", self._stand_still),
             ("inbox away", self._inboxes_away),
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
@@ -145,6 +148,12 @@ class Troubles:
 
     def _down(self, link: object, longest: float) -> None:
         link.down_until = self._kernel.now + longest * self._dice.random()  # type: ignore[attr-defined]
+
+    def _stand_still(self) -> None:
+        """The replica that outboxes are read from, believed to be the primary, does not go on for a while."""
+        for database in self._world.outboxes.values():
+            database.shown_until = min(database.shown_until, self._kernel.now)
+            self._kernel.after(90 * self._dice.random(), partial(setattr, database, "shown_until", INFINITY))
 
     def _inboxes_away(self) -> None:
         for inbox in self._world.inboxes.values():
@@ -371,6 +380,8 @@ class Troubles:
             link.heal()
         for database in world.databases:
             database.commit_reply_lost = database.deadlocks = 0.0
+        for outbox in world.outboxes.values():
+            outbox.shown_until = INFINITY
         for broker in world.cluster.brokers.values():
             broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0
             broker.settings.index_lag = 0.002

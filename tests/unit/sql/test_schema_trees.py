@@ -78,6 +78,19 @@ def test_an_upgrade_twice_changes_nothing(database_url: str) -> None:
     engine.dispose()
 
 
+def test_a_copy_whose_identity_was_deleted_gets_another_one_by_an_upgrade(database_url: str) -> None:
+    schema.upgrade(database_url, "outbox")
+    engine = open_engine(database_url)
+    identity = read_identity(engine)
+    with writing(engine) as connection:
+        connection.execute(sa.delete(outbox_identity))
+    schema.upgrade(database_url, "outbox")
+    assert read_identity(engine) != identity
+    with reading(engine) as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 2
+    engine.dispose()
+
+
 def test_one_tree_makes_its_own_tables_only(database_url: str) -> None:
     schema.upgrade(database_url, "inbox")
     assert set(described(database_url)) == set(inbox_metadata.tables)
