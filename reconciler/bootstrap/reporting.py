@@ -118,7 +118,7 @@ class StatusReport:
     @property
     def _persons(self) -> list[str]:
         needed = persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
-        return [*needed, *self.undecided, *self.damaged]
+        return [*needed, *self.doubled, *self.undecided, *self.damaged]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.bootstrap.accounting import Accounting
 from reconciler.bootstrap.availability import ask_databases, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
 from reconciler.bootstrap.policy import build_witnesses, topic_plans
 from reconciler.bootstrap.primaries import standings
+from reconciler.bootstrap.rights_checks import needed_rights
 from reconciler.bootstrap.sweeping import _open_outboxes
 from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.ledger.memory_shards import MemoryShards
 from reconciler.settings import Settings
 from reconciler.settings_file import load_settings
 from reconciler.sql.engines import open_engine
@@ -113,3 +116,16 @@ def test_the_role_of_every_database_of_a_list_is_told(tmp_path: Path) -> None:
     urls = [outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")]
     with Connections(settings_with({"outbox_url": urls})) as connections:
         assert [s.name for s in standings(connections)] == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]
+
+
+def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: Path) -> None:
+    urls = [outbox_at(tmp_path / "first.db"), f"sqlite:///{tmp_path}/gone.db"]
+    settings = settings_with({"outbox_url": urls}, {"outbox_url": urls[0], "topics": ["REFUNDS"]})
+    names = [needed.name for needed in needed_rights(settings) if needed.tree == "outbox"]
+    assert names == ["rights in the outbox of shop (1 of 2)", "rights in the outbox of shop (2 of 2)"]
+    with Connections(settings) as connections:
+        accounting = Accounting(connections, MemoryShards(connections.clock), within_seconds=None)
+        links = [link for _, link in accounting._look_into_outboxes("ORDERS")]
+        assert len(links) == 2
+        assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")
+        assert len(accounting._look_into_outboxes("REFUNDS")) == 1
