@@ -13,6 +13,7 @@ from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import EvidenceDatabase, inbox_databases, outbox_databases
+from reconciler.bootstrap.filter_checks import check_filters
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.inbox_checks import check_inbox_lists
 from reconciler.bootstrap.outbox_identities import shared_identity
@@ -243,6 +244,7 @@ class _Doctor:
                     "trickle of keys is judged",
                 )
             )
+        findings += check_filters(self._connections)
         findings += self._strangers()
         findings += self._producers()
         return findings
