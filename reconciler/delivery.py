@@ -19,6 +19,9 @@ DEAD_LETTER = "dead-letter"
 #: 5.0 also in the timer wheel's.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
 
+#: Reasons that begin so are told by `status`.
+DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
+
 
 def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
     """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
@@ -161,6 +164,14 @@ def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     if len(digests) < 2:
         return None
     return f"outboxes have committed rows of this key with different contents: digests {', '.join(digests)}"
+
+
+def double_effect(inbox: Lookup[InboxRow]) -> str | None:
+    """Why the rows of a key, of several databases, are more than the one effect there may be; None: they are not."""
+    if len(inbox.records) < 2:
+        return None
+    times = " and ".join(str(row.applied_at_ms) for row in inbox.records)
+    return f"{DOUBLE_EFFECT}, applied at {times}"
 
 
 def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:

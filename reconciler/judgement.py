@@ -16,6 +16,7 @@ from reconciler.delivery import (
     contradiction,
     difference,
     disagreement,
+    double_effect,
     kept_message,
     of_row,
     other_content,
@@ -93,6 +94,8 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"inbox: {inbox.reason}")
     if inbox.is_absent:
         return None
+    if (doubled := double_effect(inbox)) is not None:
+        return Finding(verdict=Verdict.COLLISION, reason=doubled)
     if bench.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if d.outbox is not None and bench.has_outbox and d.outbox.is_unknown:

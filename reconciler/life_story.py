@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import MEANINGS, Verdict
-from reconciler.delivery import difference, other_content, row_of
+from reconciler.delivery import difference, double_effect, other_content, row_of
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.ports import LedgerLife, OperatorAction, Repair
 
@@ -256,7 +256,9 @@ def _outlook(
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
-        if (other := other_content(lookup, row)) is not None:
+        if (doubled := double_effect(lookup)) is not None:
+            yield f"{subscription}: {doubled}: a person must look"
+        elif (other := other_content(lookup, row)) is not None:
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
