@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
+from tests.simulation.broker import THEIRS
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
 
@@ -115,7 +116,7 @@ class Checkers:
         # A broker outside the route holds up no group: none can consume from it.
         for broker in self._world.cluster.routed:
             for record in broker.index.get((self._world.plan.topic, key), ()):
-                is_copy = record.physical_offset and broker.at_offset(record.physical_offset) is record
+                is_copy = record.body != THEIRS and broker.at_offset(record.physical_offset) is record
                 stored_at = broker.stored_at[record.physical_offset // 100 - 1]
                 if is_copy and record.system_flag != 4 and stored_at < since:
                     return self._waits(broker, record.topic, record.queue_id, record.queue_offset, groups=[group])
@@ -219,7 +220,7 @@ class Checkers:
                 if topic != self._world.plan.topic:
                     continue
                 for record in queue:
-                    if record.unique_key != unique_key:
+                    if record.unique_key != unique_key or record.body == THEIRS:
                         continue
                     if not self._waits(broker, topic, queue_id, record.queue_offset, groups=self._world.inboxes):
                         continue

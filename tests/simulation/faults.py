@@ -43,6 +43,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "retention": ("retention deleted records",),
     "route": ("route read without a broker",),
     "checks lost": ("check-back question lost",),
+    "foreign copies": ("look-up met another message",),
     "announcements lost": ("announcement not taken by its broker", "announcement stored twice"),
     # databases
     "outbox away": ("outbox request lost", "outbox reply lost", "outbox slow", "outbox refused", "outbox away"),

@@ -316,4 +316,5 @@ def _fact(row: OutboxRow) -> OutboxFact:
         state=row.state,
         created_at_ms=row.created_at_ms,
         announced_at_ms=row.announced_at_ms,
+        content_digest=row.content_digest,
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.broker import Broker
+from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import NEVER, Process
 from tests.simulation.outbox_database import INFINITY
 from tests.simulation.producing import TOPIC, UNIQUE_KEY_TOPIC, Order
@@ -131,6 +131,7 @@ class Troubles:
             ("pauses", self._stop_reconcilers),
             ("forged announcements", self._forge),
             ("malformed announcements", self._malform),
+            ("foreign copies", self._use_keys),
             ("producers gone", self._producers_leave),
             ("overlapping consumers", self._reset_offset),
             ("redis clock", self._step_redis_clock),
@@ -315,6 +316,13 @@ class Troubles:
 
     def _malform(self) -> None:
         self._announce(self._dice.choice((b"{", b"\xff\xfe", b'{"v":9}', b'{"v":1,"env":"other","topic":"X"}')))
+
+    def _use_keys(self) -> None:
+        """Somebody sends ordinary messages of another content under the newest keys; consumers acknowledge them."""
+        dice = self._dice
+        for key in list(self._world.orders)[-6:]:
+            properties = {"UNIQ_KEY": key, "KEYS": key, "TAGS": dice.choice(("paid", "theirs"))}
+            self._any_broker().append(TOPIC, dice.randrange(self._world.swarm.queues), properties, THEIRS)
 
     def _producers_leave(self) -> None:
         """The producer group dies out after the load."""
