@@ -41,8 +41,17 @@ class InboxDatabase:
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.effects: list[Effect] = []
         self.open_rows: dict[str, InboxConnection] = {}
+        #: Keys of rows that nobody can read.
+        self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
+
+    def damage_of(self, key: str) -> str | None:
+        """What is wrong with a row; None: it is sound."""
+        if key not in self.damaged:
+            return None
+        self.kernel.saw("inbox row unreadable", key[-4:])
+        return "reconciler_inbox.applied_at_ms is 'soon'"
 
     def connection(self, process: Process) -> InboxConnection:
         """A DB-API connection."""

@@ -16,10 +16,12 @@ from typing import Any
 from producers.errors import KeyTaken, RolledBackAlready
 from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
 from reconciler.contract.tables import OutboxState
-from reconciler.errors import DatabaseAway
+from reconciler.errors import DatabaseAway, MalformedInput
 from reconciler.evidence import OutboxRow
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 
+TOPIC = "ORDERS"
+PRODUCER_GROUP = "orders"
 LOCK_SECONDS = 2.0
 POLL_SECONDS = 0.05
 
@@ -46,8 +48,17 @@ class OutboxDatabase:
         #: Key -> when its row was written, in a transaction that committed later.
         self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
+        #: Keys of rows that nobody can read.
+        self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
+
+    def damage_of(self, key: str) -> str | None:
+        """What is wrong with a row; None: it is sound."""
+        if key not in self.damaged:
+            return None
+        self.kernel.saw("outbox row unreadable", key[-4:])
+        return "reconciler_outbox.state is 'DONE'"
 
 
 class LocalTransaction:
@@ -176,6 +187,8 @@ class SimulatedOutbox:
     def find(self, unique_key: str) -> OutboxFact | None:
         """The committed row."""
         row: OutboxRow | None = self._call(lambda: self._database.rows.get(unique_key), "SELECT outbox")
+        if row is not None and (damage := self._database.damage_of(unique_key)) is not None:
+            raise MalformedInput(f"outbox row of {unique_key}: {damage}")
         return None if row is None else _fact(row)
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
@@ -253,7 +266,7 @@ class SimulatedOutbox:
             found.sort()
             if after is not None:
                 found = [place for place in found if place > (getattr(after, column), after.unique_key)]
-            facts = tuple(_fact(database.rows[key]) for _, key in found[:limit])
+            facts = tuple(_fact(database.rows[key], database.damage_of(key)) for _, key in found[:limit])
             return OutboxPage(facts=facts, now_ms=now_ms)
 
         page: OutboxPage = self._call(select, f"SELECT {state}")
@@ -294,7 +307,7 @@ def _tombstone(half: CheckedHalf, now_ms: int) -> OutboxRow:
     )  # fmt: skip
 
 
-def _fact(row: OutboxRow) -> OutboxFact:
+def _fact(row: OutboxRow, damage: str | None = None) -> OutboxFact:
     return OutboxFact(
         unique_key=row.unique_key,
         topic=row.topic,
@@ -302,4 +315,5 @@ def _fact(row: OutboxRow) -> OutboxFact:
         state=row.state,
         created_at_ms=row.created_at_ms,
         announced_at_ms=row.announced_at_ms,
+        damage=damage,
     )
