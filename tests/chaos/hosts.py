@@ -83,6 +83,12 @@ class Actor:
         if not self._dead.wait(60):
             raise ServiceFailed(f"{self.name} does not die")
 
+    def stop(self) -> None:
+        """SIGTERM, and its end. Raises ServiceFailed if it does not end."""
+        self.send_signal(signal.SIGTERM)
+        if not self._dead.wait(60):
+            raise ServiceFailed(f"{self.name} does not stop")
+
     def born(self, pid: int) -> None:
         """For the host."""
         with suppress(ProcessLookupError):  # it died at once; its end will be told
@@ -100,9 +106,14 @@ class Actor:
 class Host:
     """One nursery. Actors are spawned by one thread; deaths are noted by a thread of its own."""
 
-    def __init__(self, name: str, folder: Path, *, clock: Path | None = None, nice: int = 0) -> None:
-        """`clock` is the library of build_clock; without it only the product's own clock hears of a step."""
+    def __init__(
+        self, name: str, folder: Path, *, clock: Path | None = None, nice: int = 0, release: Path = ROOT
+    ) -> None:
+        """`clock` is the library of build_clock; without it only the product's own clock hears of a step. `release` is
+        the checkout whose code the actors run.
+        """
         self.name = name
+        self.nice = nice
         self._clock_file = folder / f"{name}.clock"
         self._log = folder / f"{name}.log"
         self._numbers = itertools.count()
@@ -111,13 +122,13 @@ class Host:
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
         self.set_clock(0.0)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), CLOCK_FILE: str(self._clock_file)}
+        environment = {**os.environ, "PYTHONPATH": str(release), CLOCK_FILE: str(self._clock_file)}
         if clock is not None:
             environment[PRELOADED] = str(clock)
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
                 ["nice", "-n", str(nice), sys.executable, "-m", "tests.chaos.nursery"],
-                cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink,
+                cwd=release, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink,
                 start_new_session=True,
             )  # fmt: skip
         self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)

@@ -67,7 +67,17 @@ class ChaosRun:
             self._chaos(min(deadline, time.monotonic() + CHAOS_SECONDS))
             if deadline - time.monotonic() > L1_BOUND_SECONDS:
                 self._quiet_phase()
-        load_seconds = time.monotonic() - started
+        return self._end(load_seconds=time.monotonic() - started)
+
+    def take_course(self, course: Callable[[World, ChaosRun], object]) -> dict[str, Any]:
+        """A run whose events are not drawn: what `course` does, and nothing else."""
+        self._until_it_flows()
+        started = time.monotonic()
+        course(self._world, self)
+        return self._end(load_seconds=time.monotonic() - started)
+
+    def _end(self, *, load_seconds: float) -> dict[str, Any]:
+        world = self._world
         rest = self._heal()
         write_copies(world.database, world.cluster.name_servers, world.job.topic)
         self._write_lost_ends()
@@ -142,7 +152,7 @@ class ChaosRun:
             if actor.sentence:
                 world.kill(actor)
         if self._recovers():
-            self._window_of_losses()
+            self.window_of_losses()
         world.deadly = True
 
     def _recovers(self) -> bool:
@@ -164,12 +174,13 @@ class ChaosRun:
         self.not_recovered.append(wrong)
         return False
 
-    def _window_of_losses(self) -> None:
+    def window_of_losses(self, *, seconds: float = WINDOW_SECONDS) -> None:
+        """ENDs get lost for so long, then a producer group dies; back when all these messages have their effects."""
         world = self._world
         since = self._database_now_ms()
         for proxy in world.proxies.values():
             proxy.lose_end = 1.0
-        world.pause(WINDOW_SECONDS)
+        world.pause(seconds)
         solo = len(PRODUCER_GROUPS) - 1
         world.stays_dead.add(f"producer-{solo}")
         for actor in world.living("producer"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,10 +18,9 @@ from pathlib import Path
 import redis
 import sqlalchemy as sa
 
-from reconciler.sql import schema
 from tests.chaos import failpoints
 from tests.chaos.cluster import Cluster
-from tests.chaos.hosts import Actor, Host, build_clock
+from tests.chaos.hosts import ROOT, Actor, Host, build_clock
 from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import make_tables
 from tests.services.postgres import USER, PostgresServer
@@ -43,9 +45,12 @@ class World(Stacked):
         rate_per_second: float,
         deadly: bool = True,
         life_seconds_max: float = LIFE_SECONDS_MAX,
+        release: Path = ROOT,
     ) -> None:
+        """`release`: the checkout whose code makes the tables and is run, until actors are moved to another one."""
         super().__init__()
         self.folder = folder
+        self._release = release
         self.counts: Counter[str] = Counter()
         self.steps_died_at: Counter[str] = Counter()
         self._dice = random.Random(f"world-{seed}")
@@ -73,8 +78,7 @@ class World(Stacked):
         url = f"postgresql+psycopg://{USER}@/{name}?host={self.postgres.folder}&port={self.postgres.port}"
         self.database = sa.create_engine(url, pool_pre_ping=True)
         self._stack.callback(self.database.dispose)
-        for tree in ("outbox", "inbox", "ledger"):
-            schema.upgrade(url, tree)
+        self.upgrade_tables(self._release, url)
         make_tables(self.database)
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
         self.redis_client = self._stack.enter_context(redis.Redis.from_url(self.redis.url))
@@ -110,17 +114,29 @@ class World(Stacked):
             self._spawn("sweep", f"sweep-{number}", host, [path, "sweep"])
 
     def _start_hosts(self) -> None:
-        clock = build_clock(self.folder)
+        self._clock_library = build_clock(self.folder)
         #: What a step of a clock reaches.
-        self.clock = "the product's own clock" if clock is None else "every clock of the process"
+        self.clock = "the product's own clock" if self._clock_library is None else "every clock of the process"
+        self.hosts: list[Host] = []
         # Elsewhere they have machines of their own; here consumers take what reconcilers leave, and the load the rest.
-        self.producer_host = Host("producers", self.folder, clock=clock, nice=8)
-        self.consumer_host = Host("consumers", self.folder, clock=clock, nice=4)
+        self.producer_host = self.add_host("producers", nice=8)
+        self.consumer_host = self.add_host("consumers", nice=4)
         #: Each has a clock of its own.
-        self.reconciler_hosts = [Host(f"reconciler-{number}", self.folder, clock=clock) for number in range(2)]
-        self.hosts = [self.producer_host, self.consumer_host, *self.reconciler_hosts]
-        for host in self.hosts:
-            self._stack.callback(host.close)
+        self.reconciler_hosts = [self.add_host(f"reconciler-{number}") for number in range(2)]
+
+    def add_host(self, name: str, *, nice: int = 0, release: Path | None = None) -> Host:
+        """A host whose actors run the code of a checkout, this run's first one unless another is given."""
+        host = Host(name, self.folder, clock=self._clock_library, nice=nice, release=release or self._release)
+        self._stack.callback(host.close)
+        self.hosts.append(host)
+        return host
+
+    def upgrade_tables(self, release: Path, url: str = "") -> None:
+        """Migrates all three trees of tables, as a deployment does it: in a process of the release."""
+        environment = {**os.environ, "PYTHONPATH": str(release)}
+        for tree in ("outbox", "inbox", "ledger"):
+            command = [sys.executable, "-m", "reconciler", "db", "upgrade", tree, "--url", url or self.job.database_url]
+            subprocess.run(command, cwd=release, env=environment, check=True, capture_output=True, timeout=60)
 
     # ----------------------------------------------------------------- actors
 
@@ -160,6 +176,12 @@ class World(Stacked):
             while not done.done():
                 self.pause(0.1)
             done.result()
+
+    def move(self, name: str, host: Host) -> None:
+        """An actor is asked to stop, as a deployment does it, and begins again on another host."""
+        (actor,) = (a for a in self.actors if a.name == name)  # pause() puts others in the place of the dead
+        actor.stop()
+        self._spawn(actor.role, actor.name, host, actor.arguments)
 
     def kill(self, actor: Actor) -> None:
         """kill -9 of a process wherever it is; not a named step."""

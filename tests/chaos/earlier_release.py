@@ -1,0 +1,29 @@
+"""The code of an earlier state of this repository, to run beside today's."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.chaos.hosts import ROOT
+
+#: The last state before halves carried the mark of their outbox.
+COMMIT = "c68d1ad80dbce06bdfbaf6c088dcdfeea0312210"
+
+
+def missing() -> str | None:
+    """None, or how to get the history that the code is taken from."""
+    command = ["git", "cat-file", "-e", f"{COMMIT}^{{tree}}"]
+    try:
+        known = subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0
+    except OSError:
+        known = False
+    return None if known else "the repository's history is missing: git clone without --depth"
+
+
+def check_out(folder: Path) -> Path:
+    """A checkout without a repository; returns its folder."""
+    folder.mkdir()
+    packed = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    return folder
