@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import is_whole_number, reading
-from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
 #: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
@@ -30,23 +30,24 @@ class SqlInboxEvidence:
 
     def __init__(self, engines: Mapping[Subscription, sa.Engine]) -> None:
         """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
-        self._engines = dict(engines)
+        self._databases = {of: WitnessDatabase(engine, inbox) for of, engine in engines.items()}
 
     def is_configured(self, subscription: Subscription) -> bool:
         """Whether there is a database to ask."""
-        return subscription in self._engines
+        return subscription in self._databases
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """One answer a key; a database that is away or lacks the table answers UNKNOWN, never ABSENT."""
-        engine = self._engines.get(subscription)
-        if engine is None:
+        """One answer a key; a database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT."""
+        database = self._databases.get(subscription)
+        if database is None:
             return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
-        witness = f"inbox {engine.url.render_as_string(hide_password=True)}"
+        witness = f"inbox {database.engine.url.render_as_string(hide_password=True)}"
         answers: dict[str, Lookup[InboxRow]] = {}
         for first in range(0, len(unique_keys), KEYS_PER_QUERY):
             page = unique_keys[first : first + KEYS_PER_QUERY]
             try:
-                answers |= {key: _answer(witness, row) for key, row in self._read_page(engine, subscription, page)}
+                role, rows = _read_page(database, subscription, page)
+                answers |= {key: _answer(witness, rows.get(key), role) for key in page}
             except ReconcilerError as error:
                 answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
         return answers
@@ -95,24 +96,24 @@ class SqlInboxEvidence:
             return newest
 
     def _engine(self, subscription: Subscription) -> sa.Engine:
-        engine = self._engines.get(subscription)
-        if engine is None:
+        database = self._databases.get(subscription)
+        if database is None:
             raise DatabaseAway(f"no inbox_url is configured for {subscription}")
-        return engine
-
-    def _read_page(
-        self, engine: sa.Engine, subscription: Subscription, page: Sequence[str]
-    ) -> Iterable[tuple[str, ReadRow | None]]:
-        query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
-        with reading(engine) as connection:
-            by_key = {row.unique_key: _ROWS.read(row) for row in probe(connection, query, inbox.c.unique_key, page)}
-        return [(key, by_key.get(key)) for key in page]
+        return database.engine
 
 
-def _answer(witness: str, read: ReadRow | None) -> Lookup[InboxRow]:
+def _read_page(
+    database: WitnessDatabase, subscription: Subscription, page: Sequence[str]
+) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
+    query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
+    role, found = database.probe(query, inbox.c.unique_key, page)
+    return role, {row.unique_key: _ROWS.read(row[-len(_COLUMNS) :]) for row in found}
+
+
+def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[InboxRow]:
     if read is None:
-        answer = WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
-        return Lookup(presence=Presence.ABSENT, answers=(answer,))
+        answer = absence(witness, role)
+        return Lookup(presence=answer.presence, answers=(answer,))
     if read.damage is not None:
         answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=read.damage, is_damaged=True)
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))

@@ -33,9 +33,10 @@ from reconciler.sql.engines import (
     reading,
     writing,
 )
-from reconciler.sql.identity import read_identity
+from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox, outbox_identity
+from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
@@ -72,6 +73,7 @@ class SqlOutbox:
         self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
         self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
+        self._witness = WitnessDatabase(self.engine, outbox)
         self._identity: str | None = None
 
     def identity(self) -> str:
@@ -173,6 +175,21 @@ class SqlOutbox:
         remove = sa.delete(outbox).where(outbox.c.unique_key.in_(keys), outbox.c.state.in_(_FINISHED))
         with writing(self.engine) as connection:
             return connection.execute(remove).rowcount
+
+    def mark_swept(self) -> None:
+        """Database time into the row of the sign of life. Raises DatabaseAway, ConfigurationError."""
+        write = (
+            sa.update(outbox_identity)
+            .where(outbox_identity.c.id == SIGN_OF_LIFE_ID, self._witness.is_no_replica())
+            .values(swept_at_ms=now_ms(self.engine.dialect.name))
+        )
+        with writing(self.engine) as connection:
+            written = connection.execute(write).rowcount
+        if written != 1:
+            raise ConfigurationError(
+                f"{self._shown}: no sign of life was written: it is a replica, or {outbox_identity.name} has no row "
+                f"{SIGN_OF_LIFE_ID}: point outbox_url at the primary, run reconciler db upgrade outbox"
+            )
 
     def close(self) -> None:
         """Closes the pools' idle connections."""

@@ -226,6 +226,13 @@ class Outbox(Protocol):
         """
         ...
 
+    def mark_swept(self) -> None:
+        """Writes database time as the sign of life, unless the database says that it is a replica.
+
+        Raises DatabaseAway (also for a missing right) and ConfigurationError (no column, no row, a replica).
+        """
+        ...
+
     def close(self) -> None:
         """Gives the connections back."""
         ...

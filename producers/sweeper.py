@@ -1,7 +1,8 @@
 """The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
 
-Four steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
-announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce the rest again later;
+Five steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
+write the sign of life, which tells how far a replica has come; announce NEW rows; settle ANNOUNCED rows from the
+inboxes, the only way to SETTLED; announce the rest again later;
 delete rows that were finished long ago.
 """
 
@@ -133,6 +134,8 @@ class Sweeper:
         for swept in subscriptions:
             self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
         self._stopped_at: dict[int, OutboxFact | None] = {}
+        #: Sources of which it was told that their sign of life cannot be written.
+        self._lifeless: set[int] = set()
         #: The end of the page whose announcements failed first in the last sweep.
         self._failed_at: dict[int, OutboxFact] = {}
 
@@ -142,6 +145,7 @@ class Sweeper:
         for number, source in enumerate(self._sources):
             if self._is_stopping():
                 break
+            report = report.plus(self._show_life(source, number))
             try:
                 report = report.plus(self.announce_new(source, number))
                 report = report.plus(self.settle(source, number))
@@ -149,6 +153,19 @@ class Sweeper:
             except ReconcilerError as error:
                 report = report.plus(_failure(source, error))
         return report
+
+    def _show_life(self, source: OutboxSource, number: int) -> SweepReport:
+        """A replica that has the sign of life has all that was committed before. Without it nothing stops: it is a
+        problem once, until it succeeds again."""
+        try:
+            source.outbox.mark_swept()
+        except ReconcilerError as error:
+            if number in self._lifeless:
+                return SweepReport()
+            self._lifeless.add(number)
+            return SweepReport(problems=(f"{source.producer_group}: no sign of life: {error}",))
+        self._lifeless.discard(number)
+        return SweepReport()
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left

@@ -20,6 +20,7 @@ from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, Outage
 from reconciler.looked import Looked
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
+from reconciler.ports.witnesses import WHENEVER_COMMITTED_MS
 from reconciler.repair import Repairer
 from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
 from reconciler.repair_pass import WITHDRAWN
@@ -393,5 +394,5 @@ class ReconcileRound:
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
         """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""
-        lookup = self._outbox.read(topic.topic, [unique_key]).get(unique_key)
+        lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

@@ -14,7 +14,7 @@ from reconciler.clock import Clock
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.events import EventSink, RepairStepped
-from reconciler.evidence import EndOutcome, InboxRow, Lookup, OutboxRow, SendAnswer
+from reconciler.evidence import EndOutcome, InboxRow, Lookup, SendAnswer
 from reconciler.plan import TopicPlan
 from reconciler.ports import (
     BrokerEvidence,
@@ -75,6 +75,7 @@ class RepairRules:
     held_wait_seconds: float = 5.0
     #: Rows worked on in one pass of a topic.
     repairs_max: int = 1_000
+    skew_margin_seconds: float = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,7 +205,9 @@ class Repairer:
             for plan in topic.subscriptions
             if self._inbox.is_configured(plan.subscription)
         }
-        outbox: Mapping[str, Lookup[OutboxRow]] = self._outbox.read(topic.topic, keys)
+        # The commit was seen before the repair was opened: only what has come as far may say that it is not there.
+        margin_ms = round(self._rules.skew_margin_seconds * 1000)
+        outbox = self._outbox.read(topic.topic, {r.unique_key: r.created_at_ms + margin_ms for r in repairs})
         has_outbox = self._outbox.is_configured(topic.topic)
         return [
             Case(

@@ -17,6 +17,7 @@ from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, Stor
 from reconciler.judgement import Finding, judge, state_of, wait_seconds
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import (
+    WHENEVER_COMMITTED_MS,
     BrokerEvidence,
     Horizon,
     InboxEvidence,
@@ -200,7 +201,7 @@ class Verifier:
                 inbox = self._inbox.read(bench.plan.subscription, keys)
                 return [replace(d, inbox_again=_inbox_of(inbox, d)) for d in dossiers]
             case Question.OUTBOX:
-                outbox = self._outbox.read(bench.topic.topic, keys)
+                outbox = self._outbox.read(bench.topic.topic, self._committed_before_ms(dossiers))
                 return [replace(d, outbox=_outbox_of(outbox, d)) for d in dossiers]
             case _:
                 return self._ask_brokers(question, dossiers, bench, soundings)
@@ -221,8 +222,7 @@ class Verifier:
     def _look_up(self, question: Question, d: Dossier, bench: Bench, horizon: Horizon) -> Dossier:
         """One more answer of brokers; runs on whatever thread asks, touches nothing of this object's."""
         topic = bench.topic.topic
-        # "Not found" counts only if the index had passed the announcement by more than the clocks may differ.
-        not_before_ms = d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
+        not_before_ms = self._not_before_ms(d)
         match question:
             case Question.COMMITTED_COPIES | Question.COPIES_AGAIN:
                 copies = self._brokers.committed_copies(
@@ -243,6 +243,14 @@ class Verifier:
                 return replace(d, parked=parked)
             case _:
                 return replace(d, check_back=self._check_back(d, bench, horizon))
+
+    def _committed_before_ms(self, dossiers: Sequence[Dossier]) -> Mapping[str, int]:
+        """Keys for an outbox: it must have come as far as that. 0: nobody announced the key, a person asks for it."""
+        return {d.unique_key: self._not_before_ms(d) if d.first_seen_ms else WHENEVER_COMMITTED_MS for d in dossiers}
+
+    def _not_before_ms(self, d: Dossier) -> int:
+        """ "Not found" counts only if the witness had passed the announcement by more than the clocks may differ."""
+        return d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
 
     def _check_back(self, d: Dossier, bench: Bench, horizon: Horizon) -> CheckBack:
         records = d.halves.records if d.halves is not None else ()

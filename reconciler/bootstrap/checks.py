@@ -14,6 +14,7 @@ from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.outbox_identities import shared_identity
+from reconciler.bootstrap.primaries import check_primaries
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Check, Finding, Level
@@ -56,6 +57,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
                 ("outbox identities", "", lambda: check_identities(connections)),
+                ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
                 ("topics", broker_remedy, doctor.topics),

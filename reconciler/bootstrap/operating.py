@@ -16,7 +16,7 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.dismissal import CLOSED, Dismissals
 from reconciler.errors import InvalidValue
 from reconciler.plan import TopicPlan
-from reconciler.ports import Candidate, LedgerFilter
+from reconciler.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerFilter
 from reconciler.reconcile_round import ReconcileRound
 from reconciler.repair_case import first_rung
 from reconciler.settings import Settings
@@ -274,6 +274,6 @@ def _open_losses(policy: Policy, subscription: Subscription) -> list[str]:
 
 def _known(policy: Policy, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
     """Keys of this topic: some outbox has them, or the ledger. A key of another topic is nobody's business here."""
-    outbox = policy.witnesses.outbox.read(subscription.topic, unique_keys)
+    outbox = policy.witnesses.outbox.read(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
     found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
     return found | set(policy.ledger.candidates.read(subscription, unique_keys))

@@ -193,6 +193,7 @@ class Policy:
                 enabled=settings.repairs.enabled,
                 rate_per_second=settings.repairs.rate_per_second,
                 claim_lease_seconds=settings.repairs.claim_lease_seconds,
+                skew_margin_seconds=settings.rounds.skew_margin_seconds,
             ),
             clock=self._connections.clock,
             owner=self.owner,

@@ -13,6 +13,7 @@ from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.listing import outage_row, text_of
 from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.policy import Policy
+from reconciler.bootstrap.primaries import unproved
 from reconciler.bootstrap.standstill import (
     history_behind,
     late_rounds,
@@ -28,7 +29,7 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.errors import RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
-from reconciler.ports import HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.ports import WHENEVER_COMMITTED_MS, HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class StatusReport:
     undecided: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
+    #: Databases of evidence that are not proved to be primaries, one line each; those that blind us are in `late`, too.
+    unproved: tuple[str, ...] = ()
     #: Values that nobody can read, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()
 
@@ -97,6 +100,7 @@ class StatusReport:
             "late": list(self.late),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
+            "unproved": list(self.unproved),
             "damaged": list(self.damaged),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
         }
@@ -225,6 +229,9 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                         has_inbox=policy.witnesses.inbox.is_configured(plan.subscription),
                     )
                 )
+        doubted = unproved(connections)
+        blind_seconds = limit_seconds(settings, rounds_within_seconds)
+        late += [f"{d.name}: {d.found}: {d.mend}" for d in doubted if d.is_blind(blind_seconds)]
         history, history_away = read_standing(settings, policy.subscriptions)
         for captured in history.subscriptions if history is not None and is_full else ():
             of = captured.subscription
@@ -242,6 +249,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             late=tuple(late),
             undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
             rejected=tuple(rejected(verdicts)),
+            unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
             damaged=(*damaged_rows(verdicts, repairs), *(_misshapen(policy) if is_full else ())),
         )
 
@@ -269,7 +277,7 @@ def explain(settings: Settings, unique_key: str) -> LifeStory:
         topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
         outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
         for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
-            outbox = policy.witnesses.outbox.read(topic, [unique_key])[unique_key]
+            outbox = policy.witnesses.outbox.read(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
             if outbox.is_found:
                 topics = {topic: None}
                 break

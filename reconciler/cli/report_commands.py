@@ -70,6 +70,8 @@ def status(
         typer.echo(f"undecided: {line}", err=True)
     for line in report.damaged:
         typer.echo(f"damaged: {line}", err=True)
+    for line in report.unproved:
+        typer.echo(f"unproved: {line}", err=True)
     for line in report.rejected:
         typer.echo(f"rejected: {line}", err=True)
     raise typer.Exit(report.exit_code)

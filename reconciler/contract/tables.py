@@ -125,8 +125,12 @@ OUTBOX = Table(
 
 OUTBOX_IDENTITY = Table(
     name="reconciler_outbox_identity",
-    doc="One row that names this database, so that record() notices a connection to another one.",
-    columns=(_c("id", "integer", "Always 1."), _c("identity", "name", "Random text, made by the migration.")),
+    doc="Names this database, so that record() notices a connection to another one, and has its sign of life.",
+    columns=(
+        _c("id", "integer", "1: the name. 2: the sign of life, in a row of its own, which no record() locks."),
+        _c("identity", "name", "Random text, made by the migration."),
+        _c("swept_at_ms", "bigint", "Of row 2: when the last sweep ran; NULL: none did.", nullable=True),
+    ),
     primary_key=("id",),
 )
 

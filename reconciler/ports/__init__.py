@@ -46,6 +46,7 @@ from reconciler.ports.reports import (
 )
 from reconciler.ports.rounds import PendingKey, RoundCounts, RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
 from reconciler.ports.witnesses import (
+    WHENEVER_COMMITTED_MS,
     BrokerCopies,
     BrokerEvidence,
     BrokerPositions,
@@ -57,6 +58,7 @@ from reconciler.ports.witnesses import (
 from reconciler.ports.workers import OneByOne, Workers
 
 __all__ = [
+    "WHENEVER_COMMITTED_MS",
     "Admission",
     "AnnouncementLedger",
     "AnnouncementQueue",

@@ -9,6 +9,9 @@ from typing import Protocol
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, SendAnswer, StoredMessage, Watermark
 
+#: Time of a key of which nobody knows when it was committed: only a primary proves then that an outbox has no row.
+WHENEVER_COMMITTED_MS = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
@@ -95,9 +98,10 @@ class BrokerEvidence(BrokerPositions, BrokerCopies, Protocol):
 class OutboxEvidence(Protocol):
     """Producers' outboxes, by SELECT only."""
 
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
-        """For every key: FOUND with its committed rows, usually one, else UNKNOWN unless every outbox answered: then
-        FOUND with tombstones, or ABSENT."""
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        """For every key, given with its time: FOUND with its committed rows, usually one, else UNKNOWN unless every
+        outbox answered and proved that it has all that was committed before that time: then FOUND with tombstones, or
+        ABSENT."""
         ...
 
     def is_configured(self, topic: str) -> bool:
@@ -109,13 +113,17 @@ class InboxEvidence(Protocol):
     """Consumers' inboxes, by SELECT only."""
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """For every key: FOUND with its row, ABSENT, or UNKNOWN (away, or no inbox URL configured)."""
+        """For every key: FOUND with its row, ABSENT, or UNKNOWN (away, no inbox URL configured, or no row in a database
+        that did not prove to be a primary)."""
         ...
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """Page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises DatabaseAway."""
+        """Page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises DatabaseAway.
+
+        A replica may lack the newest ones: they are no proof of anything that has no row.
+        """
         ...
 
     def newest_ms(self, subscription: Subscription) -> int | None:

@@ -1,6 +1,7 @@
-"""The one row that names a producer's database, so that record() notices a connection to another one.
+"""The row that names a producer's database, so that record() notices a connection to another one, and the row beside
+it that carries the sign of life.
 
-A copy of a database (dump and restore) has the same name: give a staging copy another one by deleting the row and
+A copy of a database (dump and restore) has the same name: give a staging copy another one by deleting the rows and
 calling ensure_identity.
 """
 
@@ -12,6 +13,12 @@ from reconciler.errors import ConfigurationError
 from reconciler.sql.engines import reading, writing
 from reconciler.sql.tables import outbox_identity
 
+#: The row that names the database.
+IDENTITY_ID = 1
+#: The row whose swept_at_ms every sweep writes. In MySQL and MariaDB each open transaction that has recorded locks row
+#: 1 (InnoDB, INSERT ... SELECT): a sweep that wrote there would wait for all of them, and others for it.
+SIGN_OF_LIFE_ID = 2
+
 _RANDOM_TEXT = {
     "sqlite": "lower(hex(randomblob(16)))",
     "postgresql": "md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text)",
@@ -22,31 +29,42 @@ _RANDOM_TEXT = {
 
 def identity_sql(dialect: str) -> str:
     """The statement that inserts the row unless there is one; also part of migration and printed DDL."""
+    return _row_sql(dialect, IDENTITY_ID, _RANDOM_TEXT[dialect])
+
+
+def sign_of_life_sql(dialect: str) -> str:
+    """The statement that inserts the row of the sign of life unless there is one; also part of the migration."""
+    return _row_sql(dialect, SIGN_OF_LIFE_ID, "'sign of life'")
+
+
+def _row_sql(dialect: str, number: int, text: str) -> str:
     table = outbox_identity.name
     dual = "FROM DUAL " if dialect in {"mysql", "mariadb"} else ""
     return (
-        f"INSERT INTO {table} (id, identity) SELECT 1, {_RANDOM_TEXT[dialect]} {dual}"  # noqa: S608  # our constants
-        f"WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE id = 1)"
+        f"INSERT INTO {table} (id, identity) SELECT {number}, {text} {dual}"  # noqa: S608  # our constants
+        f"WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE id = {number})"
     )
 
 
 def ensure_identity(engine: sa.Engine) -> str:
-    """Inserts the row unless there is one, and returns the identity: for tables made by metadata.create_all.
+    """Inserts the rows unless they are there, and returns the identity: for tables made by metadata.create_all.
 
     Raises DatabaseAway, or ConfigurationError where the table is missing.
     """
-    try:
-        with writing(engine) as connection:
-            connection.execute(sa.text(identity_sql(connection.dialect.name)))
-    except sa.exc.IntegrityError:
-        pass  # somebody else was quicker
+    for sql_of in (identity_sql, sign_of_life_sql):
+        try:
+            with writing(engine) as connection:
+                connection.execute(sa.text(sql_of(connection.dialect.name)))
+        except sa.exc.IntegrityError:
+            pass  # somebody else was quicker
     return read_identity(engine)
 
 
 def read_identity(engine: sa.Engine) -> str:
     """The identity. Raises ConfigurationError where table or row are missing, DatabaseAway."""
+    find = sa.select(outbox_identity.c.identity).where(outbox_identity.c.id == IDENTITY_ID)
     with reading(engine) as connection:
-        found = connection.execute(sa.select(outbox_identity.c.identity).where(outbox_identity.c.id == 1)).scalar()
+        found = connection.execute(find).scalar()
     if found is None:
         where = engine.url.render_as_string(hide_password=True)
         raise ConfigurationError(f"{where}: {outbox_identity.name} is empty; run reconciler db upgrade outbox")

@@ -21,7 +21,7 @@ from tests.services.ports import free_port
 from tests.services.processes import Child, ServiceFailed
 from tests.services.requirements import mariadb_missing as missing
 
-__all__ = ["MariaDBServer", "missing"]
+__all__ = ["MariaDBReplica", "MariaDBServer", "missing"]
 
 START_SECONDS = 60.0
 USER = "reconciler"
@@ -138,14 +138,17 @@ class MariaDBServer:
         if done.returncode != 0:
             raise ServiceFailed(f"mariadb-install-db ended with {done.returncode}\n{done.stdout}{done.stderr}")
 
-    def _execute(self, *statements: str) -> None:
+    def _execute(self, *statements: str) -> object:
+        """Value of the last one."""
         connection = pymysql.connect(unix_socket=str(self.unix_socket), user="root", connect_timeout=5)
         try:
             with connection.cursor() as cursor:
                 for statement in statements:
                     cursor.execute(statement)
+                row = cursor.fetchone()
         finally:
             connection.close()
+        return None if row is None else row[0]
 
     def _ready(self) -> bool:
         # The server greets first; PyMySQL would leak its socket when the connection is refused.
@@ -169,3 +172,45 @@ class MariaDBServer:
     ) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class MariaDBReplica(MariaDBServer):
+    """A replica of a running server with a binary log, from its present state on; anybody may write to it.
+
+    It is started before the primary has anything but users: databases made later come to it.
+    """
+
+    def __init__(self, primary: MariaDBServer, *, options: dict[str, str] | None = None) -> None:
+        super().__init__(options={"server-id": "2", "log-bin": "binary", **(options or {})})
+        self._primary = primary
+
+    def start(self) -> Self:
+        """Starts it and the replication."""
+        super().start()
+        position = self._primary._execute("SELECT @@gtid_binlog_pos")
+        self._execute(
+            "RESET MASTER",  # what made its users
+            f"SET GLOBAL gtid_slave_pos = '{position}'",
+            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self._primary.port}, "
+            f"MASTER_USER = '{USER}', MASTER_PASSWORD = '{PASSWORD}', MASTER_USE_GTID = slave_pos",
+            "START SLAVE",
+        )
+        return self
+
+    def pause(self) -> None:
+        """Nothing comes any more."""
+        self._execute("STOP SLAVE")
+
+    def resume(self) -> None:
+        """Replicates on."""
+        self._execute("START SLAVE")
+
+    def catch_up(self) -> None:
+        """Returns when everything that is committed on the primary now is here."""
+        end = self._primary._execute("SELECT @@gtid_binlog_pos")
+        if self._execute(f"SELECT MASTER_GTID_WAIT('{end}', 30)") != 0:
+            raise ServiceFailed(f"the replica has not come to {end}")
+
+    def promote(self) -> None:
+        """It follows nobody any more."""
+        self._execute("STOP SLAVE", "RESET SLAVE ALL")

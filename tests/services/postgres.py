@@ -17,12 +17,13 @@ from typing import Self
 
 import psycopg
 
+from tests.polling import eventually
 from tests.services import requirements
 from tests.services.ports import free_port
 from tests.services.processes import Child, ServiceFailed, tail
 from tests.services.requirements import postgres_missing as missing
 
-__all__ = ["PostgresServer", "missing"]
+__all__ = ["PostgresServer", "PostgresStandby", "missing"]
 
 START_SECONDS = 60.0
 USER = "reconciler"
@@ -63,7 +64,7 @@ class PostgresServer:
         """Creates the cluster the first time, starts it, returns when it accepts logins."""
         data = self.folder / "data"
         if not data.exists():
-            self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
+            self._create(data)
         settings = {
             "port": str(self.port),
             "listen_addresses": "127.0.0.1",
@@ -81,6 +82,9 @@ class PostgresServer:
         self._child = Child(arguments, log=self.log, cwd=self.folder)
         self._child.until(self._ready, within_seconds=START_SECONDS, what="postgres")
         return self
+
+    def _create(self, data: Path) -> None:
+        self._run("initdb", "-D", data, "-U", USER, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
     def stop(self) -> None:
         """Fast shutdown: clients are disconnected, work is rolled back."""
@@ -132,6 +136,11 @@ class PostgresServer:
             raise ServiceFailed("setpriv is missing: apt-get install util-linux, or run the tests as a user")
         return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
+    def _ask(self, sql: str) -> object:
+        with self._login() as connection:
+            row = connection.execute(sql.encode()).fetchone()
+        return None if row is None else row[0]
+
     def __enter__(self) -> Self:
         try:
             return self.start()
@@ -144,3 +153,30 @@ class PostgresServer:
     ) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class PostgresStandby(PostgresServer):
+    """A hot standby of a running server, by streaming replication; its replay can be paused."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__()
+        self._primary = primary
+
+    def _create(self, data: Path) -> None:
+        # -R writes standby.signal and where the primary is.
+        source = ("-h", "127.0.0.1", "-p", str(self._primary.port), "-U", USER)
+        self._run("pg_basebackup", "-D", data, *source, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync")
+
+    def pause(self) -> None:
+        """Nothing is replayed any more; what comes in is kept."""
+        self._ask("SELECT pg_wal_replay_pause()")
+        eventually(lambda: self._ask("SELECT pg_get_wal_replay_pause_state()") == "paused", within_seconds=30)
+
+    def resume(self) -> None:
+        """Replays on."""
+        self._ask("SELECT pg_wal_replay_resume()")
+
+    def catch_up(self) -> None:
+        """Returns when everything that is committed on the primary now has been replayed."""
+        end = self._primary._ask("SELECT pg_current_wal_flush_lsn()")
+        eventually(lambda: self._ask(f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn") is True, within_seconds=30)

@@ -68,8 +68,8 @@ def sentinel_missing() -> str | None:
 def postgres_programs() -> Path | None:
     """The folder with initdb and postgres: Debian keeps it out of PATH."""
     in_path = shutil.which("initdb")
-    if in_path and (Path(in_path).parent / "postgres").exists():
-        return Path(in_path).parent
+    if in_path and (Path(in_path).resolve().parent / "postgres").exists():
+        return Path(in_path).resolve().parent  # a link may stand alone in PATH
 
     def version(folder: Path) -> float:
         try:

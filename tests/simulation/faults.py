@@ -81,6 +81,8 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "outbox damage": ("outbox row unreadable",),
     "inbox damage": ("inbox row unreadable",),
     "ledger damage": ("ledger row unreadable",),
+    "outbox replica": ("outbox replica behind a read",),
+    "inbox replica": ("inbox replica behind a read",),
     # clocks; those of processes and other servers differ by less than the margin, and step: no kind of fault
     "redis clock": ("Redis' clock was set back", "Redis' clock was set forward"),
 }  # fmt: skip

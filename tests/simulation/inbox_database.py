@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 from tests.simulation.outbox_database import LOCK_SECONDS, POLL_SECONDS, Deadlock, DriverError
+from tests.simulation.replicas import Reading
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class InboxDatabase:
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.effects: list[Effect] = []
         self.open_rows: dict[str, InboxConnection] = {}
+        self.reading = Reading(kernel, "inbox")
         #: Keys of rows that nobody can read.
         self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
@@ -123,6 +125,7 @@ class InboxConnection:
 
         def run() -> None:
             database.rows.update(self._rows)
+            database.reading.committed(self._rows)
             for effect in self._effects:
                 effect.at = database.kernel.now
                 database.effects.append(effect)

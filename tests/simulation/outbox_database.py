@@ -19,6 +19,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.errors import DatabaseAway, MalformedInput
 from reconciler.evidence import OutboxRow
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
+from tests.simulation.replicas import Reading
 
 TOPIC = "ORDERS"
 PRODUCER_GROUP = "orders"
@@ -48,6 +49,7 @@ class OutboxDatabase:
         #: Key -> when its row was written, in a transaction that committed later.
         self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
+        self.reading = Reading(kernel, "outbox")
         #: Keys of rows that nobody can read.
         self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
@@ -142,6 +144,7 @@ class LocalTransaction:
             entry = self._entry
             database.rows[entry.unique_key] = _outbox_row(entry, self._created_at_ms)
             database.written[entry.unique_key] = self._written
+            database.reading.committed([entry.unique_key])
         for unique_key in self._orders:
             database.orders[unique_key] = database.kernel.now
         self.undo()
@@ -207,6 +210,7 @@ class SimulatedOutbox:
             if key in database.open_rows or key in database.rows:
                 return False
             database.rows[key] = _tombstone(half, database.clock.now_ms())
+            database.reading.committed([key])
             database.kernel.saw("tombstone written", key[-4:])
             return True
 
@@ -271,6 +275,11 @@ class SimulatedOutbox:
 
         page: OutboxPage = self._call(select, f"SELECT {state}")
         return page
+
+    def mark_swept(self) -> None:
+        """The sign of life."""
+        database = self._database
+        self._call(lambda: database.reading.swept(database.clock.now_ms()), "UPDATE sign of life")
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Histories are shorter than any retention of rows."""

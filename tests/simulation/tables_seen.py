@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from consumers.inbox_reader import _NAMES, _answer, _row
-from producers.outbox_reader import Damage, ReadOutbox, SqlOutboxReader
+from producers.outbox_reader import Damage, ReadOutbox, SqlOutboxReader, _Said
 from reconciler.contract.row_values import ReadRow
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
@@ -21,24 +21,26 @@ class OutboxSeen(SqlOutboxReader):
 
     def __init__(self, process: Process, databases: Sequence[OutboxDatabase]) -> None:
         self._process = process
-        self._databases = {database.name: database for database in databases}
+        self._seen = {database.name: database for database in databases}
         self._outboxes = tuple(
-            ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._databases
+            ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._seen
         )
 
-    def _ask(
-        self, url: str | None, topic: str, keys: Sequence[str]
-    ) -> tuple[dict[str, OutboxRow | Damage], str | None]:
-        database = self._databases[url or ""]
+    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _Said:
+        database = self._seen[url or ""]
 
-        def select() -> dict[str, OutboxRow | Damage]:
-            rows = {key: database.rows[key] for key in keys if key in database.rows}
-            return {key: _damaged_or(row, database) for key, row in rows.items() if row.topic == topic}
+        def select() -> _Said:
+            rows = {key: database.rows[key] for key in keys if key in database.rows and database.reading.has(key)}
+            return _Said(
+                rows={key: _damaged_or(row, database) for key, row in rows.items() if row.topic == topic},
+                role=database.reading.role(),
+            )
 
         try:
-            return database.link.call(self._process, select, DatabaseAway, what="SELECT outbox"), None
+            said: _Said = database.link.call(self._process, select, DatabaseAway, what="SELECT outbox")
         except DatabaseAway as error:
-            return {}, str(error)
+            return _Said(problem=str(error))
+        return said
 
 
 class InboxSeen:
@@ -60,17 +62,21 @@ class InboxSeen:
         group = subscription.group
         witness = f"inbox of {group}"
         try:
-            rows = self._call(subscription, lambda found: {k: _read(found, k) for k in unique_keys})
+            role, rows = self._call(
+                subscription, lambda found: (found.reading.role(), {k: _read(found, k) for k in unique_keys})
+            )
         except DatabaseAway as error:
             return {key: Lookup.unknown(witness, str(error)) for key in unique_keys}
-        return {key: _answer(witness, row) for key, row in rows.items()}
+        return {key: _answer(witness, row, role) for key, row in rows.items()}
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
         def page(database: InboxDatabase) -> list[InboxRow]:
             places = sorted(
-                (row["applied_at_ms"], key) for key, row in database.rows.items() if row["applied_at_ms"] >= since_ms
+                (row["applied_at_ms"], key)
+                for key, row in database.rows.items()
+                if row["applied_at_ms"] >= since_ms and database.reading.has(key)
             )
             chosen = [place for place in places if after is None or place > after][:limit]
             return [_row(_read_row(database, key)) for _, key in chosen]
@@ -90,7 +96,7 @@ def _damaged_or(row: OutboxRow, database: OutboxDatabase) -> OutboxRow | Damage:
 
 
 def _read(database: InboxDatabase, key: str) -> ReadRow | None:
-    return _read_row(database, key) if key in database.rows else None
+    return _read_row(database, key) if key in database.rows and database.reading.has(key) else None
 
 
 def _read_row(database: InboxDatabase, key: str) -> ReadRow:

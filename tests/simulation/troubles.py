@@ -16,6 +16,7 @@ from tests.simulation.kernel import NEVER, Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
+from tests.simulation.replicas import NEVER_STOOD_STILL
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -147,6 +148,8 @@ class Troubles:
             ("redis clock", self._step_redis_clock),
             ("outbox damage", lambda: self._damage(self._any_outbox())),
             ("inbox damage", lambda: self._damage(self._any_inbox())),
+            ("outbox replica", lambda: self._read_replica(self._any_outbox())),
+            ("inbox replica", lambda: self._read_replica(self._any_inbox())),
         ]
 
     def _several(self, act: Callable[[], object], times: int) -> None:
@@ -343,6 +346,18 @@ class Troubles:
         else:
             self.unreadable.update(keys if isinstance(database, OutboxDatabase) else ())
 
+    def _read_replica(self, database: OutboxDatabase | InboxDatabase) -> None:
+        """From now on evidence is read from a replica, which is behind; it stands still for a while, or not."""
+        reading, dice = database.reading, self._dice
+        reading.is_from_replica, reading.lag_seconds = True, 20 * dice.random() ** 3
+        if dice.random() < 0.5:
+            reading.stands_since = self._kernel.now
+
+            def go_on() -> None:
+                reading.stands_since = NEVER_STOOD_STILL
+
+            self._kernel.after(90 * dice.random(), go_on)
+
     def _damage_ledger(self) -> None:
         """The same, in verdicts: until the next one is written. Such a row is never due."""
         rows = self._world.ledger.rows.candidates
@@ -415,6 +430,10 @@ class Troubles:
             link.heal()
         for database in world.databases:
             database.commit_reply_lost = database.deadlocks = 0.0
+            database.reading.lag_seconds, database.reading.stands_since = 0.1, NEVER_STOOD_STILL
+        for inbox in world.inboxes.values():
+            # A replica of an outbox proves what it has by its sign of life; one of an inbox never proves an absence.
+            inbox.reading.is_from_replica = False
         for broker in world.cluster.brokers.values():
             broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0
             broker.settings.index_lag = 0.002

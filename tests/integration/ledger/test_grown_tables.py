@@ -24,6 +24,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate, inbox
+from reconciler.sql.witness_database import WitnessDatabase
 from tests.services import postgres
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
@@ -107,6 +108,17 @@ def test_keys_are_found_without_reading_the_rows_of_all_others(
         # The plain list, for comparison: otherwise this test would show nothing.
         assert len(connection.execute(query.where(column.in_(keys))).all()) == len(found)
         assert int(connection.execute(_READ, {"name": column.table.name}).scalar_one()) - rows_read >= ROWS
+
+
+def test_the_proof_beside_the_answer_reads_no_other_rows(urls: dict[str, str]) -> None:
+    keys = [key(number) for number in range(ROWS - ASKED // 2, ROWS + ASKED // 2)]
+    query = sa.select(inbox).where(inbox.c.consumer_group == "billing")
+    with disposing(open_engine(urls["inbox"])) as engine:
+        read = rows_read(engine, inbox.name)
+        role, found = WitnessDatabase(engine, inbox).probe(query, inbox.c.unique_key, keys)
+    assert role.is_primary
+    assert {row.unique_key for row in found} == set(keys[: ASKED // 2])
+    assert max(read) == len(found)
 
 
 def rows_read(engine: sa.Engine, table: str) -> list[int]:

@@ -58,7 +58,7 @@ def test_a_damaged_outbox_row_hides_no_other_row(path: Path, table: Table, colum
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     group = ReadOutbox(producer_group="PG", topics=frozenset({"ORDERS"}), url=f"sqlite:///{path}")
     reader = SqlOutboxReader([group])
-    found = reader.read("ORDERS", KEYS)
+    found = reader.read("ORDERS", dict.fromkeys(KEYS, 0))
     reader.close()
     assert {key for key in KEYS if found[key].is_found} == set(OTHERS)
     assert found[BAD].presence is Presence.UNKNOWN

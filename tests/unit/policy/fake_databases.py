@@ -19,13 +19,21 @@ class FakeOutbox:
         self.rows: dict[str, OutboxRow] = {}
         self.configured = True
         self.away = False
+        #: Of a replica: everything that was committed before has come. None: a primary.
+        self.has_come_to_ms: int | None = None
 
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         """Rows by key."""
         del topic
         if self.away or not self.configured:
-            return {k: Lookup.unknown("outbox", "away") for k in unique_keys}
-        return {k: _lookup(self.rows.get(k)) for k in unique_keys}
+            return {k: Lookup.unknown("outbox", "away") for k in not_before_ms}
+        return {k: self._answer(k, until) for k, until in not_before_ms.items()}
+
+    def _answer(self, unique_key: str, not_before_ms: int) -> Lookup[OutboxRow]:
+        row = self.rows.get(unique_key)
+        if row is None and self.has_come_to_ms is not None and self.has_come_to_ms <= not_before_ms:
+            return Lookup.unknown("outbox", "not proved to be a primary")
+        return _lookup(row)
 
     def is_configured(self, topic: str) -> bool:
         """As set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -21,10 +21,10 @@ class TwoOutboxes:
         self.rows: dict[str, OutboxRow] = {}
         world.outbox.read = self.read  # type: ignore[method-assign]
 
-    def read(self, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Lookup[OutboxRow]]:
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
         return {
             key: replace(found, records=(*found.records, self.rows[key])) if key in self.rows else found
-            for key, found in self._first(topic, unique_keys).items()
+            for key, found in self._first(topic, not_before_ms).items()
         }
 
 

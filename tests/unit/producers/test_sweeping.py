@@ -8,12 +8,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from producers import NotCommitted, OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweptSubscription
+import sqlalchemy as sa
+
+from producers import NotCommitted, OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweepReport, SweptSubscription
 from producers.announcer import AnnouncementRoute, Announcer
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.evidence import InboxRow, Lookup, Presence
 from reconciler.sql.engines import database_now_ms, reading
+from reconciler.sql.tables import outbox_identity
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
 
 BILLING = Subscription(environment="test", topic=TOPIC, group="billing")
@@ -324,3 +327,42 @@ def test_a_failing_mark_is_reported_and_the_row_is_announced_again(world: World)
         assert sweeper.sweep_once().failed_sources == 1
     assert sweeping.sweeper().sweep_once().announced == 1
     assert sweeping.announcements.keys == [key, key]
+
+
+def test_every_sweep_shows_life(world: World) -> None:
+    sweeping = Sweeping(world)
+    sweeper = sweeping.sweeper()
+    at_ms = []
+    for _ in range(2):
+        before_ms = sweeping.now_ms()
+        assert sweeper.sweep_once() == SweepReport()
+        at_ms.append(_swept_ms(world))
+        assert before_ms <= at_ms[-1] <= sweeping.now_ms()
+    assert at_ms[0] <= at_ms[1]
+
+
+def test_an_outbox_that_was_not_upgraded_is_swept_and_said_once_until_it_is(world: World) -> None:
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
+    sweeping = Sweeping(world)
+    key = new_key()
+    world.insert_row(key, created_at_ms=sweeping.now_ms() - 60_000)
+    sweeper = sweeping.sweeper()
+    report = sweeper.sweep_once()
+    assert (report.announced, report.failed_sources) == (1, 0)
+    (problem,) = report.problems
+    assert "reconciler db upgrade" in problem
+    assert sweeper.sweep_once().problems == ()
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity ADD COLUMN swept_at_ms BIGINT")
+    assert sweeper.sweep_once().problems == ()
+    with world.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM reconciler_outbox_identity WHERE id = 2")
+    (problem,) = sweeper.sweep_once().problems
+    assert "has no row 2" in problem
+
+
+def _swept_ms(world: World) -> int:
+    with reading(world.engine) as connection:
+        query = sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == 2)
+        return int(connection.execute(query).scalar_one())

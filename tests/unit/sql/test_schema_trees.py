@@ -123,7 +123,7 @@ def test_ensure_identity_serves_tables_made_by_hand_and_keeps_what_is_there(data
     first = ensure_identity(engine)
     assert ensure_identity(engine) == first
     with reading(engine) as connection:
-        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 1
+        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 2
     engine.dispose()
 
 

@@ -1,0 +1,198 @@
+"""Databases as witnesses: rows of keys and, in the same statement, the database's own word on being a primary.
+
+An absence proves something only from the database that commits, or from a copy of it that has come far enough. A proxy
+may send each statement to another server, and a fail-over may come between two: so the proof stands in the statement
+that it is for, also when no row matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from reconciler.errors import ReconcilerError
+from reconciler.evidence import Presence, WitnessAnswer
+from reconciler.sql.engines import class_names, reading, translated_errors
+from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.sql.key_probes import probe
+from reconciler.sql.tables import outbox_identity
+
+#: What every doubt about a database begins with, in reasons, `doctor` and `status`.
+NOT_PROVED = "not proved to be a primary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseRole:
+    """What a database said of itself."""
+
+    #: None: it could not be asked (a missing right, another kind of server); an absence counts then, and is doubted
+    #: by `doctor` and `status`.
+    is_primary: bool | None
+    #: Of an outbox on a replica: when the last sweep whose sign of life has come to it ran, by the primary's clock.
+    swept_at_ms: int | None = None
+
+    def proves_absence(self, not_before_ms: int | None = None) -> bool:
+        """True if every row that was committed before the time is here; None: whenever it was committed.
+
+        A replica commits in the order of its primary: what was there before the sign of life has come before it.
+        """
+        if self.is_primary is not False:
+            return True
+        return not_before_ms is not None and self.swept_at_ms is not None and self.swept_at_ms > not_before_ms
+
+
+def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) -> WitnessAnswer:
+    """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
+    if role.proves_absence(not_before_ms):
+        return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
+    life = f"its last sign of life is of {role.swept_at_ms}" if role.swept_at_ms else "without a sign of life"
+    detail = f"no row, {NOT_PROVED}: a replica, {life}" if not_before_ms is not None else f"no row, {NOT_PROVED}"
+    return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A condition that is true on a primary."""
+
+    sql: str
+    #: What lets a login read it.
+    mend: str
+
+
+_ANY_LOGIN = "every login of a real server may: is a proxy or another product in between?"
+_POSTGRESQL = (
+    _Word("NOT pg_is_in_recovery()", f"EXECUTE on pg_is_in_recovery(); {_ANY_LOGIN}"),
+    # A subscriber of logical replication is in no recovery, and a copy all the same.
+    _Word(
+        "NOT EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel WHERE srrelid = to_regclass('{table}'))",
+        f"SELECT on pg_subscription_rel; {_ANY_LOGIN}",
+    ),
+)
+_READ_ONLY = (
+    _Word("@@global.read_only = 0", _ANY_LOGIN),
+    _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),
+)
+# A replica may well have read_only = 0. MariaDB tells every login the heartbeat of a configured replication, running or
+# stopped. RESET SLAVE ALL leaves it until the next start, so one whose newest transaction is its own was promoted.
+_MARIADB = _Word(
+    "(NOT EXISTS (SELECT 1 FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'SLAVE_HEARTBEAT_PERIOD' "
+    "AND VARIABLE_VALUE > 0) OR LOCATE(CONCAT('-', @@global.server_id, '-'), @@gtid_current_pos) > 0)",
+    _ANY_LOGIN,
+)
+_MYSQL = _Word(
+    "NOT EXISTS (SELECT 1 FROM performance_schema.replication_connection_configuration "
+    "WHERE HOST <> '' AND LEFT(CHANNEL_NAME, 17) <> 'group_replication')",
+    "GRANT SELECT ON performance_schema.replication_connection_configuration",
+)
+_SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
+#: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
+_UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """What a login may read of a database's role, as SQL expressions."""
+
+    is_primary: str
+    swept_at_ms: str
+    unread: tuple[str, ...]
+
+
+class WitnessDatabase:
+    """One database that is asked for evidence. Thread-safe: beside the engine it keeps what the login may read."""
+
+    def __init__(self, engine: sa.Engine, table: sa.Table, *, has_sign_of_life: bool = False) -> None:
+        """`table`: whose rows are asked for; `has_sign_of_life`: it is an outbox. The caller disposes of the engine."""
+        self.engine = engine
+        self._table = table.name
+        self._has_sign_of_life = has_sign_of_life
+        self._words: _Words | None = None
+
+    def probe(
+        self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str]
+    ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
+        """The query's rows whose column is one of the keys, in no order, and the role that the same server had in the
+        same statement. Raises DatabaseAway, ConfigurationError."""
+        words = self._readable()
+        try:
+            with reading(self.engine) as connection:
+                rows = probe(connection, query, column, keys, always=_role(words)).all()
+        except ReconcilerError:
+            self._words = None  # a right may be gone: it is found out anew
+            raise
+        return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
+
+    def role(self) -> DatabaseRole:
+        """The role alone, for people. Raises DatabaseAway."""
+        with reading(self.engine) as connection:
+            return _role_of(connection.execute(sa.select(_role(self._readable()))).one())
+
+    def is_no_replica(self) -> sa.ColumnElement[bool]:
+        """Condition of a statement that must not run on a replica; true where nobody can tell. Raises DatabaseAway."""
+        return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
+
+    def unread(self) -> tuple[str, ...]:
+        """What of being a primary the login may not read, with what mends it. Raises DatabaseAway."""
+        return self._readable().unread
+
+    def _readable(self) -> _Words:
+        if self._words is None:
+            with translated_errors(self.engine), self.engine.connect() as connection:
+                self._words = self._try_each(connection)
+        return self._words
+
+    def _try_each(self, connection: sa.Connection) -> _Words:
+        if connection.dialect.name == "sqlite":
+            return _Words(is_primary="1", swept_at_ms="NULL", unread=())
+        read: list[str] = []
+        unread: list[str] = []
+        for word in _words_of(connection.dialect):
+            sql = word.sql.replace("{table}", self._table)
+            refusal = _refusal(connection, sql)
+            if refusal is None:
+                read.append(sql)
+            else:
+                unread.append(f"{refusal}: {word.mend}")
+        life = _SIGN_OF_LIFE
+        if connection.dialect.name == "postgresql":
+            # A replica of the whole server commits in its primary's order; subscriptions differ table by table.
+            life = f"CASE WHEN pg_is_in_recovery() THEN {life} END"
+        has_life = self._has_sign_of_life and _refusal(connection, life) is None
+        return _Words(
+            is_primary=" AND ".join(read) or "NULL", swept_at_ms=life if has_life else "NULL", unread=tuple(unread)
+        )
+
+
+def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
+    if dialect.name == "postgresql":
+        return _POSTGRESQL
+    return (*_READ_ONLY, _MARIADB if getattr(dialect, "is_mariadb", False) else _MYSQL)
+
+
+def _refusal(connection: sa.Connection, sql: str) -> str | None:
+    """Why the login cannot read it; None: it can."""
+    try:
+        with connection.begin():
+            connection.execute(sa.select(sa.literal_column(sql)))
+    except DBAPIError as error:
+        number = next(iter(getattr(error.orig, "args", ())), None)
+        if "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE:
+            return str(error.orig).strip().splitlines()[0][:200]
+        raise
+    return None
+
+
+def _role(words: _Words) -> sa.Subquery:
+    return sa.select(
+        sa.literal_column(words.is_primary).label("is_primary"),
+        sa.literal_column(words.swept_at_ms, sa.BigInteger()).label("swept_at_ms"),
+    ).subquery("role")
+
+
+def _role_of(row: Sequence[Any]) -> DatabaseRole:
+    is_primary, swept_at_ms = row[:2]
+    return DatabaseRole(is_primary=None if is_primary is None else bool(is_primary), swept_at_ms=swept_at_ms)
