@@ -78,6 +78,7 @@ class RateLimit:
 class RoundLoad:
     """What a subscription's round showed."""
 
+    #: Keys, without those that were never committed.
     announced: int
     #: Candidates that became due in this round and that it had no room to verify.
     left_over: int

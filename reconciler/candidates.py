@@ -32,7 +32,7 @@ class SelectionRules:
     """How many and how careful."""
 
     skew_margin_seconds: float = 10.0
-    #: Keys verified in one round of a subscription.
+    #: Keys verified in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
     candidates_max: int = 2_000
     #: Pending keys walked through in one round: those that the ledger knows already are skipped.
     scan_max: int = 20_000
@@ -147,13 +147,14 @@ class CandidateSelector:
         shards_in_all: int,
         trickle: int,
         count_until: float,
+        keys_max: int,
     ) -> Selection:
         """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
 
-        `count_until`: counting of keys that became due may stop above this number.
+        `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
         """
-        known = self._open_rows(plan, shards, gate)
-        room = self.rules.candidates_max - len(known)
+        known = self._open_rows(plan, shards, gate, limit=max(1, keys_max // 2))
+        room = keys_max - len(known)
         walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
@@ -173,9 +174,8 @@ class CandidateSelector:
             has_more=walk.has_left_out or any(shard in self._cursors for shard in shards),
         )
 
-    def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate) -> list[Dossier]:
+    def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, *, limit: int) -> list[Dossier]:
         numbers = {shard.number for shard in shards}
-        limit = max(1, self.rules.candidates_max // 2)
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
         known: list[Dossier] = []
         for row in rows:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.contract.verdicts import QUARANTINING, SETTLING, Verdict
 from reconciler.delivery import row_of
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
@@ -15,6 +16,8 @@ from reconciler.ports import Candidate, Repair
 PAGE_KEYS = 500
 #: Name in the evidence of how many looks in a row met something that nobody can read.
 DAMAGED_LOOKS = "damaged_looks"
+#: Name in the evidence of the verdict that closed the key before, and was taken back since.
+TAKEN_BACK = "taken_back"
 #: Characters of one witness's answer that are kept.
 DETAIL_CHARACTERS_MAX = 400
 
@@ -136,3 +139,14 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
     if dossier.check_back is not None:
         evidence["half_age_seconds"] = round(dossier.check_back.age_seconds, 3)
     return evidence
+
+
+def taken_back(dossier: Dossier, verdict: Verdict) -> dict[str, object]:
+    """Evidence beside a verdict: the last other one that had closed the key, why, and by what Redis TIME it fell."""
+    known = dossier.known
+    if known is None:
+        return {}
+    if known.verdict is verdict or known.verdict not in SETTLING | QUARANTINING:
+        return {TAKEN_BACK: known.evidence[TAKEN_BACK]} if TAKEN_BACK in known.evidence else {}
+    reason = str(known.evidence.get("reason"))[:DETAIL_CHARACTERS_MAX]
+    return {TAKEN_BACK: {"verdict": str(known.verdict), "reason": reason, "at_ms": dossier.now_ms}}

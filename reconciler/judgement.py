@@ -37,6 +37,8 @@ OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
 DAMAGED_LOOKS_MAX = 15
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
+#: Wait before the databases are asked whether what a closed key lacked is there after all.
+ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,9 @@ class Finding:
 
 
 Answer = Finding | Question | None
+
+#: Verdicts that no copy on a broker has proved.
+_UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 
 def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
@@ -108,6 +113,12 @@ def _wanted(d: Dossier, bench: Bench) -> Answer:
     if row is not None and row.is_committed:
         return _filtered(row.tag, bench)
     return None
+
+
+def _unheard_of(d: Dossier, bench: Bench) -> Answer:
+    """Nobody has committed it, and nobody has seen a copy of it: a flood of such keys must cost the brokers nothing."""
+    is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
+    return _commit(d, bench) if is_unseen and d.outbox is not None and d.outbox.is_absent else None
 
 
 def _contradicted(d: Dossier) -> Finding | None:
@@ -283,7 +294,7 @@ def _everything_absent(_d: Dossier, _bench: Bench) -> Finding:
 
 
 _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
-    _effect, _under_repair, _wanted, _gate, _committed_copy, _commit, _half, _parked
+    _effect, _under_repair, _wanted, _unheard_of, _gate, _committed_copy, _commit, _half, _parked
 )  # fmt: skip
 
 
@@ -333,6 +344,18 @@ def state_of(verdict: Verdict) -> CandidateState:
     if verdict in SETTLING:
         return CandidateState.SETTLED
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
+
+
+def ask_again_seconds(finding: Finding, d: Dossier, bench: Bench) -> float | None:
+    """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
+
+    A tombstone is final, and so is another content.
+    """
+    if finding.verdict is Verdict.REJECTED:
+        lacks_row = row_of(d.outbox) is None
+    else:
+        lacks_row = bench.has_inbox and finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION
+    return ASK_AGAIN_SECONDS_MIN if lacks_row else None
 
 
 def wait_seconds(finding: Finding, *, attempts: int, grace_period_seconds: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from reconciler.asking_again import ask_again, told
 from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
@@ -30,7 +31,7 @@ from reconciler.verify import Judged, Soundings, Verifier
 #: While the gate is shut: look-ups a second and subscription.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
-#: Passes over due keys in one round, while nearly all keys of the last one prove to have arrived.
+#: Passes over due keys in one round, while databases alone settle most keys of the last one.
 CATCH_UP_PASSES = 10
 
 
@@ -43,7 +44,7 @@ class RoundReport:
     suspended: str | None = None
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
-    #: Verified keys of this round: of further passes those that had not arrived, and of the last one all.
+    #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
     judged: tuple[Judged, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
@@ -122,6 +123,7 @@ class ReconcileRound:
             shards_in_all=topic.shards,
             trickle=self._trickle(plan),
             count_until=ceiling,
+            keys_max=self._selector.rules.candidates_max,
         )
         looked = Looked(announced=announced)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
@@ -142,6 +144,8 @@ class ReconcileRound:
             has_shards=bool(ours),
             siblings=[p.subscription for p in topic.subscriptions],
         )
+        if ours:
+            self._ask_again(topic, plan, looked)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
         self._events.emit(event)
@@ -231,16 +235,38 @@ class ReconcileRound:
         soundings: Soundings,
         looked: Looked,
     ) -> None:
-        """After Redis fell back, or recorders were away, most due keys have arrived: the inbox tells that cheaply."""
+        """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
+        most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
+        """
         for _ in range(CATCH_UP_PASSES - 1):
-            if not looked.last_pass_arrived():
+            keys_max = self._selector.rules.candidates_max - looked.asked_brokers
+            if keys_max <= 0 or not looked.last_pass_settled():
                 return
             looked.begin_pass()
-            shards = [r.shard for r in ours]
-            selection = self._selector.select(plan, shards, gate, shards_in_all=topic.shards, trickle=0, count_until=-1)
+            selection = self._selector.select(
+                plan,
+                [r.shard for r in ours],
+                gate,
+                shards_in_all=topic.shards,
+                trickle=0,
+                count_until=-1,
+                keys_max=keys_max,
+            )
             self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return
+
+    def _ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, looked: Looked) -> None:
+        with looked.beyond_bugs():
+            found = ask_again(
+                topic,
+                plan,
+                candidates=self._candidates,
+                verifier=self._verifier,
+                retention_seconds=self._selector.rules.retention_seconds,
+            )
+            if found:
+                looked.problems.append(told(found))
 
     def _verify_trickle(
         self,

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.delivery import own_copies, row_of
-from reconciler.dossier import Bench, CheckBack, Dossier, Question, evidence_of
+from reconciler.dossier import Bench, CheckBack, Dossier, Question, evidence_of, taken_back
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage, Watermark
-from reconciler.judgement import Finding, judge, state_of, wait_seconds
+from reconciler.judgement import Finding, ask_again_seconds, judge, state_of, wait_seconds
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import (
     WHENEVER_COMMITTED_MS,
     BrokerEvidence,
+    Candidate,
     Horizon,
     InboxEvidence,
     KnownBrokers,
@@ -50,6 +51,11 @@ class Judged:
 
     dossier: Dossier
     verification: Verification
+
+    @property
+    def asked_brokers(self) -> bool:
+        """True if the databases alone did not decide."""
+        return self.dossier.copies is not None
 
     @property
     def reached_half(self) -> bool:
@@ -183,6 +189,21 @@ class Verifier:
             open_keys = [key for keys in asked.values() for key in keys]
         return [_judged(dossiers[key], findings[key], bench) for key in dossiers]
 
+    def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Dossier]:
+        """What a closed row lacked, asked once more: its outbox row if it is REJECTED, else its effect. In order."""
+        bench, soundings = self.bench(topic, plan), self.soundings(plan)
+        asked: dict[Question, list[Dossier]] = {}
+        for row in rows:
+            question = Question.OUTBOX if row.verdict is Verdict.REJECTED else Question.INBOX
+            dossier = Dossier(unique_key=row.unique_key, first_seen_ms=row.first_seen_ms, shard=row.shard, known=row)
+            asked.setdefault(question, []).append(dossier)
+        answered = {
+            dossier.unique_key: dossier
+            for question, dossiers in asked.items()
+            for dossier in self._ask(question, dossiers, bench, soundings)
+        }
+        return [answered[row.unique_key] for row in rows]
+
     def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Repair]:
         if not unique_keys:
             return {}
@@ -301,9 +322,10 @@ def _judged(dossier: Dossier, finding: Finding, bench: Bench) -> Judged:
         verification=Verification(
             unique_key=dossier.unique_key,
             verdict=finding.verdict,
-            evidence=evidence_of(dossier, bench, reason=finding.reason),
+            evidence=evidence_of(dossier, bench, reason=finding.reason) | taken_back(dossier, finding.verdict),
             first_seen_ms=dossier.first_seen_ms,
             state=state_of(finding.verdict),
             wait_seconds=wait_seconds(finding, attempts=attempts, grace_period_seconds=grace),
+            ask_again_seconds=ask_again_seconds(finding, dossier, bench),
         ),
     )

@@ -171,9 +171,19 @@ CANDIDATE = Table(
         _c("first_seen_ms", "bigint", "Redis TIME of the round that first saw the key."),
         _c("next_at_ms", "bigint", "Not verified again before."),
         _c("updated_at_ms", "bigint", "Last change."),
+        _c(
+            "ask_again_at_ms",
+            "bigint",
+            "A closed row's databases are asked again after this; NULL: they are not.",
+            nullable=True,
+        ),
     ),
     primary_key=("environment", "topic", "consumer_group", "unique_key"),
-    indexes=(("environment", "state", "next_at_ms"), ("unique_key",)),
+    indexes=(
+        ("environment", "state", "next_at_ms"),
+        ("unique_key",),
+        ("environment", "topic", "consumer_group", "ask_again_at_ms"),
+    ),
 )
 
 REPAIR = Table(

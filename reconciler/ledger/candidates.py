@@ -21,8 +21,13 @@ from reconciler.sql.tables import candidate
 
 _ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
 
+_REOPENED = {"state": CandidateState.OPEN.value, "ask_again_at_ms": None}
 #: Over a new row whose verdict is written by the UPDATE that follows.
-_NO_VERDICT_YET = {"state": CandidateState.OPEN.value, "loss_verdict": None, "evidence": "{}", "attempts": 0}
+_NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "evidence": "{}", "attempts": 0}
+#: A release that knows no ask_again_at_ms leaves it as it is when it settles or opens the row.
+_IS_ASKED_AGAIN = (candidate.c.state == CandidateState.QUARANTINED.value) | (
+    (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
+)
 
 
 class SqlCandidates:
@@ -93,6 +98,8 @@ class SqlCandidates:
                 first_seen_ms=sa.case((is_later, seen_ms), else_=candidate.c.first_seen_ms),
                 next_at_ms=now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
                 updated_at_ms=now,
+                # NULL, where nothing is asked again: a sum with NULL is NULL.
+                ask_again_at_ms=now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger()),
             )
         )
 
@@ -131,9 +138,42 @@ class SqlCandidates:
                     candidate.c.unique_key == unique_key,
                     candidate.c.state != CandidateState.OPEN.value,
                 )
-                .values(state=CandidateState.OPEN.value, next_at_ms=now, updated_at_ms=now)
+                .values(_REOPENED | {"next_at_ms": now, "updated_at_ms": now})
             )
             return done.rowcount == 1
+
+    def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """Rows whose ask_again_at_ms has passed, on the index that ends with it."""
+        query = (
+            sa.select(candidate)
+            .where(_of(subscription), _IS_ASKED_AGAIN, candidate.c.ask_again_at_ms <= self._database.before(0))
+            .order_by(candidate.c.ask_again_at_ms)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            found = [candidate_of(row) for row in connection.execute(query)]
+        return [row for row in found if row.unique_key]  # without a key nobody can be asked
+
+    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
+        """Writes the time, or NULL."""
+        at_ms = None if seconds is None else self._database.now() + wait_ms(seconds)
+        self._change(subscription, unique_keys, {"ask_again_at_ms": at_ms})
+
+    def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """OPEN and due."""
+        now = self._database.now()
+        changes = _REOPENED | {"shard": shard.number, "next_at_ms": now, "updated_at_ms": now}
+        self._change(shard.subscription, unique_keys, changes)
+
+    def _change(self, subscription: Subscription, unique_keys: Sequence[str], changes: Mapping[str, Any]) -> None:
+        """Key by key, as `record` writes: a planner that knows little of the table would read it whole for a list."""
+        if not unique_keys:
+            return
+        is_waiting = _IS_ASKED_AGAIN & candidate.c.ask_again_at_ms.is_not(None)
+        is_key = candidate.c.unique_key == sa.bindparam("p_unique_key")
+        update = sa.update(candidate).where(_of(subscription), is_key, is_waiting).values(**changes)
+        with self._database.writing() as connection:
+            connection.execute(update, [{"p_unique_key": key} for key in sorted(unique_keys)])
 
 
 def _of(subscription: Subscription) -> sa.ColumnElement[bool]:
@@ -161,6 +201,7 @@ def _row(shard: Shard, seen: Verification, now_ms: int) -> dict[str, Any]:
         "first_seen_ms": seen.first_seen_ms,
         "next_at_ms": now_ms + wait_ms(seen.wait_seconds),
         "updated_at_ms": now_ms,
+        "ask_again_at_ms": None if seen.ask_again_seconds is None else now_ms + wait_ms(seen.ask_again_seconds),
     }
 
 
@@ -180,6 +221,7 @@ def _parameters(seen: Verification) -> dict[str, Any]:
         "p_evidence": _text_of(seen),
         "p_first_seen_ms": seen.first_seen_ms,
         "p_wait_ms": wait_ms(seen.wait_seconds),
+        "p_ask_again_ms": None if seen.ask_again_seconds is None else wait_ms(seen.ask_again_seconds),
     }
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
-#: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 13.
+#: Rows a statement: SQLite allows 32 766 parameters, a candidate row has 14.
 ROWS_A_STATEMENT = 500
 
 

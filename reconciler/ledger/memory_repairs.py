@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -66,6 +67,7 @@ class MemoryCandidates:
             first_seen_ms=seen.first_seen_ms if old is None else min(old.first_seen_ms, seen.first_seen_ms),
             next_at_ms=now_ms + wait_ms(seen.wait_seconds),
             updated_at_ms=now_ms,
+            ask_again_at_ms=None if seen.ask_again_seconds is None else now_ms + wait_ms(seen.ask_again_seconds),
         )
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
@@ -98,9 +100,38 @@ class MemoryCandidates:
                 return False
             now_ms = self._rows.clock.now_ms()
             self._rows.candidates[subscription, unique_key] = replace(
-                row, state=CandidateState.OPEN, next_at_ms=now_ms, updated_at_ms=now_ms
+                row, state=CandidateState.OPEN, next_at_ms=now_ms, updated_at_ms=now_ms, ask_again_at_ms=None
             )
             return True
+
+    def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """Rows whose ask_again_at_ms has passed, by that time."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            waiting = [
+                (row.ask_again_at_ms, row)
+                for (owner, _key), row in self._rows.candidates.items()
+                if owner == subscription and row.ask_again_at_ms is not None and row.ask_again_at_ms <= now_ms
+            ]
+        return [row for _, row in heapq.nsmallest(limit, waiting, key=lambda place: place[0])]
+
+    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
+        """Writes the time, or None."""
+        with self._rows.lock:
+            at_ms = None if seconds is None else self._rows.clock.now_ms() + wait_ms(seconds)
+            for row in self._asked_again(subscription, unique_keys):
+                self._rows.candidates[subscription, row.unique_key] = replace(row, ask_again_at_ms=at_ms)
+
+    def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """OPEN and due."""
+        with self._rows.lock:
+            for row in self._asked_again(shard.subscription, unique_keys):
+                self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
+                self.reopen(shard.subscription, row.unique_key)
+
+    def _asked_again(self, subscription: Subscription, unique_keys: Sequence[str]) -> list[Candidate]:
+        found = self.read(subscription, unique_keys).values()
+        return [row for row in found if row.ask_again_at_ms is not None]
 
 
 class MemoryRepairs:

@@ -28,6 +28,8 @@ class Candidate:
     first_seen_ms: int
     next_at_ms: int
     updated_at_ms: int
+    #: When the databases are asked once more whether a closed row's verdict still holds; None: they are not.
+    ask_again_at_ms: int | None = None
     #: Which of the row's values nobody can read; harmless ones stand in their place until the next verdict is written.
     #: Such a row closes nothing: its key is looked at as long as it is pending.
     damage: str | None = None
@@ -45,6 +47,8 @@ class Verification:
     state: CandidateState
     #: Wait before the next look, from database time.
     wait_seconds: float
+    #: Of what leaves pending: the wait before its databases are asked once more; None: they are not.
+    ask_again_seconds: float | None = None
 
 
 class Candidates(Protocol):
@@ -76,6 +80,24 @@ class Candidates(Protocol):
 
     def reopen(self, subscription: Subscription, unique_key: str) -> bool:
         """An operator's wish: a row that is not OPEN is OPEN again and due now. False if there is none."""
+        ...
+
+    def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, and those that wait for a person."""
+        ...
+
+    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
+        """Puts off when rows are asked again, from database time; None: for good. Nothing else of them changes.
+
+        Rows that are not asked again stay so: a person may have dismissed one since.
+        """
+        ...
+
+    def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """Rows that are to be asked again are OPEN, due now and of this shard. Verdict and evidence stay.
+
+        A row that a person has dismissed since is left alone.
+        """
         ...
 
 

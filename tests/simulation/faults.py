@@ -46,6 +46,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "announcements lost": ("announcement not taken by its broker", "announcement stored twice"),
     # databases
     "outbox away": ("outbox request lost", "outbox reply lost", "outbox slow", "outbox refused", "outbox away"),
+    "outbox behind": ("outbox row not shown yet",),
     "outbox commits": ("outbox COMMIT answered to nobody",),
     "inbox away": ("inbox request lost", "inbox reply lost", "inbox slow", "inbox refused", "inbox away"),
     "inbox commits": ("inbox COMMIT answered to nobody",),

@@ -25,6 +25,8 @@ class Reading:
         self.lag_seconds = 0.0
         #: Since when the replica stands still.
         self.stands_since = NEVER_STOOD_STILL
+        #: Since when another one, which nobody can tell from the primary, stands still.
+        self._believed_since = NEVER_STOOD_STILL
 
     def committed(self, keys: Iterable[str]) -> None:
         """Rows of keys have been committed on the primary."""
@@ -34,16 +36,29 @@ class Reading:
         """A sweep has shown life on the primary."""
         self._lives.append((self._kernel.now, at_ms))
 
+    def believe_replica(self, *, for_seconds: float) -> None:
+        """A replica that stands still is taken for the primary, for a while."""
+        self._believed_since = min(self._believed_since, self._kernel.now)
+        self._kernel.after(for_seconds, self.believe_nobody)
+
+    def believe_nobody(self) -> None:
+        """Nothing but the primary passes for it."""
+        self._believed_since = NEVER_STOOD_STILL
+
     def has(self, key: str) -> bool:
         """True if the row of a key, which the primary has, is shown."""
-        if not self.is_from_replica or self._committed[key] <= self._seen_until():
+        committed_at = self._committed[key]
+        if committed_at > self._believed_since:
+            self._kernel.saw(f"{self._kind} row not shown yet", key[-4:])
+            return False
+        if not self.is_from_replica or committed_at <= self._seen_until():
             return True
         self._kernel.saw(f"{self._kind} replica behind a read", key[-4:])
         return False
 
     def role(self) -> DatabaseRole:
         """What the server that is read says of itself."""
-        if not self.is_from_replica:
+        if not self.is_from_replica or self._believed_since < NEVER_STOOD_STILL:
             return PRIMARY
         until = self._seen_until()
         return DatabaseRole(

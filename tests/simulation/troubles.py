@@ -131,6 +131,7 @@ class Troubles:
             ("redis scripts", self._forget_scripts),
             ("broker away", lambda: self._down(self._any_broker().link, 30.0)),
             *(("outbox away", partial(self._down, outbox.link, longest)) for outbox in outboxes),
+            ("outbox behind", self._stand_still),
             ("inbox away", self._inboxes_away),
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
@@ -171,6 +172,11 @@ class Troubles:
 
     def _down(self, link: object, longest: float) -> None:
         link.down_until = self._kernel.now + longest * self._dice.random()  # type: ignore[attr-defined]
+
+    def _stand_still(self) -> None:
+        """The replica that outboxes are read from, believed to be the primary, does not go on for a while."""
+        for outbox in self._world.outboxes:
+            outbox.reading.believe_replica(for_seconds=90 * self._dice.random())
 
     def _inboxes_away(self) -> None:
         for inbox in self._world.inboxes.values():
@@ -431,6 +437,7 @@ class Troubles:
         for database in world.databases:
             database.commit_reply_lost = database.deadlocks = 0.0
             database.reading.lag_seconds, database.reading.stands_since = 0.1, NEVER_STOOD_STILL
+            database.reading.believe_nobody()
         for inbox in world.inboxes.values():
             # A replica of an outbox proves what it has by its sign of life; one of an inbox never proves an absence.
             inbox.reading.is_from_replica = False

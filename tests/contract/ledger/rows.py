@@ -38,6 +38,7 @@ def verification(
     first_seen_ms: int = 1_000,
     wait_seconds: float = 0.0,
     evidence: dict[str, object] | None = None,
+    ask_again_seconds: float | None = None,
 ) -> Verification:
     return Verification(
         unique_key=key(number),
@@ -46,6 +47,7 @@ def verification(
         first_seen_ms=first_seen_ms,
         state=state,
         wait_seconds=wait_seconds,
+        ask_again_seconds=ask_again_seconds,
     )
 
 

@@ -168,6 +168,25 @@ def test_a_repair_pass_reads_no_repairs_that_are_finished(urls: dict[str, str]) 
     assert max(read) <= 1
 
 
+def test_what_is_asked_again_is_found_and_put_off_without_reading_other_rows(urls: dict[str, str]) -> None:
+    """A million forged keys wait for their time, or are due already: neither may cost the rounds anything."""
+    of = Subscription(environment="e", topic="ORDERS", group="billing")
+    later = now_ms("postgresql") + 3_600_000
+    change(urls["ledger"], {"state": "SETTLED", "verdict": "REJECTED", "next_at_ms": 0, "ask_again_at_ms": later})
+    with disposing(open_engine(urls["ledger"])) as engine:
+        candidates, read = SqlCandidates(LedgerDatabase(engine)), rows_read(engine, "reconciler_candidate")
+        assert candidates.to_ask_again(of, limit=ASKED) == []
+        assert max(read) <= 1
+        change(urls["ledger"], {"ask_again_at_ms": 1})
+        assert candidates.open_due(of, shards=range(16), limit=ASKED) == []
+        assert max(read) <= 1
+        read.clear()
+        due = candidates.to_ask_again(of, limit=ASKED)
+        candidates.ask_later(of, [row.unique_key for row in due], seconds=60)
+    assert len(due) == ASKED
+    assert max(read) <= 2 * ASKED
+
+
 def change(url: str, values: dict[str, Any]) -> None:
     with disposing(open_engine(url)) as engine, engine.begin() as connection:
         connection.execute(sa.update(candidate).values(values))

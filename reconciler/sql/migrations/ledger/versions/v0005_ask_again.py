@@ -1,0 +1,37 @@
+"""When a closed candidate's databases are asked once more: what they say now may take its verdict back.
+
+NULL for rows that were closed before: they stay as they are, until their keys are announced again.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005_ask_again"
+down_revision = "0004_operator_action"
+branch_labels = None
+depends_on = None
+
+TABLE = "reconciler_candidate"
+INDEX = "ix_reconciler_candidate_environment_topic_consumer_ask"
+
+
+def upgrade() -> None:
+    """Adds the column and its index; an older release neither writes nor reads it."""
+    op.add_column(
+        TABLE,
+        sa.Column(
+            "ask_again_at_ms",
+            sa.BigInteger(),
+            nullable=True,
+            comment="A closed row's databases are asked again after this; NULL: they are not.",
+        ),
+    )
+    op.create_index(INDEX, TABLE, ["environment", "topic", "consumer_group", "ask_again_at_ms"])
+
+
+def downgrade() -> None:
+    """Drops both."""
+    op.drop_index(INDEX, TABLE)
+    op.drop_column(TABLE, "ask_again_at_ms")

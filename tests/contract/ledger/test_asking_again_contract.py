@@ -1,0 +1,133 @@
+"""ports.Candidates on every backend: closed rows whose databases are asked once more."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.ports import Candidate, Verification
+from tests.contract.ledger.conftest import World
+from tests.contract.ledger.rows import key, shard, subscription, verification
+
+OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
+
+
+def rejected(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
+    return verification(number, Verdict.REJECTED, SETTLED, ask_again_seconds=ask_again_seconds)
+
+
+def shown(number: int, *, ask_again_seconds: float | None = 60.0) -> Verification:
+    return verification(number, Verdict.DELIVERED_NOT_APPLIED, QUARANTINED, ask_again_seconds=ask_again_seconds)
+
+
+def due(world: World, *, limit: int = 10) -> list[str]:
+    found = world.ledger.candidates.to_ask_again(subscription(world.environment), limit=limit)
+    return [row.unique_key for row in found]
+
+
+def row_of(world: World, number: int) -> Candidate:
+    return world.ledger.candidates.read(subscription(world.environment), [key(number)])[key(number)]
+
+
+@pytest.mark.parametrize("has_row", [False, True])
+@pytest.mark.parametrize(("offset_ms", "is_due"), [(-1, False), (0, True)])
+def test_a_closed_row_is_asked_again_when_its_time_has_come(
+    world: World, offset_ms: int, is_due: bool, has_row: bool
+) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    if has_row:
+        candidates.record(of, [verification(1), verification(2)])
+        assert row_of(world, 1).ask_again_at_ms is None
+    candidates.record(of, [rejected(1), shown(2)])
+    assert row_of(world, 1).ask_again_at_ms == world.clock.now_ms() + 60_000
+    world.clock.advance(60 + offset_ms / 1000)
+    assert sorted(due(world)) == ([key(1), key(2)] if is_due else [])
+
+
+def test_rows_are_asked_again_longest_due_first_and_no_more_than_asked_for(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [rejected(n, ask_again_seconds=100 - n) for n in range(30)])
+    world.clock.advance(80)
+    assert due(world, limit=3) == [key(29), key(28), key(27)]
+    assert due(world, limit=99) == [key(n) for n in range(29, 19, -1)]
+
+
+def test_a_final_verdict_is_not_asked_again_whatever_was_said_before(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [rejected(1), shown(2), shown(3), rejected(4, ask_again_seconds=None)])
+    candidates.record(of, [rejected(1, ask_again_seconds=None), verification(2, Verdict.CONSUMED, SETTLED)])
+    candidates.reopen(of.subscription, key(3))
+    world.clock.advance(1e6)
+    assert due(world) == []
+
+
+def test_putting_off_changes_nothing_but_the_time(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [rejected(1), rejected(2), rejected(3)])
+    before = row_of(world, 1)
+    world.clock.advance(60)
+    candidates.ask_later(of.subscription, [key(1)], seconds=120.5)
+    candidates.ask_later(of.subscription, [key(2), key(9)], seconds=None)
+    candidates.ask_later(of.subscription, [], seconds=None)
+    assert due(world) == [key(3)]
+    after = row_of(world, 1)
+    assert after.ask_again_at_ms == world.clock.now_ms() + 120_500
+    assert (after.updated_at_ms, after.next_at_ms, after.attempts, after.evidence) == (
+        before.updated_at_ms,
+        before.next_at_ms,
+        before.attempts,
+        before.evidence,
+    )
+    world.clock.advance(1e6)
+    assert due(world) == [key(3), key(1)]
+
+
+def test_a_verdict_that_is_taken_back_is_looked_at_in_the_next_round_and_keeps_what_it_said(world: World) -> None:
+    candidates, of, now_in = world.ledger.candidates, shard(world.environment, 1), shard(world.environment, 2)
+    candidates.record(of, [verification(1, Verdict.LOST_CONFIRM), verification(2)])
+    candidates.record(of, [shown(1), rejected(2)])
+    before = row_of(world, 1)
+    candidates.take_back(now_in, [key(1), key(2), key(3)])
+    candidates.take_back(of, [key(1)])  # it is open already
+    candidates.take_back(of, [])
+    found = candidates.open_due(of.subscription, shards=[now_in.number], limit=10)
+    assert sorted(row.unique_key for row in found) == [key(1), key(2)]
+    after = row_of(world, 1)
+    assert (after.state, after.shard, after.ask_again_at_ms) == (OPEN, 2, None)
+    assert (after.verdict, after.loss_verdict, after.evidence, after.attempts) == (
+        before.verdict,
+        Verdict.LOST_CONFIRM,
+        before.evidence,
+        before.attempts,
+    )
+    candidates.record(now_in, [verification(2, Verdict.LOST_CONFIRM)])
+    assert row_of(world, 2).loss_verdict is Verdict.LOST_CONFIRM
+
+
+def test_what_a_person_has_dismissed_meanwhile_is_neither_taken_back_nor_asked_again(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [shown(1)])
+    world.clock.advance(60)
+    assert due(world) == [key(1)]
+    candidates.record(of, [verification(1, Verdict.DELIVERED_NOT_APPLIED, SETTLED, evidence={"dismissed_by": "ann"})])
+    dismissed = row_of(world, 1)
+    candidates.take_back(of, [key(1)])
+    candidates.ask_later(of.subscription, [key(1)], seconds=0.0)
+    assert row_of(world, 1) == dismissed
+    assert due(world) == []
+
+
+def test_rows_of_other_groups_topics_and_environments_are_left_to_their_own_rounds(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    others = [
+        shard(world.environment, group="shipping"),
+        shard(world.environment, topic="ORDERS2"),
+        shard(world.environment + "x"),
+    ]
+    candidates.record(of, [rejected(1, ask_again_seconds=0.0)])
+    for other in others:
+        assert candidates.to_ask_again(other.subscription, limit=10) == []
+        candidates.take_back(other, [key(1)])
+        candidates.ask_later(other.subscription, [key(1)], seconds=None)
+    assert due(world) == [key(1)]

@@ -1,0 +1,307 @@
+"""What was closed for want of a row is asked for again: a replica may have been behind, a person may not know yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from reconciler.asking_again import ASK_AGAIN_SECONDS_MAX, pause_seconds
+from reconciler.candidates import SelectionRules
+from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.dismissal import Dismissals
+from reconciler.dossier import PAGE_KEYS, Dossier
+from reconciler.evidence import Lookup, OutboxRow, Presence
+from reconciler.judgement import ASK_AGAIN_SECONDS_MIN
+from reconciler.ports import Candidate, RepairChange
+from reconciler.reconcile_round import ReconcileRound
+from tests.unit.policy.world import World, key
+
+HOUR = 3_600.0
+
+
+class Statements:
+    """How many keys each statement to a witness asked for, from now on."""
+
+    def __init__(self, world: World) -> None:
+        self.outbox: list[int] = []
+        self.inbox: list[int] = []
+        self._count(world.outbox, self.outbox)
+        self._count(world.inbox, self.inbox)
+
+    @staticmethod
+    def _count(witness: Any, sizes: list[int]) -> None:
+        read = witness.read
+
+        def counted(of: object, keys: Sequence[str]) -> object:
+            sizes.append(len(keys))
+            return read(of, keys)
+
+        witness.read = counted
+
+
+def unseen_commit(world: World, number: int = 1) -> tuple[ReconcileRound, OutboxRow]:
+    """A lost message whose outbox row no reader saw in the first look: the row, to be shown later."""
+    lost = world.lose(number)
+    row = world.outbox.rows.pop(lost)
+    process = world.process()
+    world.rounds(process, 6)
+    assert world.verdict(lost) == "REJECTED"
+    assert world.pending() == []
+    return process, row
+
+
+def acknowledged(world: World) -> ReconcileRound:
+    """Delivered, and no reader sees the effect: a person must look."""
+    world.deliver(1)
+    world.consume(effects=False)
+    process = world.process()
+    world.rounds(process, 6)
+    assert world.verdict(key(1)) == "DELIVERED_NOT_APPLIED"
+    return process
+
+
+def row_of(world: World, number: int = 1) -> Candidate:
+    row = world.candidate(key(number))
+    assert row is not None
+    return row
+
+
+# ---- REJECTED for want of a row
+
+
+def test_a_commit_that_a_replica_showed_late_is_found_without_another_announcement() -> None:
+    world = World()
+    process, row = unseen_commit(world)
+    world.outbox.rows[row.unique_key] = row
+    reports = world.rounds(process, 14)
+    assert world.pending() == []
+    world.rounds(process, 6)
+    candidate = row_of(world)
+    assert (candidate.loss_verdict, candidate.verdict) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED)
+    assert len(world.broker.ends) == 1
+    assert reports
+
+
+def test_a_verdict_that_is_taken_back_is_kept_with_its_reason() -> None:
+    world = World()
+    process, row = unseen_commit(world)
+    world.outbox.rows[row.unique_key] = row
+    world.rounds(process, 20)
+    taken_back = row_of(world).evidence["taken_back"]
+    assert isinstance(taken_back, dict)
+    assert (taken_back["verdict"], taken_back["reason"]) == ("REJECTED", "announced, but the outbox has no row")
+    assert row_of(world).first_seen_ms < taken_back["at_ms"] <= world.clock.now_ms()
+
+
+def test_a_round_tells_people_that_an_absence_was_none() -> None:
+    world = World()
+    process, row = unseen_commit(world)
+    world.outbox.rows[row.unique_key] = row
+    told: list[str] = []
+    for _ in range(14):
+        event = world.rounds(process, 1)[0].event
+        assert event is not None
+        told += event.problems
+    assert len(told) == 1
+    assert key(1) in told[0]
+    assert "REJECTED: announced, but the outbox has no row" in told[0]
+
+
+def test_a_tombstone_is_final() -> None:
+    world = World()
+    half = world.broker.send_half(key(1))
+    world.commit_locally(key(1), half, state=OutboxState.ROLLED_BACK)
+    world.announce(key(1))
+    process = world.process()
+    world.rounds(process, 6)
+    assert (row_of(world).verdict, row_of(world).ask_again_at_ms) == (Verdict.REJECTED, None)
+    process, row = unseen_commit(world, 2)
+    world.outbox.rows[row.unique_key] = replace(row, state=OutboxState.ROLLED_BACK)
+    world.rounds(process, 14)
+    assert (row_of(world, 2).verdict, row_of(world, 2).ask_again_at_ms) == (Verdict.REJECTED, None)
+    asked = Statements(world)
+    world.rounds(process, 3, every=ASK_AGAIN_SECONDS_MAX)
+    assert asked.outbox == []
+
+
+def test_forged_keys_are_asked_for_in_one_statement_a_round_with_pauses_that_double_and_end() -> None:
+    world = World(selection=SelectionRules(skew_margin_seconds=0.5, retention_seconds=72 * HOUR))
+    world.announce(*(key(number) for number in range(3)))
+    process = world.process()
+    world.rounds(process, 6)
+    before = row_of(world)
+    look_ups, asked, times = len(world.broker.look_ups), Statements(world), []
+    for _ in range(80 * 12):
+        world.rounds(process, 1, every=300.0)
+        if asked.outbox:
+            assert asked.outbox == [3]
+            times.append((world.clock.now_ms() - before.updated_at_ms) / 60_000)
+            asked.outbox.clear()
+    pauses = [round(later - earlier) for earlier, later in pairwise(times)]
+    assert times[0] <= 6
+    assert all(a <= b for a, b in pairwise(pauses))
+    assert pauses[-1] == 360
+    assert 72 * 60 <= times[-1] <= 79 * 60
+    assert len(times) < 25
+    assert len(world.broker.look_ups) == look_ups
+    assert asked.inbox == []
+    after = row_of(world)
+    assert after == replace(before, ask_again_at_ms=None), "nothing but the time changes, and then it stays as it is"
+
+
+def test_no_more_keys_are_asked_for_in_a_round_than_one_statement_takes() -> None:
+    world = World()
+    world.announce(*(key(number) for number in range(3 * PAGE_KEYS)))
+    process = world.process()
+    world.rounds(process, 6)
+    world.clock.advance(60)
+    asked = Statements(world)
+    for _ in range(3):
+        world.rounds(process, 1, every=1.0)
+    assert asked.outbox == [PAGE_KEYS] * 3, "others come first in the next round"
+
+
+def test_an_outbox_that_is_away_changes_nothing_but_a_short_pause() -> None:
+    world = World()
+    process, row = unseen_commit(world)
+    world.clock.advance(HOUR)
+    world.outbox.away = True
+    before = row_of(world)
+    world.rounds(process, 1)
+    wanted = world.clock.now_ms() + round(ASK_AGAIN_SECONDS_MIN * 1000)
+    assert row_of(world) == replace(before, ask_again_at_ms=wanted)
+    world.outbox.away = False
+    world.outbox.rows[row.unique_key] = row
+    world.rounds(process, 14)
+    assert row_of(world).loss_verdict is Verdict.LOST_CONFIRM
+
+
+def test_a_key_that_is_asked_for_again_is_judged_where_its_shard_is_now() -> None:
+    """Its row is of a queue that there is no more."""
+    world = World(shards=4)
+    number = next(n for n in range(99) if world.topic.shard_of(key(n)) == 3)
+    _, row = unseen_commit(world, number)
+    world.topic = replace(world.topic, shards=2)
+    world.outbox.rows[row.unique_key] = row
+    world.rounds(world.process(), 14)
+    assert row_of(world, number).loss_verdict is Verdict.LOST_CONFIRM
+
+
+def test_a_stand_by_asks_nobody() -> None:
+    world = World()
+    unseen_commit(world)
+    stand_by, asked = world.process(owner="reconciler-2"), Statements(world)
+    world.clock.advance(61)
+    for shard in world.topic.shards_of(world.subscriptions[0]):
+        world.shards.take(shard, token="reconciler-1", lease_seconds=1e6)
+    stand_by.run(world.subscriptions[0])
+    assert asked.outbox == []
+
+
+# ---- the quarantine
+
+
+def test_an_effect_that_a_replica_showed_late_leaves_the_quarantine_by_itself() -> None:
+    world = World()
+    process = acknowledged(world)
+    world.apply("billing", world.broker.copies[0])
+    world.rounds(process, 14)
+    row = row_of(world)
+    assert (row.verdict, row.state) == (Verdict.CONSUMED, CandidateState.SETTLED)
+    taken_back = row.evidence["taken_back"]
+    assert isinstance(taken_back, dict)
+    assert taken_back["verdict"] == "DELIVERED_NOT_APPLIED"
+
+
+def test_quarantined_keys_are_read_in_their_inbox_only() -> None:
+    world = World()
+    process = acknowledged(world)
+    look_ups, asked = len(world.broker.look_ups), Statements(world)
+    world.rounds(process, 20)
+    assert asked.outbox == []
+    assert set(asked.inbox) == {1}
+    assert len(world.broker.look_ups) == look_ups
+    assert row_of(world).verdict is Verdict.DELIVERED_NOT_APPLIED
+
+
+def test_an_effect_with_another_content_stays_with_a_person_and_is_asked_for_once() -> None:
+    world = World()
+    process = acknowledged(world)
+    world.inbox.rows["billing", key(1)] = world.inbox_row("billing", key(1), b"x" * 32)
+    world.rounds(process, 14)
+    row = row_of(world)
+    assert (row.verdict, row.state, row.ask_again_at_ms) == (Verdict.COLLISION, CandidateState.QUARANTINED, None)
+
+
+def test_a_loss_that_was_given_up_is_settled_by_its_late_effect_and_its_first_verdict_stays() -> None:
+    world = World()
+    process, lost = world.proved_loss()
+    half, repair = world.broker.halves[0], world.repair(lost)
+    assert repair is not None
+    world.ledger.repairs.claim(repair, token="t", lease_seconds=1)
+    world.ledger.repairs.change(repair, RepairChange(state=RepairState.FAILED, rung=Rung.END), token="t")
+    world.rounds(process, 6, consume=False)
+    assert (row_of(world).state, row_of(world).loss_verdict) == (CandidateState.QUARANTINED, Verdict.LOST_CONFIRM)
+    world.apply("billing", half)
+    world.rounds(process, 14, consume=False)
+    row = row_of(world)
+    assert (row.verdict, row.loss_verdict) == (Verdict.CONSUMED, Verdict.LOST_CONFIRM)
+
+
+@pytest.mark.parametrize("dismissed", [False, True])
+def test_what_a_person_dismissed_is_left_alone(dismissed: bool) -> None:
+    world = World()
+    process = acknowledged(world)
+    if dismissed:
+        closing = Dismissals(
+            candidates=world.ledger.candidates, repairs=world.ledger.repairs, configured=world.subscriptions
+        )
+        closing.dismiss([row_of(world)], group=None, by="ann", reason="paid by hand")
+    before = row_of(world)
+    world.apply("billing", world.broker.copies[0])
+    world.rounds(process, 14)
+    assert (row_of(world) == before) is dismissed
+
+
+def test_without_an_inbox_there_is_nothing_to_ask() -> None:
+    world = World()
+    acknowledged(world)
+    world.inbox.configured = False
+    row = row_of(world)
+    assert row.ask_again_at_ms is not None
+    judged = world.process().verify_one(world.subscriptions[0], key(1), dry_run=True)
+    assert judged.verification.ask_again_seconds is None
+
+
+# ---- pauses
+
+
+@pytest.mark.parametrize(
+    ("stood", "wanted"),
+    [(0, 60), (60, 60), (119, 60), (120, 120), (300, 240), (HOUR, 1920), (20 * HOUR, 21600), (72 * HOUR, None)],
+)
+def test_pauses_are_as_long_as_the_verdict_has_stood_and_end(stood: float, wanted: float | None) -> None:
+    world = World()
+    unseen_commit(world)
+    row = row_of(world)
+    row = replace(row, ask_again_at_ms=row.updated_at_ms + round(stood * 1000))
+    dossier = Dossier(
+        unique_key=row.unique_key, first_seen_ms=0, shard=0, known=row, outbox=Lookup(presence=Presence.ABSENT)
+    )
+    assert pause_seconds(row, dossier, retention_seconds=72 * HOUR) == wanted
+    away = replace(dossier, outbox=Lookup.unknown("outbox", "away"))
+    expected = None if wanted is None else ASK_AGAIN_SECONDS_MIN
+    assert pause_seconds(row, away, retention_seconds=72 * HOUR) == expected
+
+
+def test_a_row_whose_time_nobody_can_read_gets_one() -> None:
+    world = World()
+    unseen_commit(world)
+    row = replace(row_of(world), ask_again_at_ms=None, damage="ask_again_at_ms is 1.5")
+    dossier = Dossier(unique_key=row.unique_key, first_seen_ms=0, shard=0, outbox=Lookup(presence=Presence.ABSENT))
+    assert pause_seconds(row, dossier, retention_seconds=HOUR) == ASK_AGAIN_SECONDS_MIN
