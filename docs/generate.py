@@ -89,6 +89,10 @@ def tables_page() -> str:
                 lines.append(f"| `{column.name}` | {kind} | {column.doc} |")
             lines += [""]
             lines += [f"Index on ({', '.join(names)})." for names in table.indexes]
+            lines += [
+                f"Index on ({', '.join(names)}), on PostgreSQL and SQLite only of rows that have the last one."
+                for names in table.sparse_indexes
+            ]
             lines += [f"Unique: ({', '.join(names)})." for names in table.unique]
             lines += [""]
     return "\n".join(lines).rstrip() + "\n"
@@ -151,7 +155,7 @@ def exit_codes_page() -> str:
         "1": "differences, violations or failed checks: `status` that needs a person, `doctor` with a failed check, a "
         "`demo` whose counts do not hold",
         "2": "no answer: usage, configuration (all problems at once), a missing extra, evidence missing",
-        "3": "a dependency is away, or `status`: nobody looks for losses (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
+        "3": "a dependency is away, or `status`: commits are not accounted for (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
         "4": "partly done: some repairs failed, were held or are not due yet, or `repair --dry-run` found something to do",
         "70": "a bug, with its traceback",
         "130": "SIGINT, a second SIGTERM, or a SIGTERM whose turn in hand took over 30 s",

@@ -187,8 +187,8 @@ class SqlOutbox:
             written = connection.execute(write).rowcount
         if written != 1:
             raise ConfigurationError(
-                f"{self._shown}: no sign of life was written: it is a replica, or {outbox_identity.name} has no row "
-                f"{SIGN_OF_LIFE_ID}: point outbox_url at the primary, run reconciler db upgrade outbox"
+                f"{self._shown}: it is a replica: point outbox_url at the primary; or {outbox_identity.name} lacks row "
+                f"{SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call ensure_identity"
             )
 
     def close(self) -> None:
@@ -286,9 +286,9 @@ def _settled_sql(dialect: str, keys: int) -> str:
 
 @cache
 def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time_column: str) -> str:
-    # PostgreSQL takes all keys as one array, so that one prepared statement serves every number of them.
+    # PostgreSQL takes all keys as one array, and as one that it plans unseen: else it estimates every key of a list.
     markers = ", ".join([MARKERS[dialect]] * keys)
-    wanted = f"= ANY({markers})" if dialect == "postgresql" else f"IN ({markers})"
+    wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
     states = ", ".join(f"'{state}'" for state in before)
     return (
         f"UPDATE {outbox.name} SET state = '{after}', {time_column} = {now_ms_sql(dialect)} "  # noqa: S608  # names of ours

@@ -22,9 +22,9 @@ ASK_AGAIN_SECONDS_MAX = 6 * 3600.0
 
 
 def ask_again(
-    topic: TopicPlan, plan: SubscriptionPlan, *, candidates: Candidates, verifier: Verifier, retention_seconds: float
-) -> list[Candidate]:
-    """One round's questions about closed rows; returns those whose verdict is taken back. Raises DatabaseAway.
+    topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, verifier: Verifier, *, retention_seconds: float
+) -> list[str]:
+    """One round's questions about closed rows. Returns what people should know, a line at most. Raises DatabaseAway.
 
     Two processes may ask about the same rows: that costs a statement and changes nothing.
     """
@@ -41,7 +41,7 @@ def ask_again(
             pauses.setdefault(pause, []).append(row.unique_key)
     for pause, keys in pauses.items():
         candidates.ask_later(plan.subscription, keys, seconds=pause)
-    return found
+    return [_told(found)] if found else []
 
 
 def _is_there(dossier: Dossier) -> bool:
@@ -69,7 +69,7 @@ def pause_seconds(row: Candidate, dossier: Dossier, *, retention_seconds: float)
     return min(ASK_AGAIN_SECONDS_MIN * 2.0 ** min(doublings, 16), ASK_AGAIN_SECONDS_MAX)
 
 
-def told(taken_back: Sequence[Candidate]) -> str:
+def _told(taken_back: Sequence[Candidate]) -> str:
     """One line for people: an absence was none, so a witness may be a replica that is behind."""
     first = taken_back[0]
     return (

@@ -106,8 +106,9 @@ class Selection:
 def is_closed(candidate: Candidate) -> bool:
     """True if the key may leave pending without another look.
 
-    REJECTED is looked at again whenever the key is announced again: who announces somebody's key before its commit
-    must not hide the loss that may follow. Nor does a row close anything that nobody can read.
+    REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
+    announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
+    hold a tombstone and another one commit later. Nor does a row close anything that nobody can read.
     """
     if candidate.damage is not None:
         return False

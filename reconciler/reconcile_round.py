@@ -4,10 +4,11 @@ token buckets and cursors: a crash between any two lines costs time and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from reconciler.asking_again import ask_again, told
+from reconciler.asking_again import ask_again
 from reconciler.brakes import CircuitBreaker, TokenBucket
 from reconciler.candidates import CandidateSelector, Gate, Selection, gate_of
 from reconciler.clock import Clock
@@ -116,21 +117,15 @@ class ReconcileRound:
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(announced)
-        selection = self._selector.select(
-            plan,
-            [r.shard for r in ours],
-            gate,
-            shards_in_all=topic.shards,
-            trickle=self._trickle(plan),
-            count_until=ceiling,
-            keys_max=self._selector.rules.candidates_max,
-        )
+        select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
+        keys_max = self._selector.rules.candidates_max
+        selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
         looked = Looked(announced=announced)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         if selection.has_more:
-            self._catch_up(topic, plan, ours, gate, soundings, looked)
+            self._catch_up(topic, plan, select, soundings, looked)
         load, rules = looked.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
@@ -145,7 +140,9 @@ class ReconcileRound:
             siblings=[p.subscription for p in topic.subscriptions],
         )
         if ours:
-            self._ask_again(topic, plan, looked)
+            keep = self._selector.rules.retention_seconds
+            with looked.beyond_bugs():
+                looked.problems += ask_again(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
         self._events.emit(event)
@@ -230,8 +227,7 @@ class ReconcileRound:
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        ours: Sequence[ShardRound],
-        gate: Gate,
+        select: Callable[..., Selection],
         soundings: Soundings,
         looked: Looked,
     ) -> None:
@@ -243,30 +239,10 @@ class ReconcileRound:
             if keys_max <= 0 or not looked.last_pass_settled():
                 return
             looked.begin_pass()
-            selection = self._selector.select(
-                plan,
-                [r.shard for r in ours],
-                gate,
-                shards_in_all=topic.shards,
-                trickle=0,
-                count_until=-1,
-                keys_max=keys_max,
-            )
+            selection = select(trickle=0, count_until=-1, keys_max=keys_max)
             self._look_at(topic, plan, selection, soundings, looked)
             if not selection.has_more:
                 return
-
-    def _ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, looked: Looked) -> None:
-        with looked.beyond_bugs():
-            found = ask_again(
-                topic,
-                plan,
-                candidates=self._candidates,
-                verifier=self._verifier,
-                retention_seconds=self._selector.rules.retention_seconds,
-            )
-            if found:
-                looked.problems.append(told(found))
 
     def _verify_trickle(
         self,

@@ -153,7 +153,7 @@ class RoundSettings(Section):
     lease_seconds: Seconds = Field(default=30.0, description="Lease of a shard's rounds and of its announcements.")
     candidates_max: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=2_000,
-        description="Keys verified in one round of a subscription; ten times as many while nine in ten have arrived.",
+        description="Keys verified in a round of a subscription; ten times as many while databases alone settle most.",
     )
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
         default=16, description="Keys about which brokers are asked, and told, at the same time."

@@ -36,12 +36,14 @@ POLICY = tuple(
         "repair_questions",
         "brakes",
         "clocks_apart",
+        "asking_again",
         "reconcile_round",
         "looked",
         "classic_round",
         "shard_rounds",
         "outage",
         "dismissal",
+        "accounted",
         "plan",
     )
 )

@@ -11,6 +11,7 @@ from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, 
 from reconciler.ledger.redis_checks import require_room
 from reconciler.redis_access import translated_errors
 from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.demands import explained
 from reconciler.settings import Settings
 from reconciler.sql.engines import reading
 
@@ -69,6 +70,8 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
                 admin.broker_config(addresses.master)
             except BrokerRefused:
                 continue  # whatever it says: it is there
+            except BrokerUnavailable as error:
+                raise BrokerUnavailable(explained(error, addresses.master)) from error
 
     return {"rocketmq": ping}
 

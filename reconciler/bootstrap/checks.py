@@ -15,6 +15,7 @@ from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.outbox_identities import shared_identity
 from reconciler.bootstrap.primaries import check_primaries
+from reconciler.bootstrap.rights_checks import rights_checks
 from reconciler.bootstrap.rocksdb_checks import check_rocksdb
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.doctor import Check, Finding, Level
@@ -24,14 +25,13 @@ from reconciler.evidence import WatermarkState
 from reconciler.ledger.redis_checks import Severity, check_redis
 from reconciler.ledger.redis_client import open_redis
 from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.demands import REMEDIES, demand_behind
 from reconciler.rocketmq.families import Families
 from reconciler.rocketmq.name_servers import NameServers, TopicNotFound
 from reconciler.rocketmq.queue_scan import SCAN_GROUP
 from reconciler.rocketmq.watermark import Watermarks
 from reconciler.settings import Settings
 from reconciler.sql import schema
-from reconciler.sql.rights import refused_writes
-from reconciler.sql.tables import ledger_metadata
 
 #: Property, value that does not work, value that does, why.
 _BROKER_SETTINGS = (
@@ -56,6 +56,7 @@ def examine(settings: Settings) -> list[Finding]:
                 ("redis", redis_remedy, doctor.redis),
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
+                *rights_checks(connections),
                 ("outbox identities", "", lambda: check_identities(connections)),
                 ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
@@ -125,12 +126,7 @@ class _Doctor:
 
     def ledger(self) -> Sequence[Finding]:
         url = self._settings.ledger.url.get_secret_value()
-        found = _tables(url, "ledger", "ledger")
-        if found.level == "fail":
-            return [found]
-        refused = refused_writes(self._connections.engine(url), ledger_metadata.sorted_tables)
-        remedy = "grant SELECT, INSERT, UPDATE and DELETE on every table of the ledger"
-        return [found, *(_fail("ledger rights", line, remedy) for line in refused)]
+        return [_tables(url, "ledger", "ledger")]
 
     def table_checks(self) -> Iterator[tuple[str, str, Check]]:
         for producer in self._settings.producers:
@@ -150,7 +146,7 @@ class _Doctor:
             try:
                 brokers = NameServers(address, client).brokers()
             except ReconcilerError as error:
-                findings.append(_fail(check, str(error), "start it, or correct rocketmq.name_servers"))
+                findings.append(_silent(check, error, address, "start it, or correct rocketmq.name_servers"))
                 continue
             if brokers:
                 findings.append(Finding(check=check, level="ok", found=f"knows {', '.join(sorted(brokers))}"))
@@ -168,17 +164,21 @@ class _Doctor:
             try:
                 findings += self._broker(check, addresses.master)
             except ReconcilerError as error:
-                findings.append(_fail(check, str(error), "start it, or look at its log"))
+                findings.append(_silent(check, error, addresses.master, "start it, or look at its log"))
         return findings
 
     def _broker(self, check: str, address: str) -> Iterator[Finding]:
         client = self._connections.rocketmq.client
         facts = Families(client, clock=self._connections.clock).facts(address)
+        config: dict[str, str] = {}
+        try:
+            config = Admin(client).broker_config(address)
+        except ReconcilerError as error:  # it refuses to tell, which is its right; but not if it refuses everything
+            if demand_behind(error, address) is not None:
+                yield _silent(check, error, address, "")
+                return
         how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
         yield Finding(check=check, level="ok", found=f"{address}, family {facts.family}, {how}")
-        config: dict[str, str] = {}
-        with suppress(ReconcilerError):
-            config = Admin(client).broker_config(address)
         for name, wrong, right, why in _BROKER_SETTINGS:
             if config.get(name) == wrong:
                 yield _fail(check, f"{name}={wrong}", f"set it to {right}: {why}")
@@ -314,6 +314,12 @@ def _tables(url: str, tree: str, name: str) -> Finding:
 
 def _counted(queues: Mapping[str, int]) -> str:
     return "queues: " + (", ".join(f"{count} on {broker}" for broker, count in sorted(queues.items())) or "none")
+
+
+def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Finding:
+    """A peer that does not answer, or refuses: what it wants, where that is the reason."""
+    demand = demand_behind(error, address)
+    return _fail(check, str(error), remedy) if demand is None else _fail(check, f"{demand}: {error}", REMEDIES[demand])
 
 
 def _fail(check: str, found: str, remedy: str) -> Finding:

@@ -1,47 +1,58 @@
-"""Keys that nobody has announced: the reconciler hears of a committed message by its announcement only."""
+"""What nobody has announced of an outbox: the reconciler hears of a committed message by its announcement only."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
+from reconciler.accounted import OutboxSeen
 from reconciler.bootstrap.connections import Connections
-from reconciler.contract.tables import OutboxState
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
-from reconciler.sql.engines import database_now_ms, reading
-from reconciler.sql.tables import outbox
+from reconciler.sql.engines import now_ms, reading
+from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.sql.tables import outbox, outbox_identity
+
+_OLDEST = RowReader(OUTBOX, ("created_at_ms",))
 
 
-def unannounced(connections: Connections, *, within_seconds: float) -> list[str]:
-    """A line for each outbox with a row that has waited for its announcement for longer than a sweeper may take.
+def look_into_outbox(connections: Connections, url: str, *, producer_group: str, topic: str) -> OutboxSeen:
+    """The oldest NEW row of a group's topic beside the last sweep, both from one statement of one server.
 
-    An outbox that is away, or has no tables, is left to those who ask for that (availability.py, doctor).
+    An outbox without the sign of life (it is not upgraded, the login may not read it) tells its rows alone. Raises
+    DatabaseAway, or ConfigurationError where the tables are missing.
     """
-    settings = connections.settings
-    limit_seconds = settings.sweep.sweep_after_seconds + within_seconds
-    told = []
-    for producer in settings.producers:
-        if producer.outbox_url is None:
-            continue
-        try:
-            age_seconds = _oldest_seconds(connections, producer.outbox_url.get_secret_value(), producer.group)
-        except ReconcilerError:
-            continue
-        if age_seconds > limit_seconds:
-            told.append(
-                f"the outbox of {producer.group} has had a key for {age_seconds:.0f} s that nobody announced: "
-                "is `reconciler sweep` alive?"
-            )
-    return told
-
-
-def _oldest_seconds(connections: Connections, url: str, producer_group: str) -> float:
-    """Age of the oldest NEW row by the database's clock; 0 if there is none."""
-    query = (
-        sa.select(outbox.c.created_at_ms)
-        .where(outbox.c.producer_group == producer_group, outbox.c.state == OutboxState.NEW.value)
-        .order_by(outbox.c.created_at_ms)
-        .limit(1)
+    engine = connections.engine(url, read_only=True)
+    swept = sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
+    try:
+        row = _read(engine, producer_group, topic, swept.scalar_subquery())
+    except ReconcilerError:
+        row = _read(engine, producer_group, topic, sa.null())
+    read = _OLDEST.read((row.created_at_ms,))
+    return OutboxSeen(
+        producer_group=producer_group,
+        now_ms=row.now_ms,
+        swept_at_ms=row.swept_at_ms if type(row.swept_at_ms) is int else None,
+        oldest_key=None if row.unique_key is None else str(row.unique_key),
+        oldest_ms=read.values["created_at_ms"] if read.damage is None else None,
     )
-    with reading(connections.engine(url, read_only=True)) as connection:
-        oldest_ms: int | None = connection.scalar(query)
-        return 0.0 if oldest_ms is None else (database_now_ms(connection) - oldest_ms) / 1000
+
+
+def _read(engine: sa.Engine, producer_group: str, topic: str, swept: sa.ColumnElement[Any]) -> sa.Row[Any]:
+    oldest = (
+        sa.select(outbox.c.unique_key, outbox.c.created_at_ms)
+        .where(
+            outbox.c.producer_group == producer_group,
+            outbox.c.topic == topic,
+            outbox.c.state == OutboxState.NEW.value,
+        )
+        .order_by(outbox.c.created_at_ms, outbox.c.unique_key)
+        .limit(1)
+        .subquery("oldest")
+    )
+    now = sa.select(now_ms(engine.dialect.name).label("now_ms"), swept.label("swept_at_ms")).subquery("asked")
+    query = sa.select(now, oldest).select_from(now.outerjoin(oldest, sa.true()))
+    with reading(engine) as connection:
+        return connection.execute(query).one()

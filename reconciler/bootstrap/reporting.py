@@ -6,34 +6,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.accounted import Accounted, sentence
+from reconciler.bootstrap.accounting import Accounting
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import damaged_rows, misshapen_members
 from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.listing import outage_row, text_of
-from reconciler.bootstrap.outbox_backlog import unannounced
 from reconciler.bootstrap.policy import Policy
 from reconciler.bootstrap.primaries import unproved
 from reconciler.bootstrap.standstill import (
     history_behind,
-    late_rounds,
     limit_seconds,
     open_outage,
+    persons_needed,
     rejected,
-    shards_without_rounds,
     undecided,
     unrepaired,
 )
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.errors import RedisAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
 from reconciler.life_story import LifeStory, tell
+from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import WHENEVER_COMMITTED_MS, HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
     from reconciler.history.reader import HistoryStanding
+
+#: Commits that nobody announces cannot be seen.
+NO_OUTBOX = "no outbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +49,10 @@ class SubscriptionStatus:
     oldest_pending_ms: int | None
     watermark: Watermark
     last_round_ms: int | None
-    has_outbox: bool
-    has_inbox: bool
+    #: None: classic rounds tell nothing of it.
+    accounted: Accounted | None
+    #: What nobody can prove here.
+    weaker: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,7 @@ class StatusReport:
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryStanding | None = None
-    #: Rounds that stand still, losses that nobody repairs, one line each: "0 lost" means nothing.
+    #: An open outage, losses that nobody repairs, a history that ends too early, one line each.
     late: tuple[str, ...] = ()
     #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
     undecided: tuple[str, ...] = ()
@@ -76,53 +81,74 @@ class StatusReport:
 
     @property
     def exit_code(self) -> int:
-        """3: something is away, or rounds stand still; 1: something needs a person; 0: neither."""
-        if self.away or self.late:
+        """3: something is away, or commits are not accounted for; 1: something needs a person; 0: neither."""
+        if self.away or self.late_lines:
             return 3
         return 1 if self.needs_a_person else 0
 
     @property
     def needs_a_person(self) -> bool:
         """A quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values."""
-        return (
-            bool(self.undecided)
-            or bool(self.damaged)
-            or any(v.state is CandidateState.QUARANTINED for v in self.verdicts)
-            or any(r.state is RepairState.FAILED for r in self.repairs)
-            or any(str(h.kind) == "BREAKER" for h in self.holds)
+        return bool(self._persons)
+
+    @property
+    def late_lines(self) -> tuple[str, ...]:
+        """Why "0 lost" means nothing, one line each."""
+        return (*(f"{one.subscription}: {cause}" for one in self._accounts for cause in one.late), *self.late)
+
+    @property
+    def summary(self) -> str:
+        """One sentence: all is well until when, or what needs whom."""
+        if not self._accounts:
+            return 'rounds.mode = "classic": nobody can tell until when commits are accounted for'
+        return sentence(
+            self._accounts,
+            troubles=(*self.away, *self.late),
+            persons=self._persons,
+            sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
         )
+
+    @property
+    def _accounts(self) -> list[Accounted]:
+        return [s.accounted for s in self.subscriptions if s.accounted is not None]
+
+    @property
+    def _persons(self) -> list[str]:
+        needed = persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
+        return [*needed, *self.undecided, *self.damaged]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {
+            "summary": self.summary,
             "needs_a_person": self.needs_a_person,
             "away": list(self.away),
-            "late": list(self.late),
+            "late": list(self.late_lines),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
             "unproved": list(self.unproved),
             "damaged": list(self.damaged),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
+            "subscriptions": [
+                dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
+                | {"accounted_until_ms": None if s.accounted is None else s.accounted.until_ms}
+                for s in self.subscriptions
+            ],
         }
 
     def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
         """Tables for people; empty ones are left out, except the first."""
+        accounts = [
+            (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
+        ]
+        if accounts:
+            yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
         for name, columns, rows in self._parts():
             if rows or name == "subscriptions":
                 yield name.capitalize(), columns, rows
 
     def _parts(self) -> Iterator[tuple[str, Sequence[str], list[tuple[object, ...]]]]:
-        columns = (
-            "topic",
-            "group",
-            "pending",
-            "oldest_pending_ms",
-            "watermark_ms",
-            "watermark",
-            "last_round_ms",
-            "weaker",
-        )
-        yield "subscriptions", columns, [_subscription_row(s) for s in self.subscriptions]
+        yield "subscriptions", _SUBSCRIPTION, [_subscription_row(s) for s in self.subscriptions]
         yield (
             "verdicts",
             ("topic", "group", "state", "verdict", "loss_verdict", "keys", "oldest_ms"),
@@ -161,8 +187,12 @@ class StatusReport:
         )
 
 
+_SUBSCRIPTION = (
+    "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark", "last_round_ms", "weaker",
+)  # fmt: skip
+
+
 def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
-    weaker = [name for name, has in (("no outbox", s.has_outbox), ("no inbox", s.has_inbox)) if not has]
     is_known = s.watermark.state is WatermarkState.KNOWN
     return (
         s.subscription.topic,
@@ -172,7 +202,7 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
         s.watermark.at_ms if is_known else None,
         s.watermark.detail,
         s.last_round_ms,
-        ", ".join(weaker),
+        ", ".join(s.weaker),
     )
 
 
@@ -185,8 +215,8 @@ def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
 def read_status(settings: Settings, *, rounds_within_seconds: float | None = None) -> StatusReport:
     """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
 
-    A round older than `rounds_within_seconds` is late; None: five minutes, and sixty intervals; a subscription that
-    never had a round is late only if the time is given.
+    Commits that are not accounted for until `rounds_within_seconds` ago are late; None: five minutes, and sixty
+    intervals; a subscription that never had a round is late only if the time is given.
     """
     late: list[str] = []
     with Connections(settings) as connections:
@@ -197,19 +227,14 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"
+        accounting = Accounting(connections, policy.memory, within_seconds=rounds_within_seconds) if is_full else None
         if is_full:
             late += open_outage(connections.ledger.outages.current(settings.environment))
-            late += unannounced(connections, within_seconds=limit_seconds(settings, rounds_within_seconds))
         for topic in policy.plans:
             for plan in topic.subscriptions:
-                pending, oldest = _pending(policy, topic.shards_of(plan.subscription))
-                last = [r for r in reports.last_rounds(plan.subscription) if r.done.shard.number < topic.shards]
-                newest[plan.subscription] = last
-                oldest_ms = min((r.stored_at_ms for r in last), default=None)
-                age = None if oldest_ms is None else (now_ms - oldest_ms) / 1000
+                last = reports.last_rounds(plan.subscription)
+                newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
                 if is_full:
-                    late += late_rounds(settings, plan.subscription, age, within_seconds=rounds_within_seconds)
-                    late += shards_without_rounds(plan.subscription, last, shards=topic.shards)
                     late += unrepaired(
                         settings,
                         plan.subscription,
@@ -218,17 +243,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                         now_ms=now_ms,
                         within_seconds=rounds_within_seconds,
                     )
-                statuses.append(
-                    SubscriptionStatus(
-                        subscription=plan.subscription,
-                        pending=pending,
-                        oldest_pending_ms=oldest,
-                        watermark=policy.witnesses.brokers.watermark(plan.subscription),
-                        last_round_ms=max((r.done.at_ms for r in last), default=None),
-                        has_outbox=policy.witnesses.outbox.is_configured(topic.topic),
-                        has_inbox=policy.witnesses.inbox.is_configured(plan.subscription),
-                    )
-                )
+                statuses.append(_status_of(policy, topic, plan, last, accounting))
         doubted = unproved(connections)
         blind_seconds = limit_seconds(settings, rounds_within_seconds)
         late += [f"{d.name}: {d.found}: {d.mend}" for d in doubted if d.is_blind(blind_seconds)]
@@ -252,6 +267,31 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
             damaged=(*damaged_rows(verdicts, repairs), *(_misshapen(policy) if is_full else ())),
         )
+
+
+def _status_of(
+    policy: Policy,
+    topic: TopicPlan,
+    plan: SubscriptionPlan,
+    last: Sequence[StoredRound],
+    accounting: Accounting | None,
+) -> SubscriptionStatus:
+    subscription = plan.subscription
+    pending, oldest_ms = _pending(policy, topic.shards_of(subscription))
+    watermark = policy.witnesses.brokers.watermark(subscription)
+    weaker = [] if policy.witnesses.outbox.is_configured(topic.topic) else [NO_OUTBOX]
+    weaker += [] if policy.witnesses.inbox.is_configured(subscription) else ["no inbox"]
+    if accounting is not None:
+        weaker += accounting.weaker(topic)
+    return SubscriptionStatus(
+        subscription=subscription,
+        pending=pending,
+        oldest_pending_ms=oldest_ms,
+        watermark=watermark,
+        last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
+        accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
+        weaker=tuple(weaker),
+    )
 
 
 def _misshapen(policy: Policy) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Why "0 lost" means nothing now: rounds that stand still, losses that nobody repairs, keys that nothing decides."""
+"""Why "0 lost" means nothing now: an open outage, losses that nobody repairs, keys that nothing decides."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.ports import Candidates, Outage, Repairs, StoredRound, VerdictCount
+from reconciler.ports import (
+    Candidates,
+    HeldTopic,
+    Outage,
+    RepairCount,
+    Repairs,
+    StoredRound,
+    VerdictCount,
+)
 from reconciler.settings import Settings
 
 #: Rounds older than this, and older than so many intervals, say that nobody looks for losses any more.
@@ -16,36 +24,6 @@ ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
 #: Losses of a subscription that are looked at: one without a repair says enough.
 LOSSES_ASKED = 100
-
-
-def late_rounds(
-    settings: Settings, subscription: Subscription, age_seconds: float | None, *, within_seconds: float | None
-) -> list[str]:
-    """Why the rounds of a subscription count as standing still; empty if they do not.
-
-    `age_seconds` is that of the newest round of the shard that has waited longest; None: there was none yet.
-    """
-    limit = limit_seconds(settings, within_seconds)
-    if age_seconds is None:
-        return [f"{subscription} never had a round: is `reconciler run` alive?"] if within_seconds is not None else []
-    if age_seconds <= limit + settings.rounds.skew_margin_seconds:
-        return []
-    old = f"the last round of {subscription} is {age_seconds:.0f} s old, more than {limit:g} s"
-    return [f"{old}: what was lost since is not in these figures; is `reconciler run` alive?"]
-
-
-def shards_without_rounds(subscription: Subscription, rounds: Collection[StoredRound], *, shards: int) -> list[str]:
-    """Shards that never had a round although others have had their second one: no process runs them.
-
-    `rounds`: the newest of every shard below `shards`.
-    """
-    if not any(stored.done.generation > 1 for stored in rounds):
-        return []
-    missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
-    if not missing:
-        return []
-    numbers = ", ".join(map(str, missing))
-    return [f"shards {numbers} of {subscription} never had a round: does a process run with --shards for them?"]
 
 
 def open_outage(outage: Outage | None) -> list[str]:
@@ -128,10 +106,29 @@ def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
     """
     return [
         f"{v.subscription}: {v.count} announced keys are committed in no configured outbox, and were settled without "
-        "repair: does [[producers]] name every service that sends to the topic?"
+        "repair: does [[producers]] name every service that sends to the topic? What has no row is asked for again."
         for v in verdicts
         if v.verdict is Verdict.REJECTED
     ]
+
+
+def persons_needed(
+    *, verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount], holds: Iterable[HeldTopic]
+) -> list[str]:
+    """What only a person can end, with the command that shows it or ends it."""
+    quarantined = sum(v.count for v in verdicts if v.state is CandidateState.QUARANTINED)
+    failed = sum(r.count for r in repairs if r.state is RepairState.FAILED)
+    needed = []
+    if quarantined:
+        needed.append(f"quarantined keys: {quarantined} (`reconciler list candidates --state QUARANTINED`)")
+    if failed:
+        needed.append(f"failed repairs: {failed} (`reconciler list repairs --state FAILED`)")
+    needed += [
+        f"the breaker of {h.topic} is open (`reconciler resume {h.topic} --breaker`)"
+        for h in holds
+        if h.kind is HoldKind.BREAKER
+    ]
+    return needed
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:

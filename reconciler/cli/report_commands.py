@@ -45,26 +45,27 @@ def status(
         typer.Option(
             "--rounds-within",
             min=1,
-            help="Seconds within which every shard must have had a round. Default: 300, or 60 intervals if longer.",
+            help="Seconds back to which every commit must be accounted for. Default: 300, or 60 intervals if longer.",
         ),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Pending keys, watermarks, verdicts, repairs, holds and outages.
+    """One sentence: until when every commit is accounted for, or what needs whom; then what there is to know.
 
     Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or values that nobody
-    can read need a person; 3: a dependency is away, or rounds stand still: nobody looks for losses.
+    can read need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
     report = bootstrap.read_status(read_settings(config), rounds_within_seconds=rounds_within)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
+        typer.echo(f"{report.summary}.")
         for title, columns, rows in report.tables():
             _print_rows(title, columns, rows)
     for line in report.away:
         typer.echo(f"away: {line}", err=True)
-    for line in report.late:
+    for line in report.late_lines:
         typer.echo(f"late: {line}", err=True)
     for line in report.undecided:
         typer.echo(f"undecided: {line}", err=True)

@@ -28,7 +28,8 @@ class Verdict(StrEnum):
 MEANINGS: dict[Verdict, str] = {
     Verdict.CONSUMED: "The group's inbox holds the key: the message took effect; the key is settled.",
     Verdict.DELIVERED_NOT_APPLIED: "The committed copy lies before the group's offset, yet the inbox has no row: "
-    "the handler acknowledged without an effect, or the offset was moved by hand; shown, never repaired.",
+    "the handler acknowledged without an effect, or the offset was moved by hand; shown, never repaired; the inbox is "
+    "read again until the brokers' retention has passed.",
     Verdict.LAGGING: "The committed copy is on the broker and the group has not reached it: wait.",
     Verdict.RETRYING: "The group failed the message and the broker will deliver it again: wait.",
     Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never "
@@ -41,7 +42,8 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker was told to roll back: republished.",
     Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: sent again from the "
     "outbox body, or quarantined where none was kept.",
-    Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair.",
+    Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair. A tombstone is final; a "
+    "row that is missing is asked for again until the brokers' retention has passed.",
     Verdict.QUARANTINED: "Given up after the maximum of attempts, or not repairable: a person must look.",
     Verdict.UNKNOWN: "A witness did not answer: the key stays pending.",
 }

@@ -180,6 +180,9 @@ class Broker:
             remark = "[REJECTREQUEST]system busy, start flow control for a while"
             connection.reply(request, Reply(ResponseCode.SYSTEM_BUSY, remark))
             return
+        if request.code not in NAME_SERVER_HANDLERS and self.faults.is_refused(request.code):
+            connection.reply(request, Reply(ResponseCode.NO_PERMISSION, "username cannot be null."))
+            return
         connection.reply(request, self._answer(connection, request))
 
     def _answer(self, connection: Connection, request: Command) -> Reply | None:

@@ -70,6 +70,7 @@ class Faults:
         self._busy: dict[int, _Countdown] = {}
         self._lost_replies: dict[int, _Countdown] = {}
         self._silent = _Countdown()
+        self._refusing = _Countdown()
         self._disk_full = _Countdown()
         self._flush = _Countdown()
         self._flush_code = int(ResponseCode.SUCCESS)
@@ -149,9 +150,21 @@ class Faults:
             else:
                 self._silent = _Countdown(0, self._clock.monotonic_seconds() + seconds)
 
+    def refuse(self, count: int = FOREVER) -> None:
+        """Answers NO_PERMISSION to whatever a broker is asked, but for UPDATE_BROKER_CONFIG; 0 ends it.
+
+        As 5.3.3 does with access control, to a client without credentials; the name server goes on answering.
+        """
+        with self._lock:
+            self._refusing.remaining = count
+
     def is_busy(self, code: int) -> bool:
         """Asked by the broker for each request."""
         return self._strikes(self._busy.get(code), "busy")
+
+    def is_refused(self, code: int) -> bool:
+        """Asked by the broker for each request that is not for a name server."""
+        return code != RequestCode.UPDATE_BROKER_CONFIG and self._strikes(self._refusing, "refuse")
 
     def loses_reply(self, code: int) -> bool:
         """Asked by the broker before it answers."""
@@ -238,6 +251,7 @@ class Faults:
         "lose_end_replies": lambda faults, text: faults.lose_replies(RequestCode.END_TRANSACTION, count=int(text)),
         "lose_send_replies": lambda faults, text: faults.lose_replies(*SEND_CODES, count=int(text)),
         "stop_answering": lambda faults, text: faults.stop_answering(float(text)),
+        "refuse": lambda faults, text: faults.refuse(int(text)),
         "fill_disk": lambda faults, text: faults.fill_disk(int(text)),
         "answer_flush": lambda faults, text: faults.answer_flush(text),
         "lag_index": lambda faults, text: faults.lag_index(float(text)),

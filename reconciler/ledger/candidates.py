@@ -166,14 +166,20 @@ class SqlCandidates:
         self._change(shard.subscription, unique_keys, changes)
 
     def _change(self, subscription: Subscription, unique_keys: Sequence[str], changes: Mapping[str, Any]) -> None:
-        """Key by key, as `record` writes: a planner that knows little of the table would read it whole for a list."""
+        """PostgreSQL is asked key by key: while it knows little of the table it would read all of it for a list, or for
+        IS NOT NULL, which the index of that column promises to answer.
+        """
         if not unique_keys:
             return
-        is_waiting = _IS_ASKED_AGAIN & candidate.c.ask_again_at_ms.is_not(None)
-        is_key = candidate.c.unique_key == sa.bindparam("p_unique_key")
-        update = sa.update(candidate).where(_of(subscription), is_key, is_waiting).values(**changes)
+        is_waiting = _IS_ASKED_AGAIN & (sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0)
+        update = sa.update(candidate).where(_of(subscription), is_waiting).values(**changes)
+        keys = sorted(unique_keys)
         with self._database.writing() as connection:
-            connection.execute(update, [{"p_unique_key": key} for key in sorted(unique_keys)])
+            if self._database.engine.dialect.name == "postgresql":
+                one = update.where(candidate.c.unique_key == sa.bindparam("p_unique_key"))
+                connection.execute(one, [{"p_unique_key": key} for key in keys])
+            else:
+                connection.execute(update.where(candidate.c.unique_key.in_(keys)))
 
 
 def _of(subscription: Subscription) -> sa.ColumnElement[bool]:

@@ -18,6 +18,8 @@ SCAN_GROUP = "RECONCILER_SCAN"
 _BEFORE_MS = 600_000
 #: More records than this between half and maximum: give up rather than read for ever.
 MAXIMUM_SCANNED = 1_000_000
+#: Records that a pull may skip (moved offset) before the position counts as unreadable.
+_MAXIMUM_STEPS = 8
 
 
 def copies_of_prepared(
@@ -62,3 +64,23 @@ def scan(
             if record.queue_offset < end_offset:
                 yield record
         offset = result.next_offset
+
+
+def first_stored_ms(
+    client: RemotingClient, address: str, queue: MessageQueue, *, offset: int, end_offset: int
+) -> int | None:
+    """Store time of the first record at or behind an offset; None if there is none below `end_offset`.
+
+    Raises BrokerUnavailable if no record can be read there, and what pull() raises.
+    """
+    for _ in range(_MAXIMUM_STEPS):
+        result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
+        if result.records:
+            return result.records[0].store_timestamp_ms
+        if result.next_offset >= end_offset:
+            return None
+        if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+            break
+        offset = result.next_offset
+    where = f"{queue.topic} queue {queue.queue_id} on {queue.broker_name}"
+    raise BrokerUnavailable(f"no record to read at {where} offset {offset}")

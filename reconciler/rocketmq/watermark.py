@@ -13,12 +13,8 @@ from reconciler.evidence import QueuePosition, Watermark, WatermarkState
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import retry_topic
 from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.pulling import PullRequest, PullStatus, pull
-from reconciler.rocketmq.queue_scan import SCAN_GROUP
+from reconciler.rocketmq.queue_scan import first_stored_ms
 from reconciler.rocketmq.routes import MessageQueue, Routes, TopicNotFound
-
-#: Records that a pull may skip (another tag, moved offset) before the position counts as unreadable.
-_MAXIMUM_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +101,8 @@ class Watermarks:
         return self._store_time_ms(placed, position.consumer_offset)
 
     def _store_time_ms(self, placed: _Placed, offset: int) -> int | None:
-        for _ in range(_MAXIMUM_STEPS):
-            request = PullRequest(queue=placed.queue, offset=offset, group=SCAN_GROUP, maximum=1)
-            result = pull(self._client, placed.address, request)
-            if result.records:
-                return result.records[0].store_timestamp_ms
-            if result.next_offset >= placed.position.max_offset:
-                return None
-            if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
-                break
-            offset = result.next_offset
-        raise BrokerUnavailable(f"no record to read at {_named(placed.position)} offset {offset}")
+        end_offset = placed.position.max_offset
+        return first_stored_ms(self._client, placed.address, placed.queue, offset=offset, end_offset=end_offset)
 
 
 def _named(position: QueuePosition) -> str:

@@ -2,6 +2,9 @@
 
 SQLite runs in WAL mode and begins every transaction with BEGIN IMMEDIATE: a deferred writer that finds another
 writer has to give up, and two deferred writers starve each other. Readers of other processes are not blocked.
+
+PostgreSQL may be reached through a pooler that gives every transaction another session, so that nothing is left to a
+session: see postgres_messages.py.
 """
 
 from __future__ import annotations
@@ -46,11 +49,13 @@ def open_engine(
     a pooled connection is not tested before its use.
     """
     parsed = _parsed(url)
-    if parsed.get_backend_name() not in _BACKENDS:
+    backend = parsed.get_backend_name()
+    if backend not in _BACKENDS:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb")
-    parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
+    drivername = backend if backend == "postgresql" else parsed.drivername  # of its drivers we know one
+    parsed = parsed.set(drivername=_DRIVERS.get(drivername, drivername))
     try:
-        if parsed.get_backend_name() == "sqlite":
+        if backend == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
         return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit)
@@ -99,30 +104,8 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
 def _open_server(
     url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
 ) -> sa.Engine:
-    arguments: dict[str, Any]
-    if url.get_backend_name() == "postgresql":
-        options = [f"-c lock_timeout={max(1, int(lock_timeout_seconds * 1000))}"]
-        if read_only:
-            options.append("-c default_transaction_read_only=on")
-        if autocommit:  # SQLAlchemy says it with every BEGIN, of which there is none
-            options.append("-c default_transaction_isolation=read\\ committed")
-        arguments = {
-            "options": " ".join(options),
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "keepalives_idle": SILENCE_SECONDS // 4,
-            "keepalives_interval": SILENCE_SECONDS // 4,
-            "keepalives_count": 3,
-            "tcp_user_timeout": SILENCE_SECONDS * 1000,
-        }
-    else:
-        # Whole seconds are what the server knows.
-        arguments = {
-            "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
-            "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-            "read_timeout": SILENCE_SECONDS,
-            "write_timeout": SILENCE_SECONDS,
-            "charset": "utf8mb4",
-        }
+    is_postgres = url.get_backend_name() == "postgresql"
+    arguments = _postgres_arguments() if is_postgres else _mysql_arguments(lock_timeout_seconds)
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -130,15 +113,43 @@ def _open_server(
         pool_size=pool_size,
         # An overflow connection lives for one statement: waiting for another one's end is shorter than connecting.
         max_overflow=0 if autocommit else 10,
-        pool_pre_ping=not autocommit,
+        pool_pre_ping=not autocommit and not is_postgres,
         pool_reset_on_return=None if autocommit else "rollback",
         pool_timeout=10,
+        execution_options={"reconciler_read_only": read_only},
     )
-    if autocommit and engine.dialect.name in {"mysql", "mariadb"}:
+    if is_postgres:
+        from reconciler.sql.postgres_messages import begin_with  # only who has the driver
+
+        event.listen(engine, "begin", begin_with(lock_timeout_seconds))
+        return engine
+    if autocommit:
         event.listen(engine, "connect", _mysql_connect_read_committed)
-    if read_only and engine.dialect.name in {"mysql", "mariadb"}:
+    if read_only:
         event.listen(engine, "connect", _mysql_connect_read_only)
     return engine
+
+
+def _postgres_arguments() -> dict[str, Any]:
+    return {
+        "prepare_threshold": None,  # never under a name
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "keepalives_idle": SILENCE_SECONDS // 4,
+        "keepalives_interval": SILENCE_SECONDS // 4,
+        "keepalives_count": 3,
+        "tcp_user_timeout": SILENCE_SECONDS * 1000,
+    }
+
+
+def _mysql_arguments(lock_timeout_seconds: float) -> dict[str, Any]:
+    return {
+        # Whole seconds are what the server knows.
+        "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
+        "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "read_timeout": SILENCE_SECONDS,
+        "write_timeout": SILENCE_SECONDS,
+        "charset": "utf8mb4",
+    }
 
 
 def _sqlite_text(stored: bytes) -> str | bytes:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.sql.engines import class_names, translated_errors
+from reconciler.sql.engines import class_names, lacks_schema, translated_errors
 
 #: ER_TABLEACCESS_DENIED_ERROR and ER_COLUMNACCESS_DENIED_ERROR of MySQL and MariaDB.
 _MYSQL_REFUSALS = (1142, 1143)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one table."""
+
+    verb: Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
+    table: sa.Table
+    #: What an UPDATE writes, for logins that have it by column; empty: any column.
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.table.name}"
 
 
 def is_refused(error: BaseException | None) -> bool:
@@ -20,31 +35,37 @@ def is_refused(error: BaseException | None) -> bool:
     return "InsufficientPrivilege" in class_names(original) or number in _MYSQL_REFUSALS
 
 
-def refused_writes(engine: sa.Engine, tables: Iterable[sa.Table]) -> Sequence[str]:
-    """What the database refuses, a line each; empty if every table can be written.
+def refused_rights(engine: sa.Engine, rights: Iterable[Right]) -> Mapping[Right, str]:
+    """What the database refuses, with its words. A table or column that is not there is no missing right.
 
     Statements that touch no row are enough: rights are looked at before rows are. Raises DatabaseAway, also for a
     SQLite file that somebody else writes just now.
     """
-    refused: list[str] = []
+    refused: dict[Right, str] = {}
     with translated_errors(engine), engine.connect() as connection, connection.begin() as transaction:
-        for table in tables:
-            for verb, statement in _statements(table):
-                attempt = connection.begin_nested()
-                try:
-                    connection.execute(statement)
-                except DBAPIError as error:
-                    if error.connection_invalidated:
-                        raise
-                    refused.append(f"{verb} {table.name}: {str(error.orig).strip().splitlines()[0]}")
-                attempt.rollback()
+        for right in rights:
+            attempt = connection.begin_nested()
+            try:
+                connection.execute(_statement(right))
+            except DBAPIError as error:
+                if error.connection_invalidated:
+                    raise
+                if not lacks_schema(str(error.orig)):
+                    refused[right] = str(error.orig).strip().splitlines()[0]
+            attempt.rollback()
         transaction.rollback()
     return refused
 
 
-def _statements(table: sa.Table) -> Iterator[tuple[str, sa.Executable]]:
-    never = sa.literal(1) == sa.literal(0)
-    column = next(iter(table.columns))
-    yield "INSERT", sa.insert(table).from_select(list(table.columns), sa.select(table).where(never))
-    yield "UPDATE", sa.update(table).where(never).values({column: column})
-    yield "DELETE", sa.delete(table).where(never)
+def _statement(right: Right) -> sa.Executable:
+    table, never = right.table, sa.literal(1) == sa.literal(0)
+    match right.verb:
+        case "SELECT":
+            return sa.select(table).where(never)
+        case "INSERT":
+            return sa.insert(table).from_select(list(table.columns), sa.select(table).where(never))
+        case "UPDATE":
+            written = right.columns or (next(iter(table.columns)).name,)
+            return sa.update(table).where(never).values({table.c[name]: table.c[name] for name in written})
+        case "DELETE":
+            return sa.delete(table).where(never)

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
 from reconciler.sql.engines import open_engine, reading, translated_errors, writing
+from reconciler.sql.identity import identity_sql, sign_of_life_sql
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -37,6 +38,8 @@ def upgrade(url: str, tree: str) -> str:
     try:
         with writing(engine) as connection:
             _run_missing(config, connection, tree)
+            for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
+                connection.execute(sa.text(sql_of(connection.dialect.name)))  # whoever has deleted the rows
     except CommandError as error:
         raise ConfigurationError(f"{_shown(engine)}: {error}; a newer release made this {tree}?") from error
     finally:

@@ -4,17 +4,23 @@ SQLAlchemy's way costs several times as much: BEGIN, COMMIT and the test of a po
 statement is put together for every call. Here the text is written once, and a connection that was lost while it lay in
 the pool is found by the statement that fails on it, which is then run once more on a new one. So a statement may be
 executed twice: only SELECTs and idempotent UPDATEs belong here.
+
+PostgreSQL gets each with the settings of its transaction in one message: see postgres_messages.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, open_engine, translate_driver_error
+
+if TYPE_CHECKING:
+    from reconciler.sql.postgres_messages import SingleTransaction
 
 T = TypeVar("T")
 
@@ -33,6 +39,11 @@ class SingleStatements:
     ) -> None:
         """Raises as open_engine() does; connects on first use only."""
         self._engine = open_engine(url, lock_timeout_seconds=lock_timeout_seconds, pool_size=pool_size, autocommit=True)
+        self._in_a_message: SingleTransaction | None = None
+        if self._engine.dialect.name == "postgresql":
+            from reconciler.sql.postgres_messages import SingleTransaction  # only who has the driver
+
+            self._in_a_message = SingleTransaction(lock_timeout_seconds)
 
     def select_one(self, sql: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
         """The only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's errors."""
@@ -63,12 +74,11 @@ class SingleStatements:
         except Exception as error:
             raise translate_driver_error(error, self._shown) or error from error
         try:
-            cursor = connection.cursor()
-            try:
+            if self._in_a_message is not None:
+                return result(self._in_a_message.execute(connection.dbapi_connection, sql, parameters))
+            with closing(connection.cursor()) as cursor:
                 cursor.execute(sql, parameters)
                 return result(cursor)
-            finally:
-                cursor.close()
         except Exception as error:
             is_lost = self._engine.dialect.is_disconnect(error, connection.dbapi_connection, None)  # type: ignore[arg-type]  # it asks for the kind itself
             connection.invalidate(error)

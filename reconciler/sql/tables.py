@@ -86,6 +86,14 @@ def build_table(table: contract.Table, metadata: sa.MetaData) -> sa.Table:
     )
     for names in table.indexes:
         sa.Index(f"ix_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}", *(built.c[n] for n in names))
+    for names in table.sparse_indexes:
+        has_value = built.c[names[-1]].is_not(None)
+        sa.Index(
+            f"ix_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}",
+            *(built.c[n] for n in names),
+            postgresql_where=has_value,
+            sqlite_where=has_value,
+        )
     for names in table.unique:
         sa.Index(
             f"uq_reconciler_{short}_{'_'.join(n.split('_')[0] for n in names)}",

@@ -128,8 +128,9 @@ class WitnessDatabase:
 
     def role(self) -> DatabaseRole:
         """The role alone, for people. Raises DatabaseAway."""
+        role = _role(self._readable())
         with reading(self.engine) as connection:
-            return _role_of(connection.execute(sa.select(_role(self._readable()))).one())
+            return _role_of(connection.execute(sa.select(role)).one())
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
         """Condition of a statement that must not run on a replica; true where nobody can tell. Raises DatabaseAway."""

@@ -83,7 +83,8 @@ def test_status_is_calm_after_everything_was_repaired(lived: Lived) -> None:
     assert document["needs_a_person"] is False
     assert document["away"] == []
     (line,) = document["subscriptions"]
-    assert (line["pending"], line["weaker"]) == (0, "")
+    assert (line["pending"], line["weaker"]) == (0, "no sweep on record")
+    assert document["summary"].startswith("All is well: every commit until ")
     assert sum(row["repairs"] for row in document["repairs"]) == 2
 
 

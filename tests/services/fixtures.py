@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers.jars import broker_jars
-from tests.services import mariadb, postgres, redis_server, rocketmq
+from tests.services import mariadb, pgbouncer, postgres, redis_server, rocketmq
 from tests.services.requirements import downloaded, require
 
 ClusterFactory = Callable[..., rocketmq.RocketMQCluster]
@@ -73,6 +73,14 @@ def mariadb_server() -> Iterator[mariadb.MariaDBServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def pgbouncer_server(postgres_server: postgres.PostgresServer) -> Iterator[pgbouncer.PgBouncer]:
+    """One pgbouncer of the worker before its PostgreSQL server: call `create_database()` as there."""
+    require(pgbouncer.missing())
+    with pgbouncer.PgBouncer(postgres_server) as server:
+        yield server
+
+
 @pytest.fixture
 def postgres_url(postgres_server: postgres.PostgresServer) -> str:
     """SQLAlchemy URL of a fresh PostgreSQL database."""
@@ -85,13 +93,22 @@ def mariadb_url(mariadb_server: mariadb.MariaDBServer) -> str:
     return mariadb_server.create_database()
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
-        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-    ]
+DATABASES = (
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+    pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
 )
+POOLED = pytest.param("pgbouncer", marks=pytest.mark.sql("pgbouncer"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests marked `pooled` get their fresh databases through pgbouncer, too."""
+    if "new_database_url" in metafunc.fixturenames:
+        more = (POOLED,) if metafunc.definition.get_closest_marker("pooled") else ()
+        metafunc.parametrize("new_database_url", (*DATABASES, *more), indirect=True)
+
+
+@pytest.fixture
 def new_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Makes fresh databases, of each kind in turn: SQLite always, the others where they are installed."""
     if request.param == "sqlite":

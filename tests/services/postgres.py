@@ -49,7 +49,7 @@ class PostgresServer:
         self._child: Child | None = None
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._as_user = self._drop_root()
+        self._as_user = without_root(self.folder)
 
     @property
     def log(self) -> Path:
@@ -126,16 +126,6 @@ class PostgresServer:
         if done.returncode != 0:
             raise ServiceFailed(f"{program} ended with {done.returncode}\n{done.stderr}\n{tail(self.log)}")
 
-    def _drop_root(self) -> list[str]:
-        if os.geteuid() != 0:
-            return []
-        user = pwd.getpwnam("postgres")
-        os.chown(self.folder, user.pw_uid, user.pw_gid)
-        setpriv = shutil.which("setpriv")
-        if setpriv is None:
-            raise ServiceFailed("setpriv is missing: apt-get install util-linux, or run the tests as a user")
-        return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
-
     def _ask(self, sql: str) -> object:
         with self._login() as connection:
             row = connection.execute(sql.encode()).fetchone()
@@ -153,6 +143,18 @@ class PostgresServer:
     ) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def without_root(folder: Path) -> list[str]:
+    """What goes before a command that refuses to run as root: it gets the user `postgres`, who gets the folder."""
+    if os.geteuid() != 0:
+        return []
+    user = pwd.getpwnam("postgres")
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise ServiceFailed("setpriv is missing: apt-get install util-linux, or run the tests as a user")
+    return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
 
 class PostgresStandby(PostgresServer):

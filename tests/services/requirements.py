@@ -90,6 +90,18 @@ def postgres_missing() -> str | None:
     return None
 
 
+def pgbouncer_program() -> str | None:
+    """The program: Debian keeps it out of a user's PATH."""
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
+
+
+def pgbouncer_missing() -> str | None:
+    """None, or how to get pgbouncer, or the PostgreSQL server behind it."""
+    if pgbouncer_program() is None:
+        return "pgbouncer is missing: apt-get install pgbouncer (Debian, Ubuntu) or brew install pgbouncer"
+    return postgres_missing()
+
+
 def mariadb_server() -> str | None:
     """The server program, wherever the distribution puts it."""
     for name in ("mariadbd", "mysqld"):
@@ -107,13 +119,15 @@ def mariadb_missing() -> str | None:
 
 
 def sql_missing(kind: str | None = None) -> str | None:
-    """None, or what is missing: of `postgres`, of `mariadb`, or (without a kind) only if both are."""
+    """None, or what is missing: of one kind, or (without a kind) only if both servers are."""
     if kind == "postgres":
         return postgres_missing()
     if kind == "mariadb":
         return mariadb_missing()
+    if kind == "pgbouncer":
+        return pgbouncer_missing()
     if kind is not None:
-        raise ValueError(f"mark sql knows postgres and mariadb, not {kind!r}")
+        raise ValueError(f"mark sql knows postgres, pgbouncer and mariadb, not {kind!r}")
     first, second = postgres_missing(), mariadb_missing()
     return f"{first}; {second}" if first and second else None
 

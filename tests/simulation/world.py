@@ -285,7 +285,7 @@ class World:
         one whose outbox row nobody can read because that is damaged, by the ledger, or by the sweeper before it could
         be announced."""
         row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
-        if row is None:
+        if row is None or row.damage is not None:
             return is_unreadable and self.damaged_rows_told > 0
         if self.is_excused(group, key):
             return row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED

@@ -73,14 +73,15 @@ def now_ms(connection: sa.Connection) -> int:
 def _engine(source: Source) -> sa.Engine:
     try:
         url = make_url(source.address)
-        url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
         backend = url.get_backend_name()
+        drivername = backend if backend == "postgresql" else url.drivername  # of its drivers we know one
+        url = url.set(drivername=_DRIVERS.get(drivername, drivername))
         if backend == "sqlite":
             return _sqlite_engine(url, source)
         if backend == "postgresql":
             arguments: dict[str, Any] = {
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-                "options": "-c default_transaction_read_only=on",
+                "prepare_threshold": None,  # behind a pooler the name may be another client's statement
                 "keepalives_idle": SILENCE_SECONDS // 4,
                 "keepalives_interval": SILENCE_SECONDS // 4,
                 "keepalives_count": 3,
@@ -94,7 +95,12 @@ def _engine(source: Source) -> sa.Engine:
                 "charset": "utf8mb4",
             }
         engine = sa.create_engine(
-            url, isolation_level="REPEATABLE READ", connect_args=arguments, poolclass=NullPool, hide_parameters=True
+            url,
+            isolation_level="REPEATABLE READ",
+            connect_args=arguments,
+            poolclass=NullPool,
+            hide_parameters=True,
+            execution_options={"postgresql_readonly": True} if backend == "postgresql" else {},
         )
     except ModuleNotFoundError as error:
         extra = "postgres" if source.address.startswith("postgresql") else "mysql"

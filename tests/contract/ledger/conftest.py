@@ -21,6 +21,7 @@ BACKENDS = [
     "memory",
     "sqlite",
     pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+    pytest.param("pgbouncer", marks=pytest.mark.sql("pgbouncer")),
     pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
 ]
 

@@ -33,6 +33,7 @@ def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
         raise ValueError("a NUL \x00 in the reason")
 
 
+@pytest.mark.pooled
 def test_competing_workers_run_each_row_once(engine: sa.Engine) -> None:
     keys = [new_key() for _ in range(30)]
     with writing(engine) as connection:

@@ -85,6 +85,7 @@ def at_once(messages: Sequence[ConsumedMessage], call: Callable[[ConsumedMessage
         return list(pool.map(run, messages))
 
 
+@pytest.mark.pooled
 def test_one_message_delivered_to_eight_threads_at_once_has_one_effect(
     engine: sa.Engine, wrapped: TransactionalHandler
 ) -> None:
@@ -97,6 +98,7 @@ def test_one_message_delivered_to_eight_threads_at_once_has_one_effect(
         assert effect_count(engine, received.unique_key) == 1
 
 
+@pytest.mark.pooled
 def test_one_business_id_under_eight_keys_at_once_has_one_effect(
     engine: sa.Engine, wrapped: TransactionalHandler
 ) -> None:
@@ -117,6 +119,7 @@ def test_one_business_id_under_eight_keys_at_once_has_one_effect(
         assert len(rows) == 8
 
 
+@pytest.mark.pooled
 def test_batches_that_share_messages_in_another_order_have_one_effect_each(engine: sa.Engine) -> None:
     wrapped = transactional_handler(engine, group="billing", is_batched=True)(pay)
     for _ in range(3):
@@ -201,6 +204,7 @@ def test_a_begun_transaction_on_an_autocommit_connection_is_accepted(engine: sa.
         connection.rollback()
 
 
+@pytest.mark.pooled
 @pytest.mark.parametrize("kind", ["sqlalchemy", "driver"])
 def test_a_handler_that_swallows_a_database_error_does_not_lose_its_effect(engine: sa.Engine, kind: str) -> None:
     """PostgreSQL commits a failed transaction as a rollback without an error: it must not be acknowledged."""
@@ -322,6 +326,7 @@ def test_evidence_of_many_keys_is_read_in_pages(engine: sa.Engine) -> None:
         assert abs(database_now_ms(connection) - rows[0].applied_at_ms) < 60_000
 
 
+@pytest.mark.pooled
 def test_rows_of_an_outage_are_paged_by_time_without_gap_or_repetition(engine: sa.Engine) -> None:
     keys = [new_key() for _ in range(25)]
     with engine.begin() as connection:

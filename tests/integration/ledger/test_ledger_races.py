@@ -27,23 +27,16 @@ from tests.polling import eventually
 ROWS = 120
 ENVIRONMENT = "races"
 
-BACKENDS = [
-    "sqlite",
-    pytest.param("postgres", marks=pytest.mark.sql("postgres")),
-    pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
-]
+pytestmark = pytest.mark.pooled
 
 
-@pytest.fixture(params=BACKENDS)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture
+def url(database_url: str) -> str:
     """A fresh ledger in database time."""
-    name = f"sqlite:///{tmp_path}/ledger.db"
-    if request.param != "sqlite":
-        name = request.getfixturevalue(f"{request.param}_url")
-    engine = open_engine(name)
+    engine = open_engine(database_url)
     ledger_metadata.create_all(engine)
     engine.dispose()
-    return name
+    return database_url
 
 
 @pytest.fixture

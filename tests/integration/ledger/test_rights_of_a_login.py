@@ -1,20 +1,26 @@
-"""A ledger that can be read and not written: every turn would end in its middle, and rounds would look alive."""
+"""A login that may not do what a service needs: every turn would end in its middle, and rounds would look alive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from reconciler.bootstrap.rights_checks import NeededRights, finding_of, needed_rights
 from reconciler.errors import DatabaseAway
+from reconciler.settings_file import load_settings
 from reconciler.sql.engines import open_engine
-from reconciler.sql.rights import refused_writes
-from reconciler.sql.tables import ledger_metadata
+from reconciler.sql.rights import refused_rights
+from reconciler.sql.tables import ledger_metadata, outbox_metadata
 
-TABLES = ledger_metadata.sorted_tables
+ROOT = Path(__file__).parents[3]
 LOGIN, PASSWORD = "reader", "reader"
+
+#: Grants -> engines of the tables' owner and of a login that has these grants alone.
+Logins = Callable[[sa.MetaData, Mapping[str, str]], tuple[sa.Engine, sa.Engine]]
 
 
 @pytest.fixture(
@@ -23,45 +29,98 @@ LOGIN, PASSWORD = "reader", "reader"
         pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
     ]
 )
-def ledgers(request: pytest.FixtureRequest) -> Iterator[tuple[sa.Engine, sa.Engine]]:
-    """The owner's engine, and that of a login which may do all but INSERT into the repairs."""
-    owner = open_engine(request.getfixturevalue(f"{request.param}_server").create_database())
-    ledger_metadata.create_all(owner)
+def logins(request: pytest.FixtureRequest) -> Iterator[Logins]:
     is_postgres = request.param == "postgres"
     who = LOGIN if is_postgres else f"'{LOGIN}'@'127.0.0.1'"
-    with owner.begin() as connection:
-        if is_postgres:
-            connection.exec_driver_sql(f"DROP ROLE IF EXISTS {LOGIN}")
-            connection.exec_driver_sql(f"CREATE ROLE {LOGIN} LOGIN PASSWORD '{PASSWORD}'")
-        else:
-            connection.exec_driver_sql(f"CREATE OR REPLACE USER {who} IDENTIFIED BY '{PASSWORD}'")
-        for table in TABLES:
-            insert = "" if table.name == "reconciler_repair" else ", INSERT"
-            connection.exec_driver_sql(f"GRANT SELECT, UPDATE, DELETE{insert} ON {table.name} TO {who}")
-    limited = open_engine(owner.url.set(username=LOGIN, password=PASSWORD).render_as_string(hide_password=False))
-    yield owner, limited
-    limited.dispose()
-    with owner.begin() as connection:
-        connection.exec_driver_sql(f"DROP OWNED BY {LOGIN}" if is_postgres else f"DROP USER {who}")
-    owner.dispose()
+    with ExitStack() as stack:
+
+        def make(tables: sa.MetaData, grants: Mapping[str, str]) -> tuple[sa.Engine, sa.Engine]:
+            owner = open_engine(request.getfixturevalue(f"{request.param}_server").create_database())
+            stack.callback(owner.dispose)
+            tables.create_all(owner)
+            with owner.begin() as connection:
+                if is_postgres:
+                    connection.exec_driver_sql(f"DROP ROLE IF EXISTS {LOGIN}")
+                    connection.exec_driver_sql(f"CREATE ROLE {LOGIN} LOGIN PASSWORD '{PASSWORD}'")
+                else:
+                    connection.exec_driver_sql(f"CREATE OR REPLACE USER {who} IDENTIFIED BY '{PASSWORD}'")
+                for table, verbs in grants.items():
+                    connection.exec_driver_sql(f"GRANT {verbs} ON {table} TO {who}")
+
+            def take_away() -> None:
+                with owner.begin() as connection:
+                    connection.exec_driver_sql(f"DROP OWNED BY {LOGIN}" if is_postgres else f"DROP USER {who}")
+
+            stack.callback(take_away)
+            limited = owner.url.set(username=LOGIN, password=PASSWORD).render_as_string(hide_password=False)
+            engine = open_engine(limited)
+            stack.callback(engine.dispose)
+            return owner, engine
+
+        yield make
 
 
-def test_login_that_cannot_open_a_repair_is_told_before_a_loss_is_proved(ledgers: tuple[sa.Engine, sa.Engine]) -> None:
-    owner, limited = ledgers
-    assert refused_writes(owner, TABLES) == []
-    (line,) = refused_writes(limited, TABLES)
-    assert line.startswith("INSERT reconciler_repair: ")
-    assert "denied" in line
+def needed(tree: str) -> NeededRights:
+    """What is needed of the one database of a tree that a small deployment has."""
+    environ = {
+        "RECONCILER_PRODUCERS": '[{"group": "shop", "topics": ["ORDERS"], "outbox_url": "sqlite:////shop.db"}]',
+        "RECONCILER_SUBSCRIPTIONS": '[{"topic": "ORDERS", "group": "billing", "inbox_url": "sqlite:////billing.db"}]',
+    }
+    (found,) = (
+        one for one in needed_rights(load_settings(ROOT / "config" / "reconciler.toml", environ)) if one.tree == tree
+    )
+    return found
+
+
+LEDGER, OUTBOX = needed("ledger"), needed("outbox")
+
+
+def test_login_that_cannot_open_a_repair_is_told_before_a_loss_is_proved(logins: Logins) -> None:
+    everything = {table.name: "SELECT, INSERT, UPDATE, DELETE" for table in ledger_metadata.sorted_tables}
+    owner, limited = logins(ledger_metadata, everything | {"reconciler_repair": "SELECT, UPDATE, DELETE"})
+    fine = finding_of(LEDGER, refused_rights(owner, LEDGER.run))
+    assert (fine.level, fine.found) == ("ok", f"SELECT, INSERT, UPDATE, DELETE on {len(everything)} tables")
+    found = finding_of(LEDGER, refused_rights(limited, LEDGER.run))
+    assert (found.check, found.level) == ("rights in the ledger", "fail")
+    assert found.found.startswith("run may not INSERT reconciler_repair: ")
+    assert "denied" in found.found
+    assert found.remedy == "GRANT INSERT ON reconciler_repair"
+
+
+@pytest.mark.parametrize(
+    ("outbox", "identity", "level", "says"),
+    [
+        ("SELECT, UPDATE (state, announced_at_ms, settled_at_ms), DELETE", "SELECT, UPDATE (swept_at_ms)", "ok", ""),
+        ("SELECT, UPDATE, DELETE", "SELECT", "fail", "sweep may not UPDATE reconciler_outbox_identity: "),
+        ("SELECT, UPDATE", "SELECT, UPDATE", "fail", "sweep may not DELETE reconciler_outbox: "),
+        ("SELECT", "SELECT", "note", "may only SELECT on reconciler_outbox, reconciler_outbox_identity"),
+        ("UPDATE", "SELECT, UPDATE", "fail", "run and sweep may not SELECT reconciler_outbox, "),
+    ],
+)
+def test_sweeper_that_cannot_mark_or_delete_is_told_and_a_login_for_run_alone_is_none(
+    logins: Logins, outbox: str, identity: str, level: str, says: str
+) -> None:
+    _, limited = logins(outbox_metadata, {"reconciler_outbox": outbox, "reconciler_outbox_identity": identity})
+    found = finding_of(OUTBOX, refused_rights(limited, (*OUTBOX.run, *OUTBOX.sweep)))
+    assert (found.check, found.level) == ("rights in the outbox of shop", level)
+    assert found.found.startswith(says)
+
+
+def test_column_of_a_later_release_is_no_missing_right(logins: Logins) -> None:
+    owner, _ = logins(outbox_metadata, {})
+    with owner.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
+    assert refused_rights(owner, (*OUTBOX.run, *OUTBOX.sweep)) == {}
 
 
 def test_looking_for_rights_changes_no_row_and_a_busy_file_is_no_missing_right(tmp_path: Path) -> None:
     engine = open_engine(f"sqlite:///{tmp_path}/ledger.db", lock_timeout_seconds=0.1)
     ledger_metadata.create_all(engine)
-    assert refused_writes(engine, TABLES) == []
+    assert refused_rights(engine, LEDGER.run) == {}
     with engine.connect() as connection, connection.begin():
         with pytest.raises(DatabaseAway):
-            refused_writes(engine, TABLES)
-        assert [connection.scalar(sa.select(sa.func.count()).select_from(table)) for table in TABLES] == [0] * len(
-            TABLES
-        )
+            refused_rights(engine, LEDGER.run)
+        tables = ledger_metadata.sorted_tables
+        counts = [connection.scalar(sa.select(sa.func.count()).select_from(table)) for table in tables]
+    assert counts == [0] * len(tables)
     engine.dispose()

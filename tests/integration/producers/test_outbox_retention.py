@@ -59,6 +59,7 @@ def test_one_call_deletes_no_more_than_its_limit(world: World, outbox: SqlOutbox
     assert deleted == [2, 2, 1, 0]
 
 
+@pytest.mark.pooled
 def test_several_sweepers_delete_each_row_once_and_none_too_many(world: World) -> None:
     old = [row(world, "SETTLED", created=50, settled=50) for _ in range(60)]
     young = row(world, "SETTLED", created=50, settled=1)

@@ -11,6 +11,7 @@ from producers.check_answer import StandIn
 from tests.unit.producers.world import World, message, new_key
 
 
+@pytest.mark.pooled
 def test_a_stand_in_never_rolls_back_what_it_does_not_know(world: World) -> None:
     outbox = SqlOutbox(world.url)
     stand_in = StandIn([outbox], clock=world.clock)

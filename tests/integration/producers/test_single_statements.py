@@ -55,6 +55,7 @@ def test_connections_that_were_lost_in_the_pool_cost_no_answer(world: World, out
     assert outbox.mark_announced([key]) == 1
 
 
+@pytest.mark.pooled
 def test_an_outcome_is_read_by_a_new_statement_not_from_an_old_snapshot(world: World, outbox: SqlOutbox) -> None:
     key = new_key()
     assert outbox.find(key) is None
@@ -64,6 +65,7 @@ def test_an_outcome_is_read_by_a_new_statement_not_from_an_old_snapshot(world: W
     assert fact.is_committed
 
 
+@pytest.mark.pooled
 def test_marks_of_many_rows_touch_each_once_and_leave_tombstones(world: World, outbox: SqlOutbox) -> None:
     keys = [new_key() for _ in range(MARKED_KEYS_MAX + 5)]
     for key in keys[:3]:
@@ -78,6 +80,7 @@ def test_marks_of_many_rows_touch_each_once_and_leave_tombstones(world: World, o
     assert outbox.mark_announced([]) == 0
 
 
+@pytest.mark.pooled
 def test_a_locked_row_is_away_after_its_time_and_the_connection_is_good_again(world: World) -> None:
     key = new_key()
     world.insert_row(key)
@@ -109,6 +112,7 @@ def test_a_server_that_is_gone_is_away(world: World) -> None:
         single.select_one("SELECT 1", ())
 
 
+@pytest.mark.pooled
 def test_every_statement_is_committed_by_itself(world: World) -> None:
     key = new_key()
     world.insert_row(key)

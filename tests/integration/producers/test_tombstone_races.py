@@ -19,9 +19,11 @@ from reconciler.errors import DatabaseAway
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import TOPIC, World, message
 
+pytestmark = pytest.mark.pooled
+
 SHORT_LOCK_WAIT = {
     "sqlite": "PRAGMA busy_timeout=100",
-    "postgresql": "SET lock_timeout = '100ms'",
+    "postgresql": "SET LOCAL lock_timeout = '100ms'",
     "mysql": "SET SESSION innodb_lock_wait_timeout = 1",
 }
 
@@ -119,7 +121,6 @@ def test_a_record_that_failed_in_its_middle_is_decided_by_the_row(world: World) 
     producer = world.producer()
     with raw_connection(world.url) as holder, raw_connection(world.url) as impatient:
         impatient.cursor().execute(SHORT_LOCK_WAIT[world.engine.dialect.name])
-        impatient.commit()
         with pytest.raises(NotRecorded), producer.transaction(message()) as tx:
             holder.cursor().execute(
                 "INSERT INTO reconciler_outbox (unique_key, topic, producer_group, state, created_at_ms) "

@@ -29,6 +29,7 @@ def database_now_ms(world: World) -> int:
         return int(connection.execute(sa.text(f"SELECT {now_ms_sql(world.engine.dialect.name)}")).scalar_one())
 
 
+@pytest.mark.pooled
 def test_a_commit_is_ended_announced_and_marked(world: World) -> None:
     producer = world.producer()
     before_ms = database_now_ms(world)
@@ -192,6 +193,7 @@ def test_a_half_that_could_not_be_sent_ends_nothing(world: World) -> None:
     assert world.halves.ended == []
 
 
+@pytest.mark.pooled
 def test_a_tombstone_makes_record_and_the_local_transaction_fail(world: World) -> None:
     producer = world.producer()
     with pytest.raises(RolledBackAlready), producer.transaction(message()) as tx:
@@ -272,6 +274,7 @@ def test_the_weaker_mode_has_nothing_to_record(world: World) -> None:
             tx.record(connection)
 
 
+@pytest.mark.pooled
 def test_a_missing_table_is_named_at_start(new_database_url: Callable[[], str]) -> None:
     world = World(new_database_url())
     try:

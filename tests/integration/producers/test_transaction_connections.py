@@ -47,6 +47,7 @@ def test_a_raw_connection_that_was_not_committed_yet_is_unknown(world: World) ->
     assert producer.check_answerer.answer(world.checked(tx.unique_key)) is Outcome.COMMIT
 
 
+@pytest.mark.pooled
 def test_a_raw_connection_commits(world: World) -> None:
     with raw_connection(world.url) as connection, world.producer().transaction(message()) as tx:
         tx.record(connection)
@@ -55,6 +56,7 @@ def test_a_raw_connection_commits(world: World) -> None:
     assert world.state(tx.unique_key) == "ANNOUNCED"
 
 
+@pytest.mark.pooled
 def test_a_session_commits(world: World) -> None:
     with world.producer().transaction(message()) as tx, Session(world.engine) as session, session.begin():
         tx.record(session)
@@ -105,6 +107,7 @@ def test_an_explicit_transaction_on_an_autocommit_connection_is_accepted(world: 
     assert tx.outcome is Outcome.COMMIT
 
 
+@pytest.mark.pooled
 def test_a_connection_to_another_database_is_refused(new_database_url: Callable[[], str]) -> None:
     world, other = World(new_database_url()), World(new_database_url())
     try:

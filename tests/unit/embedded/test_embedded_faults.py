@@ -92,6 +92,17 @@ def test_sends_are_refused_as_busy_so_often(broker: EmbeddedBroker, client: RawC
     assert [client.send_message().code for _ in range(3)] == [2, 2, 0]
 
 
+def test_a_broker_with_access_control_refuses_everything_but_the_end_of_it(
+    broker: EmbeddedBroker, client: RawClient
+) -> None:
+    broker.faults.refuse()
+    refused = [client.send_message(), client.pull(), client.call(26), client.call(34)]
+    assert {answer.code for answer in refused} == {16}
+    assert client.call(106).code == 0, "the name server on the same port"
+    assert client.call(25, b"fault.refuse=0\n").code == 0
+    assert client.send_message().code == 0
+
+
 def test_ends_are_refused_as_busy_for_a_while(broker: EmbeddedBroker, client: RawClient) -> None:
     half = client.send_half(UNIQ_KEY="K1")
     broker.faults.busy(37, seconds=2.0)

@@ -45,16 +45,18 @@ def test_ci_without_redis_fails(tmp_path: Path) -> None:
     assert "CI needs every service: redis-server is missing" in ran.stdout
 
 
-@pytest.mark.parametrize("service", ["Java or Maven", "PostgreSQL", "MariaDB", "redis-sentinel"])
+@pytest.mark.parametrize("service", ["Java or Maven", "PostgreSQL", "pgbouncer", "MariaDB", "redis-sentinel"])
 def test_every_service_names_its_package(service: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tests.services import requirements
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(requirements, "postgres_programs", lambda: None)
+    monkeypatch.setattr(requirements, "pgbouncer_program", lambda: None)
     monkeypatch.setattr(requirements, "mariadb_server", lambda: None)
     said = [
         requirements.java_missing(),
         requirements.postgres_missing(),
+        requirements.pgbouncer_missing(),
         requirements.mariadb_missing(),
         requirements.sentinel_missing(),
     ]

@@ -359,7 +359,7 @@ def test_an_outbox_that_was_not_upgraded_is_swept_and_said_once_until_it_is(worl
     with world.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM reconciler_outbox_identity WHERE id = 2")
     (problem,) = sweeper.sweep_once().problems
-    assert "has no row 2" in problem
+    assert "lacks row 2" in problem
 
 
 def _swept_ms(world: World) -> int:

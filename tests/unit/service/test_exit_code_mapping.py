@@ -197,6 +197,60 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
     assert code(rejected=("T/g: 1 announced keys are committed in no configured outbox",)) == 0
 
 
+def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that() -> None:
+    from reconciler.accounted import Accounted
+    from reconciler.bootstrap.reporting import StatusReport, SubscriptionStatus
+    from reconciler.evidence import Watermark, WatermarkState
+    from reconciler.ports import VerdictCount
+
+    of = Subscription(environment="test", topic="T", group="g")
+
+    def report(*late: str, weaker: tuple[str, ...] = (), is_classic: bool = False, count: int = 0) -> StatusReport:
+        told = Accounted(subscription=of, until_ms=1_000, cause="", late=late)
+        one = SubscriptionStatus(
+            subscription=of,
+            pending=0,
+            oldest_pending_ms=None,
+            watermark=Watermark(state=WatermarkState.KNOWN, at_ms=1, detail=""),
+            last_round_ms=None,
+            accounted=None if is_classic else told,
+            weaker=weaker,
+        )
+        kept = VerdictCount(
+            subscription=of, state=CandidateState.QUARANTINED, verdict=Verdict.COLLISION, loss_verdict=None,
+            count=count, oldest_ms=1,
+        )  # fmt: skip
+        return StatusReport(
+            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=(), outages=(), away=()
+        )
+
+    late = report("nobody reads it", "no sweep", count=2)
+    assert late.exit_code == 3
+    assert late.late_lines == ("T/g: nobody reads it", "T/g: no sweep")
+    assert late.as_dict()["late"] == list(late.late_lines)
+    assert late.summary == (
+        "Commits after 1970-01-01T00:00:01Z are not accounted for: T/g: nobody reads it (and 1 more, below)"
+    )
+    assert next(late.tables())[2] == [("T", "g", 1_000, "yes")]
+
+    until = "until 1970-01-01T00:00:01Z is accounted for"
+    assert (report().exit_code, report().summary) == (0, f"All is well: every commit {until}")
+    assert report(weaker=("no outbox",)).summary == f"All is well: every announced commit {until}"
+    needed = "quarantined keys: 2 (`reconciler list candidates --state QUARANTINED`)"
+    assert (report(count=2).exit_code, report(count=2).summary) == (
+        1,
+        f"A person is needed: {needed}; every commit {until}",
+    )
+    document = report().as_dict()
+    assert document["summary"] == report().summary
+    assert [row["accounted_until_ms"] for row in document["subscriptions"]] == [1_000]  # type: ignore[attr-defined]  # a list
+
+    classic = report(is_classic=True)
+    assert classic.exit_code == 0
+    assert classic.summary.startswith('rounds.mode = "classic": nobody can tell')
+    assert next(classic.tables())[0] == "Subscriptions"
+
+
 def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_evidence() -> None:
     from reconciler.bootstrap.standstill import undecided
     from reconciler.ports import VerdictCount

@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from reconciler.accounted import OutboxSeen
 from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.outbox_backlog import unannounced
-from reconciler.bootstrap.reporting import StatusReport
-from reconciler.bootstrap.standstill import (
-    history_behind,
-    late_rounds,
-    open_outage,
-    shards_without_rounds,
-    unrepaired,
-)
-from reconciler.clock import ManualClock
+from reconciler.bootstrap.outbox_backlog import look_into_outbox
+from reconciler.bootstrap.standstill import history_behind, open_outage, unrepaired
+from reconciler.clock import ManualClock, SystemClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import ConfigurationError
 from reconciler.ledger.memory import MemoryLedger
 from reconciler.ports import Outage, RoundCounts, RoundDone, StoredRound, Verification
 from reconciler.settings_file import load_settings
-from reconciler.sql.engines import database_now_ms, open_engine
-from reconciler.sql.tables import outbox, outbox_metadata
+from reconciler.sql.engines import open_engine
+from reconciler.sql.identity import ensure_identity
+from reconciler.sql.tables import outbox, outbox_identity, outbox_metadata
 
 ROOT = Path(__file__).parents[3]
 SUBSCRIPTION = Subscription(environment="production", topic="ORDERS", group="billing")
-
-
-def status(
-    age_seconds: float | None, within_seconds: float | None = None, *, interval_seconds: float = 5.0
-) -> StatusReport:
-    settings = load_settings(ROOT / "config" / "reconciler.toml", {})
-    rounds = settings.rounds.model_copy(update={"interval_seconds": interval_seconds})
-    settings = settings.model_copy(update={"rounds": rounds})
-    late = late_rounds(settings, SUBSCRIPTION, age_seconds, within_seconds=within_seconds)
-    return StatusReport(subscriptions=(), verdicts=(), repairs=(), holds=(), outages=(), away=(), late=tuple(late))
-
-
-def test_a_job_that_is_not_running_does_not_show_0_lost_with_exit_code_0() -> None:
-    report = status(3_600.0)
-    assert report.exit_code == 3
-    (line,) = report.late
-    assert "is 3600 s old" in line
-    assert report.as_dict()["late"] == [line]
-
-
-@pytest.mark.parametrize(("age_seconds", "code"), [(0.0, 0), (310.0, 0), (310.1, 3)])
-def test_five_minutes_and_the_clocks_difference_are_no_standstill(age_seconds: float, code: int) -> None:
-    assert status(age_seconds).exit_code == code
-
-
-def test_rare_rounds_are_late_after_sixty_of_them() -> None:
-    assert status(1_200.0, interval_seconds=20).exit_code == 0
-    assert status(1_211.0, interval_seconds=20).exit_code == 3
-
-
-def test_a_monitor_sets_its_own_time_and_then_a_job_that_never_ran_counts_too() -> None:
-    assert status(100.0, 60.0).exit_code == 3
-    assert status(100.0, 7_200.0).exit_code == 0
-    assert status(None).exit_code == 0, "a new deployment"
-    assert status(None, 60.0).exit_code == 3
 
 
 def outage(**changes: object) -> Outage:
@@ -90,14 +52,6 @@ def stored(number: int, generation: int, *, at_ms: int = 1, is_void: bool = Fals
     )  # fmt: skip
     done = RoundDone(shard=shard, epoch="e", generation=generation, at_ms=at_ms, offsets={}, counts=counts)
     return StoredRound(done=done, is_void=is_void, stored_at_ms=1)
-
-
-def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
-    (line,) = shards_without_rounds(SUBSCRIPTION, [stored(0, 2), stored(2, 1)], shards=4)
-    assert line.startswith("shards 1, 3 of ")
-    assert shards_without_rounds(SUBSCRIPTION, [stored(0, 2), stored(1, 1)], shards=2) == []
-    assert shards_without_rounds(SUBSCRIPTION, [stored(0, 1)], shards=2) == [], "the first turn is under way"
-    assert shards_without_rounds(SUBSCRIPTION, [], shards=2) == [], "a new deployment"
 
 
 @pytest.mark.parametrize(
@@ -151,35 +105,72 @@ def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
     assert told() == []
 
 
-def test_a_dead_sweeper_does_not_leave_committed_keys_unheard_of_with_exit_code_0(tmp_path: Path) -> None:
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[tuple[Connections, sa.Engine]]:
+    """A service's outbox and what `status` reads it with."""
     url = f"sqlite:///{tmp_path}/shop.db"
     environ = {"RECONCILER_PRODUCERS": f'[{{"group": "shop", "topics": ["ORDERS"], "outbox_url": "{url}"}}]'}
-    settings = load_settings(ROOT / "config" / "reconciler.toml", environ)
     engine = open_engine(url)
-
-    def told() -> list[str]:
-        with Connections(settings) as connections:
-            return unannounced(connections, within_seconds=300.0)
-
-    def insert(key: str, group: str, state: str, age_seconds: int) -> None:
-        with engine.begin() as connection:
-            created = database_now_ms(connection) - age_seconds * 1000
-            row = {
-                "unique_key": key,
-                "topic": "ORDERS",
-                "producer_group": group,
-                "state": state,
-                "created_at_ms": created,
-            }
-            connection.execute(sa.insert(outbox).values(**row))
-
-    assert told() == [], "tables that are missing are told by doctor"
     outbox_metadata.create_all(engine)
-    insert("A" * 32, "shop", "NEW", 305)
-    insert("B" * 32, "shop", "ANNOUNCED", 9_000)
-    insert("C" * 32, "other", "NEW", 9_000)
-    assert told() == [], "the sweeper has ten seconds, and then the monitor five minutes"
-    insert("D" * 32, "shop", "NEW", 400)
-    (line,) = told()
-    assert line.startswith("the outbox of shop has had a key for 4")
+    ensure_identity(engine)
+    with Connections(load_settings(ROOT / "config" / "reconciler.toml", environ)) as connections:
+        yield connections, engine
     engine.dispose()
+
+
+def insert(engine: sa.Engine, key: str, **changes: object) -> None:
+    row = {"unique_key": key, "topic": "ORDERS", "producer_group": "shop", "state": "NEW", "created_at_ms": 1}
+    with engine.begin() as connection:
+        connection.execute(sa.insert(outbox).values(**{**row, **changes}))
+
+
+def look(shop: tuple[Connections, sa.Engine]) -> OutboxSeen:
+    connections, engine = shop
+    return look_into_outbox(connections, str(engine.url), producer_group="shop", topic="ORDERS")
+
+
+def test_the_oldest_row_that_nobody_announced_is_seen_beside_the_last_sweep(
+    shop: tuple[Connections, sa.Engine],
+) -> None:
+    _, engine = shop
+    insert(engine, "A" * 32, state="ANNOUNCED")
+    insert(engine, "B" * 32, producer_group="other")
+    insert(engine, "C" * 32, topic="NOBODY_RECONCILES_IT")
+    calm = look(shop)
+    assert (calm.swept_at_ms, calm.oldest_key, calm.oldest_ms) == (None, None, None)
+    assert abs(calm.now_ms - SystemClock().now_ms()) < 60_000
+    insert(engine, "E" * 32, created_at_ms=70)
+    insert(engine, "D" * 32, created_at_ms=60)
+    with engine.begin() as connection:
+        connection.execute(sa.update(outbox_identity).where(outbox_identity.c.id == 2).values(swept_at_ms=50))
+    seen = look(shop)
+    assert (seen.swept_at_ms, seen.oldest_key, seen.oldest_ms) == (50, "D" * 32, 60)
+
+
+@pytest.mark.parametrize("without", ["DROP TABLE {}", "ALTER TABLE {} DROP COLUMN swept_at_ms"])
+def test_an_outbox_without_the_sign_of_life_tells_its_rows_alone(
+    shop: tuple[Connections, sa.Engine], without: str
+) -> None:
+    _, engine = shop
+    insert(engine, "D" * 32, created_at_ms=60)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(without.format(outbox_identity.name))
+    seen = look(shop)
+    assert (seen.swept_at_ms, seen.oldest_key) == (None, "D" * 32)
+
+
+def test_values_that_nobody_can_read_are_no_times(shop: tuple[Connections, sa.Engine]) -> None:
+    _, engine = shop
+    insert(engine, "D" * 32)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE reconciler_outbox SET created_at_ms = 'yesterday'")
+        connection.exec_driver_sql("UPDATE reconciler_outbox_identity SET swept_at_ms = 'today' WHERE id = 2")
+    seen = look(shop)
+    assert (seen.swept_at_ms, seen.oldest_key, seen.oldest_ms) == (None, "D" * 32, None)
+
+
+def test_an_outbox_without_its_tables_does_not_count_as_empty(shop: tuple[Connections, sa.Engine]) -> None:
+    _, engine = shop
+    outbox_metadata.drop_all(engine)
+    with pytest.raises(ConfigurationError):
+        look(shop)

@@ -54,6 +54,7 @@ def test_database_time_is_now_and_moves_inside_a_transaction(engine: sa.Engine) 
             assert time.monotonic() < deadline
 
 
+@pytest.mark.pooled
 def test_a_transaction_commits_as_a_whole_or_not_at_all(engine: sa.Engine) -> None:
     with writing(engine) as connection:
         insert(connection, "A1")
@@ -77,6 +78,7 @@ def test_keys_differ_by_case(engine: sa.Engine) -> None:
     assert sorted(keys(engine)) == ["AB", "ab"]
 
 
+@pytest.mark.pooled
 def test_a_lock_costs_the_timeout_and_is_database_away(engine: sa.Engine) -> None:
     with writing(engine) as connection:
         insert(connection, "A1")
@@ -125,6 +127,7 @@ def test_a_bug_in_a_statement_is_not_taken_for_a_database_that_is_away(engine: s
         connection.exec_driver_sql("SELECT FROM WHERE")
 
 
+@pytest.mark.pooled
 def test_a_read_only_engine_cannot_write(engine: sa.Engine, database_url: str) -> None:
     with writing(engine) as connection:
         insert(connection, "A1")
@@ -160,6 +163,15 @@ def test_a_missing_database_is_database_away(postgres_url: str) -> None:
     engine = open_engine(make_url(postgres_url).set(database="nowhere").render_as_string(hide_password=False))
     with pytest.raises(DatabaseAway, match="does not exist"), reading(engine):
         pass
+    engine.dispose()
+
+
+@pytest.mark.sql("postgres")
+def test_a_url_that_names_another_driver_of_postgres_is_reached_by_ours(postgres_url: str) -> None:
+    """With the other one, nobody would have looked whether settings and statements stay in their transaction."""
+    engine = open_engine(make_url(postgres_url).set(drivername="postgresql+psycopg2").render_as_string())
+    with reading(engine) as connection:
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "5s"
     engine.dispose()
 
 

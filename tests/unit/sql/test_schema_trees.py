@@ -60,6 +60,7 @@ def made_by_hand(url: str) -> dict[str, Any]:
         engine.dispose()
 
 
+@pytest.mark.pooled
 def test_all_trees_share_a_database_and_make_the_contracts_tables(new_database_url: Callable[[], str]) -> None:
     migrated, by_hand = new_database_url(), new_database_url()
     for tree in schema.TREES:
@@ -74,6 +75,19 @@ def test_an_upgrade_twice_changes_nothing(database_url: str) -> None:
     identity = read_identity(engine)
     schema.upgrade(database_url, "outbox")
     assert read_identity(engine) == identity
+    engine.dispose()
+
+
+def test_a_copy_whose_identity_was_deleted_gets_another_one_by_an_upgrade(database_url: str) -> None:
+    schema.upgrade(database_url, "outbox")
+    engine = open_engine(database_url)
+    identity = read_identity(engine)
+    with writing(engine) as connection:
+        connection.execute(sa.delete(outbox_identity))
+    schema.upgrade(database_url, "outbox")
+    assert read_identity(engine) != identity
+    with reading(engine) as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(outbox_identity)).scalar_one() == 2
     engine.dispose()
 
 
@@ -127,6 +141,7 @@ def test_ensure_identity_serves_tables_made_by_hand_and_keeps_what_is_there(data
     engine.dispose()
 
 
+@pytest.mark.pooled
 def test_processes_that_start_at_once_agree_on_one_identity(database_url: str) -> None:
     engine = open_engine(database_url)
     outbox_metadata.create_all(engine)

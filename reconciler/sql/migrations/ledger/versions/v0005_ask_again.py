@@ -28,7 +28,9 @@ def upgrade() -> None:
             comment="A closed row's databases are asked again after this; NULL: they are not.",
         ),
     )
-    op.create_index(INDEX, TABLE, ["environment", "topic", "consumer_group", "ask_again_at_ms"])
+    has_value = sa.text("ask_again_at_ms IS NOT NULL")
+    columns = ["environment", "topic", "consumer_group", "ask_again_at_ms"]
+    op.create_index(INDEX, TABLE, columns, postgresql_where=has_value, sqlite_where=has_value)
 
 
 def downgrade() -> None:

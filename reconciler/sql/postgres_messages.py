@@ -1,0 +1,107 @@
+"""PostgreSQL, asked in messages of several statements: one round trip, and one transaction.
+
+Between client and server may be a pooler that gives every transaction another session. So nothing is left to a session:
+what a transaction needs is said in the message that begins it, and no statement is prepared under a name, which in
+another session is another client's statement. Needs psycopg, and is loaded by whoever has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import errors, generators
+from psycopg.adapt import Transformer
+from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGresult
+
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+
+
+def lock_timeout_sql(lock_timeout_seconds: float) -> str:
+    """Gives the transaction around it a lock time-out."""
+    return f"SET LOCAL lock_timeout = {max(1, int(lock_timeout_seconds * 1000))}"
+
+
+def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
+    """What an engine does at the event `begin`, instead of its driver: BEGIN with all settings.
+
+    It finds connections that were lost in the pool, as a ping would, which were one more round trip: they are replaced.
+    """
+    settings = lock_timeout_sql(lock_timeout_seconds)
+
+    def begin(connection: sa.Connection) -> None:
+        mode = "READ ONLY" if connection.get_execution_options().get("reconciler_read_only") else ""
+        message = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode()
+        pool = connection.engine.pool
+        try:
+            _begin(connection, message)
+        except psycopg.OperationalError as lost:
+            connection.invalidate(lost)
+            if connection.engine.pool is pool:
+                connection.engine.dispose()  # whatever cut one connection has cut the others that lie there
+            try:
+                _begin(connection, message)
+            except psycopg.OperationalError as error:
+                connection.invalidate(error)
+                raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
+
+    return begin
+
+
+def _begin(connection: sa.Connection, message: bytes) -> None:
+    driver_connection: Any = connection.connection.dbapi_connection  # another one, if the last was invalidated
+    if not driver_connection.autocommit:
+        _ask(driver_connection, message)
+
+
+class SingleAnswer:
+    """The answer to one statement, as far as a cursor is needed."""
+
+    def __init__(self, transformer: Any, answer: PGresult) -> None:
+        self._transformer = transformer
+        self._answer = answer
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the statement touched."""
+        return self._answer.command_tuples or 0
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row, or None."""
+        if self._answer.ntuples == 0:
+            return None
+        self._transformer.set_pgresult(self._answer)
+        row: tuple[Any, ...] = self._transformer.load_row(0, tuple)
+        return row
+
+
+class SingleTransaction:
+    """Runs statements that are a transaction of their own, with its settings, on connections in autocommit."""
+
+    def __init__(self, lock_timeout_seconds: float) -> None:
+        isolation = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        self._settings = f"{isolation}; {lock_timeout_sql(lock_timeout_seconds)}; ".encode()
+
+    def execute(self, connection: Any, sql: str, parameters: Sequence[object]) -> SingleAnswer:
+        """Parameters go as literals: a message with parameters of its own is one statement. Raises psycopg.Error."""
+        transformer = Transformer(connection)
+        literals = tuple(transformer.as_literal(value) for value in parameters)
+        return SingleAnswer(transformer, _ask(connection, self._settings + sql.encode() % literals))
+
+
+def _ask(connection: Any, message: bytes) -> PGresult:
+    """The answer to the last statement. Through the driver's cursors it costs twice as much."""
+    connection.pgconn.send_query(message)
+    answer: PGresult = connection.wait(generators.execute(connection.pgconn))[-1]
+    if answer.status in _DONE:
+        return answer
+    said = answer.error_message.decode(errors="replace").strip()
+    state = (answer.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    try:
+        kind: type[psycopg.Error] = errors.lookup(state)
+    except KeyError:
+        kind = psycopg.OperationalError  # a pooler's own
+    raise kind(said)

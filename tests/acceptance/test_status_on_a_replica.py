@@ -1,0 +1,48 @@
+"""An inbox_url that leads to a replica: no missing effect is known, so nothing is repaired, and everybody is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from reconciler.sql import schema
+from reconciler.sql.witness_database import NOT_PROVED
+from tests.acceptance.conftest import DeploymentFactory
+from tests.polling import eventually
+from tests.services.mariadb import MariaDBServer
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.sql("mariadb"), pytest.mark.slow]
+
+
+def test_status_and_doctor_are_not_calm_while_an_inbox_is_read_from_a_replica(
+    new_deployment: DeploymentFactory,
+) -> None:
+    deployed = new_deployment()
+    assert json.loads(deployed.command("status", "--output", "json").stdout)["unproved"] == []
+    with MariaDBServer(options={"read-only": "1"}) as replica:  # as a replica is; the login here may write all the same
+        url = replica.create_database()
+        schema.upgrade(url, "inbox")
+        settings = deployed.config.read_text()
+        deployed.config.write_text(settings.replace(f"sqlite:///{deployed.inbox}", url))
+        status = deployed.command("status", "--output", "json")
+        inbox = f"inbox of {deployed.topic}/{deployed.group}"
+        told = json.loads(status.stdout)
+        assert status.exit_code == 3
+        assert told["unproved"] == [f"{inbox}: {NOT_PROVED}: a replica"]
+        assert any(line.startswith(f"{inbox}: {NOT_PROVED}") and "inbox_url" in line for line in told["late"])
+        assert f"unproved: {inbox}: {NOT_PROVED}" in status.stderr
+        doctor = deployed.command("doctor", "--output", "json")
+        assert doctor.exit_code == 1
+        assert f"role of {inbox}" in doctor.stdout
+        deployed.run("run")
+        # Nothing is sent: the effect of a lost message is not known to be missing.
+        (lost,) = deployed.commit(1, lose=True)
+        deployed.consume()
+        eventually(
+            lambda: deployed.command("list", "candidates", "--output", "json").stdout.count(lost), within_seconds=60
+        )
+        story = deployed.command("explain", lost, "--output", "json").stdout
+        assert "UNKNOWN" in story
+        assert NOT_PROVED in story
+        assert deployed.effects() == []

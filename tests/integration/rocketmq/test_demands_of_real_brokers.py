@@ -1,0 +1,72 @@
+"""Real brokers with access control, or with TLS alone: doctor and status say what they want."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.bootstrap.checks import examine
+from reconciler.bootstrap.reporting import read_status
+from reconciler.rocketmq.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS
+from reconciler.settings_file import load_settings
+from reconciler.sql import schema
+from tests.services.ports import free_port
+from tests.services.rocketmq import RocketMQCluster, marks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_AUTH = "org.apache.rocketmq.auth.authentication.provider"
+ACCESS_CONTROL = {
+    "4.9.7": {"aclEnable": "true"},
+    "5.3.3": {
+        "authenticationEnabled": "true",
+        "authenticationProvider": f"{_AUTH}.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{_AUTH}.LocalAuthenticationMetadataProvider",
+        "initAuthenticationUser": '{"username":"admin","password":"admin"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"admin","secretKey":"admin"}',
+    },
+}
+PLAIN_ACL = "accounts:\n  - accessKey: somebody\n    secretKey: somebodysSecret\n    admin: true\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "wants"),
+    [
+        pytest.param("4.9.7", WANTS_AUTHENTICATION, marks=marks("4.9.7")),
+        pytest.param("5.3.3", WANTS_AUTHENTICATION, marks=marks("5.3.3")),
+        pytest.param("5.3.3", WANTS_TLS, marks=marks("5.3.3")),
+    ],
+)
+def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
+    version: str, wants: str, tmp_path: Path
+) -> None:
+    cluster = RocketMQCluster(version, properties=ACCESS_CONTROL[version] if wants == WANTS_AUTHENTICATION else None)
+    broker = cluster.broker()
+    (broker.folder / "conf" / "plain_acl.yml").write_text(PLAIN_ACL)
+    if wants == WANTS_TLS:
+        broker.java_options = ("-Dtls.server.mode=enforcing",)
+        cluster.name_server.java_options = ("-Dtls.server.mode=permissive",)  # such a broker speaks TLS to it
+    with cluster:
+        config = tmp_path / "reconciler.toml"
+        ledger_url = f"sqlite:///{tmp_path}/ledger.db"
+        schema.upgrade(ledger_url, "ledger")
+        config.write_text(f"""environment = "test"
+            rocketmq.name_servers = "{cluster.name_servers}"
+            unique_key_topic.name = "TBW102"
+            redis.url = "redis://127.0.0.1:{free_port()}/0"
+            ledger.url = "{ledger_url}"
+            [[producers]]
+            group = "shop"
+            topics = ["ORDERS"]
+            [[subscriptions]]
+            topic = "ORDERS"
+            group = "billing"
+        """)
+        settings = load_settings(config, {})
+        (finding,) = (f for f in examine(settings) if f.check == "broker broker-1")
+        assert (finding.level, finding.remedy) == ("fail", REMEDIES[wants])
+        assert finding.found.startswith(f"{wants}: ")
+        report = read_status(settings)
+        assert report.exit_code == 3
+        assert any(f"broker-1 does not tell what it has of TBW102: {wants}: " in line for line in report.late_lines)

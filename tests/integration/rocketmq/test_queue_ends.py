@@ -1,0 +1,51 @@
+"""What waits unread in a topic is asked from every broker that may hold some of it; one that is silent is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.name_servers import TopicNotFound
+from reconciler.rocketmq.queue_ends import QueueEnd, QueueEnds
+from reconciler.rocketmq.routes import MessageQueue
+from tests.integration.rocketmq.conftest import new_topic
+
+
+def test_queue_tells_its_ends_and_since_when_something_waits(broker: EmbeddedBroker, instance: ClientInstance) -> None:
+    topic = new_topic(instance, broker.address, queues=2)
+    ends = QueueEnds(instance.client, instance.routes)
+    queue = MessageQueue(topic=topic, broker_name=instance.routes.read_queues(topic)[0].broker_name, queue_id=1)
+    sender = instance.sender("SENDERS")
+    for body in (b"first", b"second"):
+        sender.send(Message(topic=topic, body=body), queue=queue)
+    found, silent = ends.read(topic, {})
+    assert [(end.queue.queue_id, end.begin, end.end) for end in found] == [(0, 0, 0), (1, 0, 2)]
+    assert silent == {}
+    first, second = (message.store_timestamp_ms for message in broker.stored(topic))
+    assert [ends.waiting_since_ms(found[1], offset) for offset in (0, 1)] == [first, second]
+    assert ends.waiting_since_ms(found[0], 0) is None
+
+
+def test_broker_that_left_with_what_was_read_of_it_is_not_forgotten(
+    broker: EmbeddedBroker, instance: ClientInstance
+) -> None:
+    topic = new_topic(instance, broker.address, queues=1)
+    _, silent = QueueEnds(instance.client, instance.routes).read(topic, {"gone": [0]})
+    assert list(silent) == ["gone"]
+    assert "rocketmq.retired_brokers" in silent["gone"]
+
+
+def test_broker_that_refuses_is_silent_and_says_what_it_wants(broker: EmbeddedBroker, instance: ClientInstance) -> None:
+    topic = new_topic(instance, broker.address, queues=1)
+    broker.faults.refuse()
+    found, silent = QueueEnds(instance.client, instance.routes).read(topic, {})
+    empty: list[QueueEnd] = []
+    assert found == empty
+    assert [text.partition(":")[0] for text in silent.values()] == ["wants authentication"]
+
+
+def test_topic_that_no_broker_has_is_no_empty_topic(instance: ClientInstance) -> None:
+    with pytest.raises(TopicNotFound):
+        QueueEnds(instance.client, instance.routes).read("NO_SUCH_TOPIC", {})

@@ -1,0 +1,295 @@
+"""H55: "0 lost" of a reconciler that is blind. Each link of the chain can hold the time back; silence always does."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.accounted import (
+    Accounted,
+    Link,
+    OutboxSeen,
+    QueueSeen,
+    accounted,
+    due_for_long_until_ms,
+    oldest_unlisted,
+    outbox_link,
+    queue_link,
+    rounds_link,
+    sentence,
+    time_of,
+    verdicts_link,
+)
+from reconciler.clock import ManualClock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.evidence import Watermark, WatermarkState
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.ports import Candidates, PendingKey, RoundCounts, RoundDone, ShardMemory, StoredRound, Verification
+
+OF = Subscription(environment="test", topic="ORDERS", group="billing")
+SHARD = Shard(subscription=OF, number=0)
+NOW_MS = 1_700_000_000_000
+KEY = "A" * 32
+
+
+def late(*links: Link, within_ms: int = 30_000, is_given: bool = True) -> Accounted:
+    return accounted(OF, links, asked_ms=NOW_MS, within_ms=within_ms, is_given=is_given)
+
+
+# ----------------------------------------------------------------- the least of them
+
+
+def test_the_link_that_is_furthest_behind_says_the_time_and_every_late_one_its_cause() -> None:
+    near, far, further = (Link(until_ms=NOW_MS - ms, cause=f"{ms}") for ms in (30_000, 30_001, 90_000))
+    found = late(near, far, further, far)
+    assert (found.until_ms, found.cause) == (NOW_MS - 90_000, "90000")
+    assert found.late == ("90000", "30001")
+
+
+def test_a_link_that_nobody_can_read_has_come_nowhere() -> None:
+    found = late(Link(until_ms=NOW_MS, cause="calm"), Link(until_ms=None, cause="refused"), is_given=False)
+    assert (found.until_ms, found.late) == (None, ("refused",))
+
+
+def test_a_link_may_be_behind_by_its_own_pace() -> None:
+    slow = Link(until_ms=NOW_MS - 50_000, cause="slow", pace_ms=20_000)
+    assert late(slow).late == ()
+    assert late(slow, within_ms=29_999).late == ("slow",)
+
+
+def test_a_new_deployment_is_late_only_for_a_monitor_that_names_its_time() -> None:
+    new = rounds_link([], shards=4)
+    assert late(new, is_given=False).late == ()
+    assert late(new).late == (new.cause,)
+    assert late(new, is_given=False).until_ms is None, "and nothing is vouched for"
+
+
+# ----------------------------------------------------------------- outboxes
+
+
+def seen(**changes: object) -> OutboxSeen:
+    calm = {"producer_group": "shop", "now_ms": 5_000_000, "swept_at_ms": 4_998_000}
+    return OutboxSeen(**{**calm, **changes})  # type: ignore[arg-type]  # fields by name
+
+
+def outbox(**changes: object) -> Link:
+    return outbox_link(seen(**changes), asked_ms=NOW_MS, pace_ms=7)
+
+
+def test_an_outbox_is_as_far_as_its_last_sweep_though_nothing_waits_in_it() -> None:
+    link = outbox()
+    assert (link.until_ms, link.pace_ms) == (NOW_MS - 2_000, 7), "its age, whatever its clock shows"
+    assert "the outbox of shop was swept last at 1970-01-01T01:23:18Z" in link.cause
+    assert outbox(swept_at_ms=6_000_000).until_ms == NOW_MS, "a clock that was set back"
+
+
+def test_a_row_that_nobody_announced_holds_its_outbox_back_though_sweeps_go_on() -> None:
+    link = outbox(oldest_key=KEY, oldest_ms=4_000_000)
+    assert link.until_ms == NOW_MS - 1_000_000
+    assert f"has had {KEY} since " in link.cause
+    assert outbox(oldest_key=KEY, oldest_ms=4_999_000).until_ms == NOW_MS - 2_000, "a row younger than the sweep"
+
+
+def test_without_a_sweep_on_record_the_rows_tell_alone() -> None:
+    assert outbox(swept_at_ms=None).until_ms == NOW_MS
+    assert outbox(swept_at_ms=None, oldest_key=KEY, oldest_ms=4_000_000).until_ms == NOW_MS - 1_000_000
+
+
+def test_a_row_whose_time_nobody_can_read_is_no_young_row() -> None:
+    link = outbox(oldest_key=KEY)
+    assert link.until_ms is None
+    assert KEY in link.cause
+
+
+# ----------------------------------------------------------------- queues
+
+
+def queue(
+    begin: int, end: int, taken: int | None, waiting_since_ms: int | None = None, *, is_extra: bool = False
+) -> Link:
+    seen = QueueSeen(
+        name="queue 3", begin=begin, end=end, taken=taken, waiting_since_ms=waiting_since_ms, is_extra=is_extra
+    )  # fmt: skip
+    return queue_link(seen, asked_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(("begin", "end", "taken"), [(0, 0, None), (5, 5, None), (5, 5, 900), (0, 9, 9)])
+def test_a_queue_where_nothing_waits_is_calm_without_traffic(begin: int, end: int, taken: int | None) -> None:
+    assert queue(begin, end, taken).until_ms == NOW_MS
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "taken", "cause"),
+    [
+        (0, 9, None, "no round has taken announcements of queue 3"),
+        (0, 9, 10, "queue 3 ends at 9 although it was read to 10"),
+        (4, 9, 3, "announcements 3 to 3 of queue 3 were deleted before they were taken"),
+    ],
+)
+def test_a_queue_that_proves_nothing_has_come_nowhere(begin: int, end: int, taken: int | None, cause: str) -> None:
+    link = queue(begin, end, taken)
+    assert link.until_ms is None
+    assert link.cause.startswith(cause)
+
+
+def test_announcements_that_nobody_reads_hold_the_time_at_the_first_of_them() -> None:
+    link = queue(0, 9, 4, NOW_MS - 77)
+    assert link.until_ms == NOW_MS - 77
+    assert link.cause.startswith("announcements of queue 3 wait from offset 4 on, 5 of them")
+    assert queue(0, 9, 4, NOW_MS + 5).until_ms == NOW_MS, "a broker's clock that is ahead"
+    assert queue(0, 9, 4).until_ms == NOW_MS, "they were deleted while they were looked for"
+
+
+def test_announcements_in_a_queue_that_is_not_configured_are_not_out_of_the_world() -> None:
+    link = queue(0, 9, None, is_extra=True)
+    assert link.until_ms is None
+    assert "no process reads that queue" in link.cause
+    assert "no process reads that queue" in queue(0, 9, 4, 1, is_extra=True).cause
+    assert queue(0, 9, 9, is_extra=True).until_ms == NOW_MS, "it was read to its end before their number was lowered"
+    assert queue(0, 0, None, is_extra=True).until_ms == NOW_MS
+
+
+# ----------------------------------------------------------------- rounds
+
+
+def stored(number: int, generation: int, *, at_ms: int = NOW_MS) -> StoredRound:
+    counts = RoundCounts(
+        announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0
+    )  # fmt: skip
+    shard = Shard(subscription=OF, number=number)
+    done = RoundDone(shard=shard, epoch="e", generation=generation, at_ms=1, offsets={}, counts=counts)
+    return StoredRound(done=done, is_void=False, stored_at_ms=at_ms)
+
+
+def test_the_shard_that_has_waited_longest_does_not_hide_behind_the_others() -> None:
+    link = rounds_link([stored(0, 5), stored(1, 5, at_ms=NOW_MS - 9_000)], shards=2)
+    assert link.until_ms == NOW_MS - 9_000
+    assert link.cause.startswith("shard 1 had its last round at 2023-11-14T22:13:11Z")
+
+
+def test_a_shard_that_no_process_runs_does_not_hide_behind_the_others() -> None:
+    link = rounds_link([stored(0, 2), stored(2, 1)], shards=4)
+    assert link.until_ms is None
+    assert link.cause.startswith("shards 1, 3 never had a round")
+    assert rounds_link([stored(0, 1)], shards=2).until_ms == NOW_MS, "the first turn is under way"
+
+
+# ----------------------------------------------------------------- verdicts
+
+
+def watermark(at_ms: int, state: WatermarkState = WatermarkState.KNOWN) -> Watermark:
+    return Watermark(state=state, at_ms=at_ms, detail="")
+
+
+def due_until(mark: Watermark) -> int | None:
+    return due_for_long_until_ms(mark, asked_ms=NOW_MS, grace_ms=30_000, margin_ms=1_000, within_ms=300_000)
+
+
+def test_what_waits_behind_the_gate_of_a_group_is_no_alarm() -> None:
+    assert due_until(watermark(NOW_MS - 1_000)) == NOW_MS - 330_000
+    assert due_until(watermark(NOW_MS - 3_600_000)) == NOW_MS - 3_901_000, "the group lags by an hour"
+    assert due_until(watermark(0, WatermarkState.UNKNOWN)) is None
+
+
+class Pending:
+    """Pages of pending keys."""
+
+    def __init__(self, *keys: PendingKey) -> None:
+        self.keys = keys
+
+    def due(
+        self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
+    ) -> list[PendingKey]:
+        assert shard == SHARD
+        start = 0 if after is None else self.keys.index(after) + 1
+        return [key for key in self.keys[start:] if key.first_seen_ms <= first_seen_until_ms][:limit]
+
+
+def pending(count: int) -> list[PendingKey]:
+    return [PendingKey(unique_key=f"{number:032X}", first_seen_ms=number) for number in range(count)]
+
+
+def listed(keys: list[PendingKey]) -> Candidates:
+    candidates = MemoryLedger(ManualClock()).candidates
+    verdicts = [
+        Verification(
+            unique_key=key.unique_key, verdict=Verdict.LOST_CONFIRM, evidence={}, first_seen_ms=1,
+            state=CandidateState.OPEN, wait_seconds=0.0,
+        )
+        for key in keys
+    ]  # fmt: skip
+    candidates.record(SHARD, verdicts)
+    return candidates
+
+
+def unlisted(keys: list[PendingKey], candidates: Candidates, seen_until_ms: int = NOW_MS) -> PendingKey | None:
+    memory: ShardMemory = Pending(*keys)  # type: ignore[assignment]  # the call that is made
+    return oldest_unlisted(memory, candidates, SHARD, seen_until_ms=seen_until_ms)
+
+
+def test_a_due_key_without_a_verdict_does_not_hide_behind_pages_of_keys_that_have_one() -> None:
+    keys = pending(1_001)
+    assert unlisted(keys, listed(keys[:1_000])) == keys[1_000]
+    assert unlisted(keys, listed(keys[:1_000]), seen_until_ms=999) is None, "it is not due for long enough"
+    assert unlisted(keys, listed(keys)) is None
+    assert unlisted([], listed([])) is None
+
+
+def test_looking_for_keys_without_a_verdict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.accounted.PAGES_MAX", 2)
+    keys = pending(1_001)
+    assert unlisted(keys, listed(keys[:1_000])) is None
+
+
+def test_a_key_that_is_due_and_has_no_verdict_holds_the_time_back() -> None:
+    link = verdicts_link(PendingKey(unique_key=KEY, first_seen_ms=NOW_MS - 400_000), asked_ms=NOW_MS)
+    assert link.until_ms == NOW_MS - 400_000
+    assert link.cause.startswith(f"{KEY}, first seen at ")
+    assert verdicts_link(None, asked_ms=NOW_MS).until_ms == NOW_MS
+
+
+# ----------------------------------------------------------------- words
+
+
+def one(until_ms: int | None, *causes: str, group: str = "billing") -> Accounted:
+    of = Subscription(environment="test", topic="ORDERS", group=group)
+    return Accounted(subscription=of, until_ms=until_ms, cause="nothing began", late=causes)
+
+
+UNTIL = "2023-11-14T22:13:20Z"
+
+
+@pytest.mark.parametrize(
+    ("accounts", "troubles", "persons", "says"),
+    [
+        ([one(NOW_MS), one(NOW_MS + 1_000)], [], [], f"All is well: every commit until {UNTIL} is accounted for"),
+        ([one(None)], [], [], "No commit is accounted for yet: ORDERS/billing: nothing began"),
+        (
+            [one(NOW_MS)], [], ["failed repairs: 1"],
+            f"A person is needed: failed repairs: 1; every commit until {UNTIL} is accounted for",
+        ),
+        (
+            [one(NOW_MS)], ["redis: gone"], ["failed repairs: 1"],
+            f"Not all is well: redis: gone; every commit until {UNTIL} is accounted for",
+        ),
+        (
+            [one(NOW_MS + 9_000, "A", "B"), one(NOW_MS, "C", group="mail"), one(NOW_MS)], ["redis: gone"], [],
+            f"Commits after {UNTIL} are not accounted for: ORDERS/mail: C (and 3 more, below)",
+        ),
+        ([one(None, "refused")], [], [], "Commits are not accounted for: ORDERS/billing: refused"),
+    ],
+)  # fmt: skip
+def test_the_first_sentence_says_until_when_or_what_needs_whom(
+    accounts: list[Accounted], troubles: list[str], persons: list[str], says: str
+) -> None:
+    assert sentence(accounts, troubles=troubles, persons=persons) == says
+
+
+def test_without_an_outbox_nobody_vouches_for_what_was_not_announced() -> None:
+    said = sentence([one(NOW_MS)], troubles=[], persons=[], sees_announced_only=True)
+    assert said == f"All is well: every announced commit until {UNTIL} is accounted for"
+
+
+def test_a_time_is_never_rounded_up() -> None:
+    assert time_of(NOW_MS + 999) == UNTIL
