@@ -285,10 +285,11 @@ class World:
         one whose outbox row nobody can read because that is damaged, by the ledger, or by the sweeper before it could
         be announced."""
         row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
+        is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
+        if is_closed and self.is_excused(group, key):
+            return True
         if row is None or row.damage is not None:
             return is_unreadable and self.damaged_rows_told > 0
-        if self.is_excused(group, key):
-            return row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
         is_quarantined = row.state is CandidateState.QUARANTINED and "damaged" in str(row.evidence.get("reason"))
         return is_unreadable and is_quarantined
 
