@@ -8,7 +8,8 @@ time moves without traffic. A link that nobody can read has come nowhere: silenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -38,6 +39,8 @@ class Link:
     pace_ms: int = 0
     #: Nothing has begun yet: an alarm only for a monitor that names its time.
     is_new: bool = False
+    #: Of many alike, such as "queues", one cause is told, and how many more there are; "": it is told by itself.
+    kind: str = ""
 
     def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:
         """True if it is older than that and its pace, or if nobody can tell."""
@@ -67,11 +70,18 @@ def accounted(
     `within_ms`: how old it may be; `is_given`: a monitor named that time.
     """
     ordered = sorted(links, key=lambda link: _order(link.until_ms))
-    late = [link.cause for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
+    late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
     least = ordered[0]
-    return Accounted(
-        subscription=subscription, until_ms=least.until_ms, cause=least.cause, late=tuple(dict.fromkeys(late))
-    )
+    return Accounted(subscription=subscription, until_ms=least.until_ms, cause=least.cause, late=tuple(_causes(late)))
+
+
+def _causes(late: Sequence[Link]) -> Iterator[str]:
+    """One of each kind, the first."""
+    alike = Counter(link.kind or link.cause for link in late)
+    for link in late:
+        others = alike.pop(link.kind or link.cause, 0) - 1
+        if others >= 0:
+            yield f"{link.cause} (and {others} more {link.kind})" if others and link.kind else link.cause
 
 
 def _order(until_ms: int | None) -> int:
@@ -133,7 +143,7 @@ def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
         return Link(until_ms=asked_ms, cause="")
     remedy = _EXTRA if seen.is_extra else _CONSUMER
     if seen.taken is None:
-        return Link(until_ms=None, cause=f"no round has taken announcements of {seen.name}: {remedy}")
+        return Link(until_ms=None, cause=f"no round has taken announcements of {seen.name}: {remedy}", kind="queues")
     if seen.taken > seen.end:
         lost = f"{seen.name} ends at {seen.end} although it was read to {seen.taken}: the broker lost its end, or"
         return Link(until_ms=None, cause=f"{lost} the topic was made anew; {remedy}")
@@ -142,7 +152,7 @@ def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
         return Link(until_ms=None, cause=f"{lost}: {remedy}")
     waits = f"announcements of {seen.name} wait from offset {seen.taken} on, {seen.end - seen.taken} of them"
     until_ms = asked_ms if seen.waiting_since_ms is None else min(seen.waiting_since_ms, asked_ms)
-    return Link(until_ms=until_ms, cause=f"{waits}: {remedy}")
+    return Link(until_ms=until_ms, cause=f"{waits}: {remedy}", kind="queues")
 
 
 # ----------------------------------------------------------------- rounds and verdicts
@@ -200,7 +210,8 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
     if unlisted is None:
         return Link(until_ms=asked_ms, cause="")
     due = f"{unlisted.unique_key}, first seen at {time_of(unlisted.first_seen_ms)}, is due and has no verdict"
-    return Link(until_ms=unlisted.first_seen_ms, cause=f"{due}: rounds fail or do not keep up, their log says why")
+    cause = f"{due}: rounds fail or do not keep up, their log says why"
+    return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards")
 
 
 # ----------------------------------------------------------------- words

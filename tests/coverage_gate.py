@@ -38,6 +38,7 @@ POLICY = tuple(
         "clocks_apart",
         "asking_again",
         "reconcile_round",
+        "asking_again",
         "looked",
         "classic_round",
         "shard_rounds",

@@ -60,7 +60,7 @@ def status(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        typer.echo(f"{report.summary}.")
+        typer.echo(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.")
         for title, columns, rows in report.tables():
             _print_rows(title, columns, rows)
     for line in report.away:

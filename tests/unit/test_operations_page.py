@@ -11,6 +11,7 @@ import pytest
 from reconciler import events
 from reconciler.cli.app import app
 from reconciler.contract.verdicts import QUARANTINING, Verdict
+from tests.named_code import exists
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
@@ -33,3 +34,18 @@ def test_command_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"(?:^|`|\$ |/)reconciler ([a-z]+)", text, re.MULTILINE))
     assert named <= COMMANDS, named - COMMANDS
+
+
+def _set_ups() -> list[list[str]]:
+    table = PAGE.partition("## Set-ups\n")[2].partition("\n## ")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+
+
+@pytest.mark.parametrize("row", _set_ups(), ids=lambda row: row[0])
+def test_a_set_up_that_a_page_calls_supported_has_its_test_or_says_that_it_was_not_tried(row: list[str]) -> None:
+    _set_up, stands, _what_happens, seen_by = row
+    assert stands.split(",")[0] in {"supported", "weaker", "refused"}
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", seen_by)
+    assert named or "not tried here" in seen_by or "below" in seen_by
+    for path, name in named:
+        assert exists(f"tests/{path}", name), f"{path}::{name}"

@@ -52,6 +52,13 @@ def test_a_link_that_nobody_can_read_has_come_nowhere() -> None:
     assert (found.until_ms, found.late) == (None, ("refused",))
 
 
+def test_many_queues_that_wait_are_one_line() -> None:
+    queues = [Link(until_ms=NOW_MS - 90_000 + n, cause=f"queue {n} waits", kind="queues") for n in range(8)]
+    calm = Link(until_ms=NOW_MS, cause="calm", kind="queues")
+    assert late(calm, *queues[::-1]).late == ("queue 0 waits (and 7 more queues)",)
+    assert late(calm, queues[3]).late == ("queue 3 waits",)
+
+
 def test_a_link_may_be_behind_by_its_own_pace() -> None:
     slow = Link(until_ms=NOW_MS - 50_000, cause="slow", pace_ms=20_000)
     assert late(slow).late == ()
