@@ -112,7 +112,7 @@ judged AS (
     WHEN k.effects > 0 AND p.first_sent_ms > k.applied_ms + {skew_bound_ms} THEN 'UNNECESSARY_REPAIR'
     WHEN k.taken = 1 AND k.effects IS NULL AND k.announced_ms IS NULL AND k.candidate IS NULL
       AND c.as_of_ms - k.committed_ms > s.grace_ms THEN 'NOT_ANNOUNCED_NOT_FOUND'
-    WHEN n.at_ms IS NOT NULL AND w.key IS NULL THEN 'UNACCOUNTED'
+    WHEN n.at_ms IS NOT NULL AND w.key IS NULL AND (k.committed_ms IS NULL OR k.taken = 1) THEN 'UNACCOUNTED'
     WHEN k.taken = 1 AND k.effects IS NULL AND coalesce(k.candidate, 0) < 2
       AND c.as_of_ms - k.committed_ms > s.grace_ms THEN 'LOST'
     WHEN k.candidate = 2 THEN 'QUARANTINED'

@@ -37,8 +37,18 @@ class PulledAnnouncement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdmittedKeys:
+    """The keys of a message, or of many."""
+
+    unique_keys: tuple[str, ...] = ()
+    #: Those of them whose announced tag the group does not take. What is announced proves nothing: a round compares
+    #: it with the outbox (reconciler/not_taken.py).
+    apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementRules:
-    """What a subscription accepts; the group's own tag filter is not applied here but by the verdict FILTERED."""
+    """What a subscription accepts."""
 
     environment: str
     #: The only topic that is admitted; the server filters by it as the tag, this is the check that counts.
@@ -47,15 +57,17 @@ class AnnouncementRules:
     bare_keys: bool = False
     #: If set, announcements without its HMAC are refused.
     signature_secret: bytes | None = None
+    #: Tags that the group takes, where an outbox can tell a key's tag; None: every key goes one way.
+    tags: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if self.signature_secret == b"":
             raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
 
-    def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> tuple[str, ...] | RefusedAnnouncement:
+    def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
         """The announced keys, or why the message is refused. Empty: another topic's message that hashed alike."""
         if message.tag != self.topic:
-            return ()  # brokers compare only the hash of a tag
+            return AdmittedKeys()  # brokers compare only the hash of a tag
         try:
             return self._admit(message)
         except _Refused as refused:
@@ -67,7 +79,7 @@ class AnnouncementRules:
                 body=message.body[:BODY_BYTES_MAX],
             )
 
-    def _admit(self, message: PulledAnnouncement) -> tuple[str, ...]:
+    def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
         body = message.body
         if len(body) > BODY_BYTES_MAX:
             raise _Refused("SIZE", f"{len(body)} bytes: at most {BODY_BYTES_MAX} are accepted")
@@ -78,7 +90,7 @@ class AnnouncementRules:
             raise _Refused("SIGNATURE", f"the message has {what}")
         if self.bare_keys:
             try:
-                return (decode_bare_key(body),)
+                return AdmittedKeys(unique_keys=(decode_bare_key(body),))
             except MalformedInput as error:
                 raise _Refused("SHAPE", str(error)) from error
         try:
@@ -89,7 +101,10 @@ class AnnouncementRules:
             raise _Refused("ENVIRONMENT", f"announced for {announcement.environment!r}, this is {self.environment!r}")
         if announcement.topic != self.topic:
             raise _Refused("TOPIC", f"announces {announcement.topic!r} under the tag {self.topic!r}")
-        return tuple(key.unique_key for key in announcement.keys)
+        return AdmittedKeys(
+            unique_keys=tuple(key.unique_key for key in announcement.keys),
+            apart=tuple(k.unique_key for k in announcement.keys if self.tags is not None and k.tag not in self.tags),
+        )
 
 
 class _Refused(MalformedInput):

@@ -209,19 +209,21 @@ class AnnouncementStep:
 
     def _admit(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
         unique_keys: list[str] = []
+        apart: list[str] = []
         refused: list[RefusedAnnouncement] = []
         for message in pulled.messages:
             judged = self._rules.judge(queue, message)
             if isinstance(judged, RefusedAnnouncement):
                 refused.append(judged)
             else:
-                unique_keys.extend(judged)
+                unique_keys.extend(judged.unique_keys)
+                apart.extend(judged.apart)
         if refused:
             # Before the offset moves on: a crash in between repeats it, and doing it twice is harmless.
             self._ledger.quarantine(self.subscription.environment, refused)
             reasons = ", ".join(sorted({each.reason for each in refused}))
             self._tell(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
-        if not self._move(queue, known, position, pulled.next_offset, unique_keys):
+        if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
         known.admitted_keys += len(unique_keys)
         known.refused += len(refused)
@@ -244,14 +246,20 @@ class AnnouncementStep:
             first_offset=first,
             last_offset=last,
         )
-        self._move(queue, known, position, corrected, ())
+        self._move(queue, known, position, corrected)
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _move(
-        self, queue: AnnouncementQueue, known: _Queue, position: int, following: int, unique_keys: Sequence[str]
+        self,
+        queue: AnnouncementQueue,
+        known: _Queue,
+        position: int,
+        following: int,
+        unique_keys: Sequence[str] = (),
+        apart: Sequence[str] = (),
     ) -> bool:
         answer = self._half_sets.admit(
-            self._shard(queue), queue, expected=position, following=following, unique_keys=unique_keys
+            self._shard(queue), queue, expected=position, following=following, unique_keys=unique_keys, apart=apart
         )
         if answer.admitted:
             known.position = following

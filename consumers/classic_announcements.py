@@ -47,7 +47,7 @@ class GroupOffsetAnnouncements:
             if following == start:
                 continue
             judged = [self._rules[subscription].judge(queue, message) for message in pulled.messages]
-            keys = [key for one in judged if not isinstance(one, RefusedAnnouncement) for key in one]
+            keys = [key for one in judged if not isinstance(one, RefusedAnnouncement) for key in one.unique_keys]
             batches.append(ClassicBatch(queue=queue, unique_keys=tuple(keys), next_offset=following))
         return batches
 

@@ -6,8 +6,10 @@ Redis that loses its last writes, or everything, loses both together and the con
 
 from __future__ import annotations
 
+import logging
 from binascii import unhexlify
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import filterfalse
 from typing import Any
 from zlib import crc32
 
@@ -15,12 +17,14 @@ import redis
 from redis import exceptions
 
 from consumers.redis_script import RedisScript
-from reconciler.contract.keyspace import ShardKeys, meta_key, offsets_field
+from reconciler.contract.keyspace import APART_KEYS_MAX, ShardKeys, meta_key, offsets_field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MalformedInput
 from reconciler.ports import Admission, AnnouncementQueue
 from reconciler.redis_access import RedisClient, translated_errors
+
+_log = logging.getLogger(__name__)
 
 #: Members of one SADD: bounds how long one command holds up Redis' other users (about 1 ms).
 MEMBERS_MAX = 2_000
@@ -33,15 +37,21 @@ MEMBER_BYTES = 16
 
 _NONE = b"none"
 
-# KEYS half, offsets. ARGV field, expected offset or 'none', next offset, member ...
+# KEYS half, offsets, and where keys are set apart: apart. ARGV field, expected offset or 'none', next offset, how many
+# of the members are set apart (the first ones), how many may be, member ...
 # Everything that can fail on a wrong type comes before the offset moves. unpack() is limited to some 8 000 values.
 _ADMIT = RedisScript("""
 -- reconciler admit
 local stored = redis.call('HGET', KEYS[2], ARGV[1]) or 'none'
 if stored ~= ARGV[2] then return {0, stored} end
-for first = 4, #ARGV, 1000 do
-  redis.call('SADD', KEYS[1], unpack(ARGV, first, math.min(first + 999, #ARGV)))
+local function add(key, last)
+  for first = 6, last, 1000 do
+    redis.call('SADD', key, unpack(ARGV, first, math.min(first + 999, last)))
+  end
 end
+add(KEYS[1], #ARGV)
+local apart = tonumber(ARGV[4])
+if apart > 0 and redis.call('SCARD', KEYS[3]) < tonumber(ARGV[5]) then add(KEYS[3], apart + 5) end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 return {1, ARGV[3]}
 """)
@@ -60,13 +70,14 @@ return 0
 
 
 class RedisHalfSets:
-    """Announced keys and offsets. Shared by threads: the client is, and nothing else is kept.
+    """Announced keys and offsets. Shared by threads: the client is, and nothing else is kept but what it may not do.
 
     Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
     """
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
+        self._sets_apart = True
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
         """The stored next offset."""
@@ -82,17 +93,35 @@ class RedisHalfSets:
         expected: int | None,
         following: int,
         unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
     ) -> Admission:
-        """One script: compare the offset, add the keys, move the offset."""
+        """One script: compare the offset, add the keys, move the offset.
+
+        A login of an older release may not touch K:apart: its keys go the longer way, one verdict each.
+        """
         keys = ShardKeys(shard)
         arguments: list[str | int | bytes] = [
             offsets_field(queue.broker, queue.queue_id),
             _NONE if expected is None else expected,
             following,
-            *map(member_of, unique_keys),
+            len(apart) if self._sets_apart else 0,
+            APART_KEYS_MAX,
+            *map(member_of, apart),
+            *map(member_of, filterfalse(frozenset(apart).__contains__, unique_keys)),
         ]
+        names = [keys.half, keys.offsets]
         with translated_errors():
-            answer: Any = _ADMIT.run(self._client, [keys.half, keys.offsets], arguments)
+            try:
+                if apart and self._sets_apart:
+                    answer: Any = _ADMIT.run(self._client, [*names, keys.apart], arguments)
+                else:
+                    answer = _ADMIT.run(self._client, names, arguments)
+            except exceptions.NoPermissionError:
+                if not apart or not self._sets_apart:
+                    raise
+                self._sets_apart, arguments[3] = False, 0
+                _log.warning("this login may not write %s: see the Redis users in docs/operations.md", keys.apart)
+                answer = _ADMIT.run(self._client, names, arguments)
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
 
     def size(self, shard: Shard) -> int:

@@ -2,7 +2,8 @@
 
 A key is due when it is older than the grace period and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
-are still found; and whatever has waited for a quarter of the brokers' retention is looked at in any case.
+are still found; and whatever has waited for a quarter of the brokers' retention is looked at in any case. A key that is
+set apart is no candidate yet (not_taken.py).
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class CandidateSelector:
                     walk.leave_out(shard, pending)
                 elif row is not None and is_closed(row):
                     walk.close(shard, row)
-                elif row is None or not is_followed(row, walk.shards_in_all):
+                elif not pending.is_apart and (row is None or not is_followed(row, walk.shards_in_all)):
                     fresh.append(_suspect(shard, pending, row))
             if not fresh and len(page) == PAGE_KEYS:
                 self._trickle_cursors[shard] = page[-1]
@@ -296,7 +297,7 @@ class _Walk:
             self.leave_out(shard, pending)
         elif row is not None and is_closed(row):
             self.close(shard, row)
-        elif row is None or not is_followed(row, self.shards_in_all):
+        elif not pending.is_apart and (row is None or not is_followed(row, self.shards_in_all)):
             self.became_due += is_new
             if self._room_share <= 0:
                 self._left_out = self.has_left_out = True

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Verdict
 from reconciler.delivery import row_of
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidate, Repair
 
@@ -33,6 +33,7 @@ class Question(StrEnum):
     COPIES_AGAIN = "committed copies again"
     HALF_COPIES = "half copies"
     CHECK_BACK = "check-back"
+    FILTER_KIND = "filter"
     PARKED_COPIES = "parked copies"
 
 
@@ -75,6 +76,7 @@ class Dossier:
     halves: Lookup[StoredMessage] | None = None
     check_back: CheckBack | None = None
     parked: Lookup[StoredMessage] | None = None
+    filter_kind: FilterKind | None = None
 
     @property
     def damage(self) -> str | None:

@@ -1,8 +1,8 @@
 """What policy tells about itself: frozen values for one sink, which fans out to log, metrics and traces.
 
-A round tells exactly one RoundFinished; everything else is told once, when it happens. ShardRoundRan, VerdictsWritten
-and KeysLeft are there for the history and may name thousands of keys. A crash right after what an event tells of loses
-the event. Events carry no message bodies and no secrets.
+A round tells exactly one RoundFinished; everything else is told once, when it happens. ShardRoundRan, VerdictsWritten,
+KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after what an event
+tells of loses the event. Events carry no message bodies and no secrets.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class RoundFinished:
     holds: tuple[str, ...]
     #: True: no outbox or no inbox is configured, so verdicts rest on weaker evidence.
     weaker: bool
+    #: Keys that left pending because the group does not take their tag.
+    not_taken: int = 0
     #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
     clock_behind_seconds: float = 0.0
     #: How far a broker's clock is ahead of Redis' at least (negative: behind), if that is more than the skew margin.
@@ -90,6 +92,17 @@ class KeysLeft:
 
     shard: Shard
     keys: Sequence[LeftKey]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysNotTaken:
+    """Keys that are out of pending because the group does not take the tag that they have in the outbox.
+
+    Some may have left by a match just before, or come with the next round, which tells of them again.
+    """
+
+    shard: Shard
+    unique_keys: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +193,7 @@ Event = (
     | ShardRoundRan
     | VerdictsWritten
     | KeysLeft
+    | KeysNotTaken
     | RepairStepped
     | BreakerOpened
     | BreakerClosed

@@ -178,6 +178,19 @@ class InboxRow:
     damage: str | None = None
 
 
+class FilterKind(StrEnum):
+    """How a group filters a topic (ExpressionType)."""
+
+    #: By tags, or not at all.
+    TAG = "TAG"
+    #: By an expression over properties, which brokers evaluate and nobody here does.
+    SQL92 = "SQL92"
+    #: No broker knows a member of the group that subscribes to the topic.
+    NONE = "none"
+    #: Somebody did not answer, and nobody else knows.
+    UNKNOWN = "unknown"
+
+
 class WatermarkState(StrEnum):
     """Whether the group's position could be told."""
 

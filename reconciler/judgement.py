@@ -23,7 +23,7 @@ from reconciler.delivery import (
     written_ms,
 )
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
-from reconciler.evidence import Lookup, OutboxRow, StoredMessage
+from reconciler.evidence import FilterKind, Lookup, OutboxRow, StoredMessage
 from reconciler.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -35,6 +35,10 @@ OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
 #: Looks in a row at something that nobody can read, before a person has to: some twelve minutes with the waits of
 #: UNKNOWN. A witness that is away is not meant: it comes back by itself.
 DAMAGED_LOOKS_MAX = 15
+#: Wait before a key is looked at again of which nobody here can know whether the group takes it.
+SQL92_WAIT_SECONDS = 3600.0
+#: Verdicts that a filter explains, too.
+_FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
 #: Wait before the databases are asked whether what a closed key lacked is there after all.
@@ -65,6 +69,7 @@ def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
             break
     else:
         answer = _everything_absent(dossier, bench)
+    answer = _unless_filtered(answer, dossier)
     return _after_repair(_beyond_inbox(_damaged(answer, dossier), dossier, bench), dossier)
 
 
@@ -316,6 +321,27 @@ def _beyond_inbox(answer: Finding | Question, d: Dossier, bench: Bench) -> Findi
         verdict=Verdict.QUARANTINED,
         reason=f"{answer.verdict}, but older than inbox_keep_days: its inbox row may have been deleted",
     )
+
+
+def _unless_filtered(answer: Finding | Question, d: Dossier) -> Finding | Question:
+    """Without an effect and without a half, only tags tell whether the group ever wanted the message.
+
+    A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
+    looks like one that never was. A loss that was proved before stays one.
+    """
+    was_proved = d.known is not None and d.known.loss_verdict is not None
+    if not isinstance(answer, Finding) or answer.verdict not in _FILTERED_PERHAPS - (LOSSES if was_proved else set()):
+        return answer
+    match d.filter_kind:
+        case None:
+            return Question.FILTER_KIND
+        case FilterKind.SQL92:
+            reason = "the group filters by SQL92: nobody here knows whether it takes this message"
+            return _unknown(reason, wait_seconds=SQL92_WAIT_SECONDS)
+        case FilterKind.UNKNOWN:
+            return _unknown("no broker tells how the group filters")
+        case _:
+            return answer
 
 
 def _damaged(answer: Finding | Question, d: Dossier) -> Finding | Question:

@@ -26,6 +26,8 @@ class Looked:
     became_due: int = 0
     #: Keys that were taken out of pending.
     settled: int = 0
+    #: Keys that were, because the group does not take their tag.
+    not_taken: int = 0
     judged: list[Judged] = field(default_factory=list)
     #: Keys of earlier passes that databases alone had settled: counted by verdict and not kept; and those of them that
     #: the ledger did not know.

@@ -20,9 +20,18 @@ from reconciler.dossier import PAGE_KEYS, Dossier
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.events import EventSink, KeysLeft, LeftKey, OutageClosed, OutageOpened, RoundFinished, VerdictsWritten
 from reconciler.looked import Looked
+from reconciler.not_taken import NotTaken
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import Candidates, Outage, Outages, OutboxEvidence, Repairs, ShardMemory, Verification
-from reconciler.ports.witnesses import WHENEVER_COMMITTED_MS
+from reconciler.ports import (
+    WHENEVER_COMMITTED_MS,
+    Candidates,
+    Outage,
+    Outages,
+    OutboxEvidence,
+    Repairs,
+    ShardMemory,
+    Verification,
+)
 from reconciler.repair import Repairer
 from reconciler.repair_case import RepairOutcome, RepairReport, first_rung
 from reconciler.repair_pass import WITHDRAWN
@@ -85,6 +94,7 @@ class ReconcileRound:
         self._clock = clock
         self._owner = owner
         self._events = events
+        self._not_taken = NotTaken(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
 
     # ---- the round
@@ -112,15 +122,16 @@ class ReconcileRound:
                 OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
             )
         ours = [r for r in rounds if r.is_ours]
-        announced = sum(r.done.counts.announced for r in ours if r.done is not None)
+        looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
+        with looked.beyond_bugs():
+            looked.not_taken = self._not_taken.leave(topic, plan, [r.shard for r in ours])
 
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
-        ceiling = self._breaker.rules.ceiling(announced)
+        ceiling = self._breaker.rules.ceiling(looked.announced)
         select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
         keys_max = self._selector.rules.candidates_max
         selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
-        looked = Looked(announced=announced)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
         self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
@@ -322,6 +333,7 @@ class ReconcileRound:
             became_due=looked.became_due,
             verified=looked.verified,
             settled=looked.settled,
+            not_taken=looked.not_taken,
             broker_look_ups=soundings.look_ups,
             verdicts=looked.verdicts(),
             repairs=repairs.counts,

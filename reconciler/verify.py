@@ -262,6 +262,8 @@ class Verifier:
             case Question.PARKED_COPIES:
                 parked = self._brokers.parked_copies(topic, d.unique_key, horizon=horizon, not_before_ms=not_before_ms)
                 return replace(d, parked=parked)
+            case Question.FILTER_KIND:
+                return replace(d, filter_kind=self._brokers.filter_kind(bench.plan.subscription))
             case _:
                 return replace(d, check_back=self._check_back(d, bench, horizon))
 

@@ -1,12 +1,17 @@
 """The ids' path under load: announced and recorded at a rate, one in a thousand lost, without SQL on that path.
 
     python -m benchmarks.load.ids [--seconds 600] [--rate 5000] [--lose-every 1000] [--broker embedded|5.3.3]
+    python -m benchmarks.load.ids --foreign 5000 [--seconds 60] [--rate 2500]
 
 redis-server, a broker, the installed `reconciler run`, an announcing process (producers' plug-in), a consuming one
 (consumers' plug-in) and a client that pings Redis. There is no outbox: any other key that were asked about would be
 proved lost and fail the run. Only repaired messages, and what the recorder missed, have inbox rows. Times of the
 service are the defaults of its settings unless told otherwise; the broker asks back after --check-interval and its
 time-out, which must be over within the grace period for the figure of detection to be the reconciler's own.
+
+With --foreign the group takes one tag, and there are two runs: one without, one with as many ids a second of another
+tag beside the others, which nobody consumes. An outbox has rows of the lost ids and of those, written before the load.
+Detection must take at most 1.2 times as long with them, and none of them may leave a row in the ledger.
 
 Fails unless every planted loss is proved and nothing else, every one is repaired, no id was missed, the rate was held,
 no round was skipped and detection kept its bound.
@@ -25,11 +30,13 @@ from typing import Any
 
 from benchmarks.load import service_log
 from benchmarks.load.figures import Goal, at_least, at_most, equal, percentile, report
-from benchmarks.load.job import Job
+from benchmarks.load.job import FOREIGN_PREFIX, Job
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
 from tests.services.processes import Child
 
+#: Of detection with ids of another tag to that without.
+FOREIGN_RATIO_MAX = 1.2
 #: Until the workers have started.
 WORKERS_START_SECONDS = 3.0
 
@@ -44,6 +51,26 @@ def found(ledger: Path) -> dict[str, tuple[int, str]]:
         return {key: (int(at_ms or 0), str(state)) for key, at_ms, state in rows}
 
 
+def foreign_rows(ledger: Path) -> int:
+    """Rows of ids that the group does not take."""
+    with closing(sqlite3.connect(ledger, timeout=30)) as db:
+        query = "SELECT count(*) FROM reconciler_candidate WHERE unique_key LIKE ?"
+        return int(db.execute(query, [f"{FOREIGN_PREFIX}%"]).fetchone()[0])
+
+
+def fill_outbox(job: Job, outbox: Path) -> None:
+    """Rows of all ids that will be asked about, as producers would have written them."""
+    now_ms = int(time.time() * 1_000)
+    rows = [(job.foreign_key(number), "foreign") for number in range(job.foreign_ids)]
+    rows += [(job.key(number), job.tag or "") for number in job.lost_numbers()]
+    with closing(sqlite3.connect(outbox, timeout=30)) as db, db:
+        db.executemany(
+            "INSERT INTO reconciler_outbox (unique_key, topic, producer_group, tag, state, created_at_ms, "
+            "announced_at_ms) VALUES (?, ?, ?, ?, 'ANNOUNCED', ?, ?)",
+            [(key, job.topic, job.producer_group, tag, now_ms, now_ms) for key, tag in rows],
+        )
+
+
 def looked_at(ledger: Path) -> int:
     """Keys that were verified at all."""
     with closing(sqlite3.connect(ledger, timeout=30)) as db:
@@ -53,7 +80,8 @@ def looked_at(ledger: Path) -> int:
 class Ids:
     """One run. Used by one thread."""
 
-    def __init__(self, options: argparse.Namespace, world: World) -> None:
+    def __init__(self, options: argparse.Namespace, world: World, *, foreign: int | None = None) -> None:
+        """`foreign`: ids a second of another tag; None: the group takes every tag, and there is no outbox."""
         self._options = options
         self._world = world
         self._timing = Timing(
@@ -71,6 +99,9 @@ class Ids:
             ids=int(options.seconds * options.rate),
             lose_every=options.lose_every,
             inbox_url=f"sqlite:///{world.folder / 'inbox.db'}",
+            outbox_url=None if foreign is None else f"sqlite:///{world.folder / 'outbox.db'}",
+            tag=None if foreign is None else "taken",
+            foreign_rate=foreign or 0,
         )
         self._ledger = world.folder / "ledger.db"
         self._announced_file, self._consumed_file, self._probe_file = (
@@ -83,6 +114,8 @@ class Ids:
         """Load, then patience until everything is settled; figures and goals."""
         world = self._world
         world.configure(self._job, self._timing)
+        if self._job.outbox_url is not None:
+            fill_outbox(self._job, world.folder / "outbox.db")
         world.service()
         self._job = replace(self._job, start_at_seconds=time.time() + WORKERS_START_SECONDS)
         self._job.write()
@@ -178,7 +211,9 @@ class Ids:
                 "p99": round(percentile(detection, 99), 2),
                 "longest": round(detection[-1], 2) if detection else None,
             },
+            "foreign_per_second": round(announced["foreign"] / seconds),
             "keys_verified": looked_at(self._ledger),
+            "foreign_rows_in_the_ledger": foreign_rows(self._ledger),
             "redis_ping": service_log.document(self._probe_file),
             "redis_slow_commands": self._world.slowest_commands(),
         }
@@ -193,6 +228,8 @@ class Ids:
             at_least("recorded a second", figures["recorded_per_second"], 0.98 * 0.999 * rate),
             equal("rounds skipped", sum(n for what, n in rounds.skipped.items() if what.startswith("rounds")), 0),
             at_most("detection p99 seconds", figures["detection_seconds"]["p99"], bound),
+            at_least("foreign ids a second", figures["foreign_per_second"], 0.98 * self._job.foreign_rate),
+            equal("rows of foreign ids in the ledger", figures["foreign_rows_in_the_ledger"], 0),
         ]
 
 
@@ -207,14 +244,26 @@ def correctness(
         equal("repaired and consumed once", sorted(consumed["repaired"]) == sorted(planted), wanted=True),
         equal("repairs not DONE", sum(state != "DONE" for _, state in proved.values()), 0),
         equal("failed announcements", announced["failures"], []),
-        equal("ids counted by the rounds", counted, job.ids),
+        equal("ids counted by the rounds", counted, job.ids + job.foreign_ids),
     ]
+
+
+def one_run(options: argparse.Namespace, foreign: int | None) -> tuple[dict[str, Any], list[Goal]]:
+    """A world of its own."""
+    with World(broker=options.broker, check_interval_seconds=options.check_interval) as world:
+        return Ids(options, world, foreign=foreign).run()
+
+
+def detected_after(options: argparse.Namespace, figures: dict[str, Any]) -> float:
+    """Seconds from the loss until it is proved, the grace period included: 99 of 100."""
+    return float(options.grace + figures["detection_seconds"]["p99"])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--rate", type=int, default=5_000)
+    parser.add_argument("--seconds", type=float, default=None, help="600; with --foreign 60, twice")
+    parser.add_argument("--rate", type=int, default=None, help="5000; with --foreign 2500")
+    parser.add_argument("--foreign", type=int, default=None, help="ids a second of a tag that the group does not take")
     parser.add_argument("--lose-every", type=int, default=1_000)
     parser.add_argument("--broker", default="embedded")
     parser.add_argument("--shards", type=int, default=16)
@@ -225,9 +274,17 @@ def main() -> int:
     parser.add_argument("--probe-ms", type=float, default=1.0, help="between two pings of Redis")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    with World(broker=options.broker, check_interval_seconds=options.check_interval) as world:
-        figures, goals = Ids(options, world).run()
-    return report("load_ids", figures, goals, options.out)
+    options.seconds = options.seconds or (600.0 if options.foreign is None else 60.0)
+    options.rate = options.rate or (5_000 if options.foreign is None else 2_500)
+    if options.foreign is None:
+        figures, goals = one_run(options, None)
+        return report("load_ids", figures, goals, options.out)
+    without, goals = one_run(options, 0)
+    beside, more = one_run(options, options.foreign)
+    ratio = detected_after(options, beside) / detected_after(options, without)
+    figures = {"detection_p99_ratio": round(ratio, 3), "without": without, "with": beside}
+    goals += [*more, at_most("detection p99, of that without", ratio, FOREIGN_RATIO_MAX)]
+    return report("load_foreign", figures, goals, options.out)
 
 
 if __name__ == "__main__":

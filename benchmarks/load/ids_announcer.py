@@ -1,7 +1,8 @@
 """Announces ids at the job's rate: `python -m benchmarks.load.ids_announcer JOB.json ANNOUNCED.json`.
 
-The plug-in's Announcer sends what became due, as the sweeper does. A lost id goes the whole way of a producer without
-an outbox: half, END_TRANSACTION and check-backs dropped in this process' transport, announcement.
+The plug-in's Announcer sends what became due, as the sweeper does; ids of another tag, where the job has some, beside
+the others. A lost id goes the whole way of a producer without an outbox: half, END_TRANSACTION and check-backs dropped
+in this process' transport, announcement.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class IdAnnouncer:
         #: Key of each lost message -> wall clock before its half was sent, milliseconds.
         self.lost_at_ms: dict[str, int] = {}
         self.sent = 0
+        self.foreign_sent = 0
         #: The longest time that an id was announced after it was due.
         self.late_seconds_max = 0.0
         self.failures: list[str] = []
@@ -58,6 +60,7 @@ class IdAnnouncer:
                 self.late_seconds_max = max(self.late_seconds_max, passed - self.sent / job.rate)
                 self._announce(range(self.sent, due))
                 self.sent = due
+                self._announce_foreign(due * job.foreign_rate // job.rate)
             ends_at = job.start_at_seconds + passed + EVERY_SECONDS
             stop.wait(max(0.0, ends_at - time.time()))
 
@@ -69,7 +72,20 @@ class IdAnnouncer:
             if self._job.is_lost(number):
                 self._lose(key)
             else:
-                keys.append(AnnouncedKey(unique_key=key, tag=None, committed_at_ms=now_ms))
+                keys.append(AnnouncedKey(unique_key=key, tag=self._job.tag, committed_at_ms=now_ms))
+        self._send(keys)
+
+    def _announce_foreign(self, due: int) -> None:
+        now_ms = int(time.time() * 1_000)
+        self._send(
+            [
+                AnnouncedKey(unique_key=self._job.foreign_key(number), tag="foreign", committed_at_ms=now_ms)
+                for number in range(self.foreign_sent, due)
+            ]
+        )
+        self.foreign_sent = due
+
+    def _send(self, keys: list[AnnouncedKey]) -> None:
         if not keys:
             return
         announced = self._announcer.announce(self._job.topic, self._job.producer_group, keys)
@@ -78,7 +94,8 @@ class IdAnnouncer:
 
     def _lose(self, key: str) -> None:
         self.lost_at_ms[key] = int(time.time() * 1_000)
-        with self._producer.transaction(Message(topic=self._job.topic, body=b"lost", unique_key=key)) as transaction:
+        lost = Message(topic=self._job.topic, body=b"lost", unique_key=key, tags=self._job.tag)
+        with self._producer.transaction(lost) as transaction:
             pass
         if not transaction.is_announced:
             self.failures.append(f"{key} was not announced")
@@ -106,6 +123,7 @@ def main(job_path: str, out: str) -> int:
         one.run(stop)
         document = {
             "announced": one.sent,
+            "foreign": one.foreign_sent,
             "seconds": time.time() - job.start_at_seconds,
             "late_seconds_max": one.late_seconds_max,
             "failures": one.failures[:20],

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+#: What keys of another tag begin with.
+FOREIGN_PREFIX = "7F000002"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -32,6 +35,10 @@ class Job:
     ids: int = 0
     #: One id of so many is lost; 0: none.
     lose_every: int = 0
+    #: The only tag that the group takes; None: all.
+    tag: str | None = None
+    #: Ids a second of another tag, which nobody consumes.
+    foreign_rate: int = 0
     #: Wall clock, seconds since 1970, when id 0 is due.
     start_at_seconds: float = 0.0
     #: An id is consumed so long after it was announced.
@@ -61,6 +68,15 @@ class Job:
     def key(self, number: int) -> str:
         """The unique key of an id: a prefix and a counter, as clients make them."""
         return f"7F000001{self.run}{number:016X}"
+
+    @property
+    def foreign_ids(self) -> int:
+        """All ids of another tag."""
+        return self.ids * self.foreign_rate // self.rate if self.foreign_rate else 0
+
+    def foreign_key(self, number: int) -> str:
+        """The unique key of an id of another tag."""
+        return f"{FOREIGN_PREFIX}{self.run}{number:016X}"
 
     def is_lost(self, number: int) -> bool:
         """True if the message's END_TRANSACTION never arrives, so that nobody consumes it."""

@@ -234,6 +234,7 @@ def settings_toml(job: Job, timing: Timing, *, ledger_url: str, more: str) -> st
     """The reconciler's settings; everything that does not stand here has its default."""
     outbox = f'outbox_url = "{job.outbox_url}"' if job.outbox_url else ""
     inbox = f'inbox_url = "{job.inbox_url}"' if job.inbox_url else ""
+    tags = f'tags = "{job.tag}"' if job.tag else ""
     return f"""environment = "{job.environment}"
 
 [rocketmq]
@@ -261,6 +262,7 @@ group = "{job.consumer_group}"
 grace_period_seconds = {timing.grace_period_seconds}
 repair_order = ["end"]
 {inbox}
+{tags}
 
 [rounds]
 interval_seconds = {timing.interval_seconds}

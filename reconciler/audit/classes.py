@@ -102,7 +102,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name=KeyClass.UNACCOUNTED,
-        rule="announced, then neither consumed, nor left, nor in the next snapshot of pending, nor in the ledger",
+        rule="announced, then neither consumed, nor left, nor in the next snapshot of pending, nor in the ledger, nor "
+        "committed with a tag that is not accepted",
         meaning="The reconciler took the key and forgot it.",
         example="Taken by the round of 10:00:05; no row in `left` or `consumed`; the snapshot of 00:00:00 lacks it; "
         "no candidate.",
@@ -147,7 +148,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name=KeyClass.FILTERED,
         rule="committed, no effect, tag not accepted",
-        meaning="The group does not subscribe to the message's tag.",
+        meaning="Not taken: the group does not subscribe to the message's tag.",
         example="Tag `audit`; the group takes `payment` only.",
     ),
     Rule(

@@ -45,6 +45,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
                 topic=configured.topic,
                 bare_keys=settings.unique_key_topic.bare_keys,
                 signature_secret=settings.unique_key_topic.signature_key,
+                tags=configured.tag_set if has_outbox(settings, configured.topic) else None,
             ),
             token=token,
             clock=connections.clock,
@@ -54,6 +55,11 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
         for configured in settings.subscriptions
     ]
     return AnnouncementConsumer(steps, source, clock=connections.clock)
+
+
+def has_outbox(settings: Settings, topic: str) -> bool:
+    """True if some outbox can tell the tag of a key of the topic."""
+    return any(topic in p.topics and p.outbox_url is not None for p in settings.producers)
 
 
 def run_announcements(settings: Settings, stop: threading.Event) -> None:

@@ -12,6 +12,7 @@ import producers
 from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.filter_checks import check_filters
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.outbox_identities import shared_identity
 from reconciler.bootstrap.primaries import check_primaries
@@ -239,6 +240,7 @@ class _Doctor:
                     "trickle of keys is judged",
                 )
             )
+        findings += check_filters(self._connections)
         findings += self._strangers()
         findings += self._producers()
         return findings

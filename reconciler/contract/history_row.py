@@ -24,11 +24,13 @@ HistoryKind = Literal["key", "name", "text", "bool", "i32", "i64"]
 
 
 class Leaving(StrEnum):
-    """Why an id left pending: a match, or the state of its ledger row. `detail` holds the verdict."""
+    """Why an id left pending: a match, the state of its ledger row, or a tag in the outbox that the group does not
+    take. `detail` holds the verdict."""
 
     MATCHED = "MATCHED"
     SETTLED = "SETTLED"
     QUARANTINED = "QUARANTINED"
+    NOT_TAKEN = "NOT_TAKEN"
 
 
 class SnapshotKind(StrEnum):
@@ -98,8 +100,8 @@ LEFT = HistoryStream(
         _c("shard", "i32", "Shard."),
         _c("at_ms", "i64", "When: Redis TIME of the round for MATCHED, else the service's clock."),
         _KEY,
-        _c("reason", "name", "MATCHED, SETTLED or QUARANTINED."),
-        _c("detail", "name", "The verdict; NULL for MATCHED.", nullable=True),
+        _c("reason", "name", "MATCHED, SETTLED, QUARANTINED or NOT_TAKEN."),
+        _c("detail", "name", "The verdict; NULL for MATCHED and NOT_TAKEN.", nullable=True),
     ),
 )
 PENDING = HistoryStream(

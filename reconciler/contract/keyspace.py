@@ -6,6 +6,7 @@ of a shard live in one slot and one MULTI may touch them.
 | key | type | holds | written by | read by |
 |---|---|---|---|---|
 | K:half | SET | announced keys that no round has taken yet | announcement consumer | round |
+| K:apart | SET | announced keys whose announced tag the group does not take, until they are compared with the outbox; each is in K:half or K:pending too | announcement consumer | round |
 | K:commit | SET | consumed keys since the last round | recorder of the consumer, outage scan | round |
 | K:commit:1..h | SET | consumed keys of the last h rounds | round | round, history |
 | K:new | SET | scratch inside the round's MULTI, never seen outside | round | round |
@@ -54,6 +55,9 @@ AHEAD_MS_MAX = 1_000
 #: Rounds since the oldest pending key whose announcement offsets are kept, for the floor: of more, every other one.
 COVERED_ROUNDS_MAX = 64
 
+#: Keys of a shard that are set apart at most: of more, the tag is found out later, one verdict a key.
+APART_KEYS_MAX = 250_000
+
 #: Queues of the unique-key topic on every master, and so shards of every subscription on it.
 SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
@@ -79,6 +83,11 @@ class ShardKeys:
     def half_generation(self, number: int) -> str:
         """Announced keys that an earlier round took; 1 is the youngest."""
         return f"{self.root}:half:{number}"
+
+    @property
+    def apart(self) -> str:
+        """Announced keys whose announced tag the group does not take."""
+        return f"{self.root}:apart"
 
     @property
     def commit(self) -> str:

@@ -9,7 +9,7 @@ from reconciler.contract.history_row import GATE, LEFT, REPAIR, VERDICT, Leaving
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import member_of
-from reconciler.events import Event, KeysLeft, RepairStepped, RoundFinished, VerdictsWritten
+from reconciler.events import Event, KeysLeft, KeysNotTaken, RepairStepped, RoundFinished, VerdictsWritten
 from reconciler.history.batch import PackedKeys, RowBatch, Value
 
 _LEAVING = {CandidateState.SETTLED: Leaving.SETTLED, CandidateState.QUARANTINED: Leaving.QUARANTINED}
@@ -24,6 +24,8 @@ def rows_of(event: Event, *, now_ms: int) -> Sequence[RowBatch]:
             return _verdicts(event, now_ms)
         case KeysLeft():
             return _left(event, now_ms)
+        case KeysNotTaken():
+            return _not_taken(event, now_ms)
         case RepairStepped():
             return _repair(event, now_ms)
         case _:
@@ -79,6 +81,13 @@ def _left(event: KeysLeft, now_ms: int) -> Sequence[RowBatch]:
     shared = named(event.shard.subscription) | {"shard": event.shard.number, "at_ms": now_ms}
     keys = PackedKeys.of(member_of(key.unique_key) for key in event.keys)
     return [RowBatch(stream=LEFT.name, shared=shared, keys=keys, columns=columns)]
+
+
+def _not_taken(event: KeysNotTaken, now_ms: int) -> Sequence[RowBatch]:
+    about: dict[str, Value] = {"shard": event.shard.number, "at_ms": now_ms, "reason": str(Leaving.NOT_TAKEN)}
+    shared = named(event.shard.subscription) | about | {"detail": None}
+    keys = PackedKeys.of([member_of(key) for key in event.unique_keys])
+    return [RowBatch(stream=LEFT.name, shared=shared, keys=keys)]
 
 
 def _repair(event: RepairStepped, now_ms: int) -> Sequence[RowBatch]:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from reconciler.clock import Clock
 from reconciler.contract.history_row import GATE, LEFT, REPAIR, VERDICT
 from reconciler.contract.subscription import Shard
-from reconciler.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
+from reconciler.events import (
+    Event,
+    KeysLeft,
+    KeysNotTaken,
+    RepairStepped,
+    RoundFinished,
+    ShardRoundRan,
+    VerdictsWritten,
+)
 from reconciler.ports import RoundDone, RoundMark
 
 #: Rows of events that wait in memory, about half a kilobyte each; more are counted and told as a gap.
@@ -148,6 +156,8 @@ def _weight(event: Event) -> tuple[str, int]:
             return VERDICT.name, len(event.verifications)
         case KeysLeft():
             return LEFT.name, len(event.keys)
+        case KeysNotTaken():
+            return LEFT.name, len(event.unique_keys)
         case RepairStepped():
             return REPAIR.name, 1
         case _:

@@ -17,6 +17,7 @@ from reconciler.contract.tables import RepairState
 from reconciler.events import (
     BreakerOpened,
     KeysLeft,
+    KeysNotTaken,
     OutageOpened,
     OutageScanned,
     RepairStepped,
@@ -30,7 +31,7 @@ from reconciler.events import (
 #: Events that a person must see.
 _LOUD = (BreakerOpened, ShardStopped, RoundsVoided, OutageOpened)
 #: Events that the canonical line of the round sums up.
-_QUIET = (ShardRoundRan, VerdictsWritten, KeysLeft)
+_QUIET = (ShardRoundRan, VerdictsWritten, KeysLeft, KeysNotTaken)
 #: LogRecord owns these names; a field of an event must not collide with them.
 _TAKEN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime"}
 
@@ -65,11 +66,13 @@ def _is_loud(event: object) -> bool:
     return isinstance(event, _LOUD)
 
 
-def _counted(event: ShardRoundRan | VerdictsWritten | KeysLeft) -> dict[str, Any]:
+def _counted(event: ShardRoundRan | VerdictsWritten | KeysLeft | KeysNotTaken) -> dict[str, Any]:
     """Numbers instead of keys."""
     if isinstance(event, ShardRoundRan):
         done = event.done
         return _place(done.shard) | {"generation": done.generation, "at_ms": done.at_ms} | _flat(done.counts)
+    if isinstance(event, KeysNotTaken):
+        return _place(event.shard) | {"keys": len(event.unique_keys)}
     rows = event.verifications if isinstance(event, VerdictsWritten) else event.keys
     verdicts = dict(sorted(Counter(row.verdict.value for row in rows).items()))
     return _place(event.shard) | {"keys": len(rows), "verdicts": verdicts}

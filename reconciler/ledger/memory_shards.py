@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from reconciler.clock import Clock
 from reconciler.contract.keyspace import (
     AHEAD_MS_MAX,
+    APART_KEYS_MAX,
     COMMIT_GENERATIONS_DEFAULT,
     TIMES_KEPT,
     offsets_field,
@@ -44,6 +45,7 @@ class _Memory:
 
     commit: list[set[str]]
     half: set[str] = field(default_factory=set)
+    apart: set[str] = field(default_factory=set)
     pending: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class MemoryShards:
         expected: int | None,
         following: int,
         unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
     ) -> Admission:
         """Compare, add, move on: one step."""
         with self._lock:
@@ -123,6 +126,8 @@ class MemoryShards:
             if stored != expected:
                 return Admission(admitted=False, offset=stored)
             memory.half.update(unique_keys)
+            if len(memory.apart) < APART_KEYS_MAX:
+                memory.apart.update(apart)
             memory.offsets[name] = following
             return Admission(admitted=True, offset=following)
 
@@ -302,16 +307,33 @@ class MemoryShards:
     ) -> list[PendingKey]:
         """A page of pending, oldest first."""
         with self._lock:
-            ordered = sorted((at, key) for key, at in self._memory(shard).pending.items() if at <= first_seen_until_ms)
+            memory = self._memory(shard)
+            ordered = sorted((at, key) for key, at in memory.pending.items() if at <= first_seen_until_ms)
         if after is not None:
             ordered = [entry for entry in ordered if entry > (after.first_seen_ms, after.unique_key)]
-        return [PendingKey(unique_key=key, first_seen_ms=at) for at, key in ordered[:limit]]
+        return [
+            PendingKey(unique_key=key, first_seen_ms=at, is_apart=key in memory.apart) for at, key in ordered[:limit]
+        ]
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
         """Removes keys from pending."""
         with self._lock:
             pending = self._memory(shard).pending
             return sum(pending.pop(key, None) is not None for key in unique_keys)
+
+    def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
+        """The whole set in one page."""
+        del cursor
+        with self._lock:
+            return 0, sorted(self._memory(shard).apart)
+
+    def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
+        """Out of pending; and no longer set apart, but for what the next round finds in the half set."""
+        with self._lock:
+            memory = self._memory(shard)
+            left = self.forget(shard, not_taken)
+            memory.apart.difference_update(set(not_taken) - memory.half, going_on)
+            return left
 
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:
         """Size and lowest time of pending."""

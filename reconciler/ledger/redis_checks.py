@@ -273,6 +273,8 @@ def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
         ("SDIFFSTORE", keys.new, keys.half, keys.commit, keys.commit_generation(1)),
         ("ZUNIONSTORE", keys.pending, 2, keys.pending, keys.new, "WEIGHTS", 1, 1, "AGGREGATE", "MIN"),
         ("SSCAN", keys.new, 0),
+        ("SMISMEMBER", keys.apart, "probe"),
+        ("SREM", keys.apart, "probe"),
         ("ZADD", keys.pending, "NX", 1, "probe"),
         ("ZINTERSTORE", keys.matched, 2, keys.pending, keys.commit),
         ("ZDIFFSTORE", keys.pending, 2, keys.pending, keys.matched),

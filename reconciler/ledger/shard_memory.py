@@ -27,6 +27,9 @@ from reconciler.ledger.shard_values import epoch_of, generation_of, round_time_o
 from reconciler.ports import PendingKey, RoundDone, ShardState
 from reconciler.redis_access import patience, translate, translated_errors
 
+#: Asked of one SSCAN.
+APART_PAGE_KEYS = 500
+
 _log = logging.getLogger(__name__)
 
 
@@ -132,7 +135,11 @@ class RedisShardMemory:
             found: Any = client.zrangebyscore(
                 keys.pending, lowest, first_seen_until_ms, start=skipped, num=limit, withscores=True
             )
-        return [PendingKey(unique_key=key_of(member), first_seen_ms=seen_ms_of(score)) for member, score in found]
+            are_apart: Any = client.smismember(keys.apart, [member for member, _ in found]) if found else ()
+        return [
+            PendingKey(unique_key=key_of(member), first_seen_ms=seen_ms_of(score), is_apart=bool(is_apart))
+            for (member, score), is_apart in zip(found, are_apart, strict=True)
+        ]
 
     def _ties_up_to(self, keys: ShardKeys, after: PendingKey) -> int:
         """How many members of the same score come up to `after`, which may be gone.
@@ -166,6 +173,30 @@ class RedisShardMemory:
                 removed += int(count)
         return removed
 
+    def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
+        """One SSCAN: what is there all the while comes at least once; any cursor may be asked for."""
+        with translated_errors():
+            found: Any = self._redis.client.sscan(ShardKeys(shard).apart, cursor, count=APART_PAGE_KEYS)
+        following, members = found
+        return int(following), [key_of(member) for member in members]
+
+    def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
+        """Out of pending first: a crash in between leaves keys set apart, and the next round compares them again.
+
+        What is announced again between the two commands is judged in the longer way, which is harmless.
+        """
+        keys, client = ShardKeys(shard), self._redis.client
+        removed = self.forget(shard, not_taken)
+        done = list(map(member_of, going_on))
+        with translated_errors():
+            for start in range(0, len(not_taken), MEMBERS_A_COMMAND):
+                members = [member_of(key) for key in not_taken[start : start + MEMBERS_A_COMMAND]]
+                are_new: Any = client.smismember(keys.half, members)
+                done += [member for member, is_new in zip(members, are_new, strict=True) if not is_new]
+            for start in range(0, len(done), MEMBERS_A_COMMAND):
+                client.srem(keys.apart, *done[start : start + MEMBERS_A_COMMAND])
+        return removed
+
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:
         """Number of pending keys and the lowest first_seen_ms."""
         keys = ShardKeys(shard)
@@ -180,7 +211,7 @@ class RedisShardMemory:
         sets = [
             *(keys.half, *(keys.half_generation(number) for number in kept)),
             *(keys.commit, *(keys.commit_generation(number) for number in range(1, self._commit_generations + 1))),
-            keys.new,
+            *(keys.new, keys.apart),
         ]
         sorted_sets = [keys.pending, keys.matched, *(keys.matched_generation(number) for number in kept)]
         return (

@@ -43,10 +43,13 @@ class HalfSets(Protocol):
         expected: int | None,
         following: int,
         unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
     ) -> Admission:
         """One atomic step: if the stored offset is `expected` (None: none), add the keys and store `following`.
 
-        Else nothing is written and the stored offset is returned: seek there. Adding a key twice is harmless.
+        `apart`: those of them whose announced tag the group does not take; they are set apart, too (ShardMemory.apart),
+        unless there is no room or no right to do so. If the stored offset is another one, nothing is written and it is
+        returned: seek there. Adding a key twice is harmless.
         """
         ...
 

@@ -61,6 +61,8 @@ class PendingKey:
 
     unique_key: str
     first_seen_ms: int
+    #: Set apart (ShardMemory.apart): it is no candidate before its tag has been compared with the outbox.
+    is_apart: bool = False
 
 
 class ShardMemory(Protocol):
@@ -91,6 +93,19 @@ class ShardMemory(Protocol):
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
         """Removes keys from pending: only after their ledger rows are committed. Returns how many were there."""
+        ...
+
+    def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
+        """Keys whose announced tag the group does not take: a page of about 500, and the cursor of the next one (0: no
+        more). A hint, no evidence: anybody can announce. Some may be pending, in the half set, matched or settled.
+        """
+        ...
+
+    def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
+        """Removes keys from pending whose tag in the outbox the group does not take; returns how many were there.
+
+        Neither they nor those `going_on` are set apart any more, but for keys not taken that no round has seen yet.
+        """
         ...
 
     def pending_size(self, shard: Shard) -> tuple[int, int | None]:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, SendAnswer, StoredMessage, Watermark
+from reconciler.evidence import (
+    FilterKind,
+    InboxRow,
+    Lookup,
+    OutboxRow,
+    QueuePosition,
+    SendAnswer,
+    StoredMessage,
+    Watermark,
+)
 
 #: Time of a key of which nobody knows when it was committed: only a primary proves then that an outbox has no row.
 WHENEVER_COMMITTED_MS = 2**63 - 1
@@ -45,6 +54,10 @@ class BrokerPositions(Protocol):
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""
+        ...
+
+    def filter_kind(self, subscription: Subscription) -> FilterKind:
+        """How the group filters the topic, as its members told the brokers."""
         ...
 
     def horizon(self, topic: str) -> Horizon:

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reconciler.evidence import FilterKind
 from reconciler.rocketmq.answers import require_success
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import AUTO_CREATE_TOPIC, Permission, RequestCode, ResponseCode
+from reconciler.rocketmq.consumer_subscription import EVERY_TAG
 from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import check_topic
 from reconciler.rocketmq.tolerant_json import JsonKey, JsonValue, parse_object
@@ -24,6 +26,21 @@ class ClientConnection:
     client_address: str
     language: str
     version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilter:
+    """What a consumer group takes of a topic (SubscriptionData)."""
+
+    #: expressionType: TAG or SQL92; 3.2.6 knows tags only.
+    kind: str
+    #: subString: "a || b", "*", or the SQL92 expression.
+    expression: str
+
+    @property
+    def filter_kind(self) -> FilterKind:
+        """Whatever is not SQL92 goes by tags."""
+        return FilterKind.SQL92 if self.kind == FilterKind.SQL92 else FilterKind.TAG
 
 
 class Admin:
@@ -102,6 +119,20 @@ class Admin:
         """Members of the consumer group that are connected to this broker; empty if there are none."""
         return self._connections(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
 
+    def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
+        """The filter that the group's members told this broker in their heartbeats.
+
+        None: none is connected, or none that subscribes to the topic (a pull consumer need not).
+        """
+        found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        table = found.get("subscriptionTable")
+        data = table.get(topic) if isinstance(table, dict) else None
+        if not isinstance(data, dict):
+            return None
+        return GroupFilter(
+            kind=str(data.get("expressionType") or "TAG"), expression=str(data.get("subString") or EVERY_TAG)
+        )
+
     def consumer_ids(self, address: str, group: str) -> list[str]:
         """Client ids of the group's members at this broker; empty if there are none (code 1)."""
         command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields={"consumerGroup": group})
@@ -142,13 +173,17 @@ class Admin:
         self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
 
     def _connections(self, address: str, code: RequestCode, fields: dict[str, str]) -> list[ClientConnection]:
-        answer = self._client.request(address, Command(code=code, fields=fields))
-        if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
-            return []
-        found = parse_object(require_success(answer, code.name).body).get("connectionSet")
+        found = self._connected(address, code, fields).get("connectionSet")
         if not isinstance(found, list):
             return []
         return [_connection(member) for member in found if isinstance(member, dict)]
+
+    def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
+        """Empty if nobody of the group is connected."""
+        answer = self._client.request(address, Command(code=code, fields=fields))
+        if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
+            return {}
+        return parse_object(require_success(answer, code.name).body)
 
     def _ask(self, address: str, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> Command:
         answer = self._client.request(address, Command(code=code, fields=fields, body=body))

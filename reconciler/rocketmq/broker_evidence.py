@@ -7,11 +7,13 @@ not FOUND is UNKNOWN.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import (
+    FilterKind,
     Lookup,
     OutboxRow,
     Presence,
@@ -72,6 +74,7 @@ class RemotingBrokerEvidence:
         self._admin = Admin(instance.client)
         self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
         self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
+        self._filters: dict[Subscription, tuple[FilterKind, float]] = {}
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
@@ -90,6 +93,30 @@ class RemotingBrokerEvidence:
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """Offsets of the group in every queue; None if a broker did not answer."""
         return self._watermarks.positions(subscription.topic, subscription.group)
+
+    def filter_kind(self, subscription: Subscription) -> FilterKind:
+        """How the group filters the topic; SQL92 if one member says so."""
+        now = self._clock.monotonic_seconds()
+        known = self._filters.get(subscription)
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            self._filters[subscription] = known = (self._ask_filter_kind(subscription), now)
+        return known[0]
+
+    def _ask_filter_kind(self, subscription: Subscription) -> FilterKind:
+        kinds: set[FilterKind] = set()
+        try:
+            addresses = [place.master for place in self._routes.whereabouts(subscription.topic)]
+        except ReconcilerError:
+            return FilterKind.UNKNOWN
+        for address in addresses:
+            kind = FilterKind.UNKNOWN
+            with suppress(ReconcilerError):
+                if address is not None:
+                    told = self._admin.group_filter(address, subscription.group, subscription.topic)
+                    kind = FilterKind.NONE if told is None else told.filter_kind
+            kinds.add(kind)
+        by_weight = (FilterKind.SQL92, FilterKind.TAG, FilterKind.UNKNOWN, FilterKind.NONE)
+        return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
 
     def horizon(self, topic: str) -> Horizon:
         """Sends a probe to every master of the topic's route and waits until its index has it."""

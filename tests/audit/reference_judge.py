@@ -124,6 +124,8 @@ class _KeyStory:
         return self.taken and not self.effect and not watched and self.is_old
 
     def unaccounted(self) -> bool:
+        if self.commits and not self.taken:
+            return False
         if not self.announced or self.of("left") or self.of("consumed") or self.candidates or not self.evidence.ledger:
             return False
         newest = max(self.announced, key=lambda r: (r["at_ms"], r["generation"], r["shard"], r["epoch"]))

@@ -100,6 +100,12 @@ def plant_filtered(e: SmallEvidence) -> None:
     e.add("outbox", KEY, tag="audit")
 
 
+def plant_not_taken(e: SmallEvidence) -> None:
+    """A process died between taking the key out of pending and telling the history."""
+    plant_filtered(e)
+    e.add("announced", KEY)
+
+
 def plant_rejected(e: SmallEvidence) -> None:
     plant_unaccounted(e)
     e.rows["outbox"].pop()
@@ -130,6 +136,7 @@ PLANTS: list[tuple[KeyClass, Plant]] = [
     (KeyClass.EFFECT_LATE, plant_late),
     (KeyClass.EFFECT_IN_TIME, plant_in_time),
     (KeyClass.FILTERED, plant_filtered),
+    (KeyClass.FILTERED, plant_not_taken),
     (KeyClass.REJECTED, plant_rejected),
     (KeyClass.ROLLED_BACK, plant_rolled_back),
     (KeyClass.PENDING, plant_pending),

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
+from consumers.announcement_rules import AdmittedKeys, AnnouncementRules, PulledAnnouncement
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.hand_over import decode_hand_over
 from reconciler.embedded.faults import Faults
@@ -85,7 +85,7 @@ def _judge(data: bytes) -> bool:
         signature = data[:64].decode("latin-1") if len(data) % 2 else None
         message = PulledAnnouncement(queue_offset=1, tag="ORDERS", body=data, signature=signature)
         judged = rules.judge(_QUEUE, message)
-        taken = taken or isinstance(judged, tuple)
+        taken = taken or isinstance(judged, AdmittedKeys)
     return taken
 
 

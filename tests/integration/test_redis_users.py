@@ -64,7 +64,9 @@ def announce(url: str) -> None:
         sets = RedisHalfSets(client)
         assert sets.take_lease(SHARD, QUEUE, token="a", lease_seconds=9)
         assert sets.position(SHARD, QUEUE) is None
-        assert sets.admit(SHARD, QUEUE, expected=None, following=2, unique_keys=[key(2), key(3), key(4)]).admitted
+        some = [key(2), key(3), key(4)]
+        assert sets.admit(SHARD, QUEUE, expected=None, following=2, unique_keys=some, apart=[key(4)]).admitted
+        assert sets._sets_apart
         assert sets.size(SHARD) == 3
         sets.release_lease(SHARD, QUEUE, token="a")
         assert sets.take_lease(SHARD, QUEUE, token="b", lease_seconds=9)
@@ -89,6 +91,8 @@ def reconcile(url: str) -> None:
         page = memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=1)
         assert len(memory.due(SHARD, first_seen_until_ms=done.at_ms, limit=5, after=page[0])) == 1
         assert memory.pending_size(SHARD)[0] == 2
+        assert memory.apart(SHARD) == (0, [key(4)])
+        assert memory.compared(SHARD, not_taken=[], going_on=[key(4)]) == 0
         assert memory.forget(SHARD, [key(3)]) == 1
         assert memory.state(SHARD).generation == 3
         captures = RedisRoundCapture(rounds)

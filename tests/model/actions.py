@@ -199,6 +199,10 @@ def _round(group: Group, open_halves: tuple[bool, ...], rules: Rules) -> Iterato
     if (raised, offset) != (floor, last):
         unstored: Group = (after, offset, offset, floor, disk)
         yield Turn("round runs, reconciler dies before storing it", unstored, crashes=1)
+    if not rules.compares_tags:
+        for i in (i for i, key in enumerate(after) if KEY[key].pending):
+            left = _changed(after, i, KEY[after[i]]._replace(pending=0))
+            yield Turn(f"round, {i} not taken", (left, offset, offset, raised, disk))
     decidable = [i for i, key in enumerate(after) if KEY[key].pending and (KEY[key].effects or open_halves[i])]
     for chosen in product((False, True), repeat=len(decidable)):
         due = [i for i, is_due in zip(decidable, chosen, strict=True) if is_due]

@@ -54,6 +54,7 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
     ),
     "round runs, reconciler dies before storing it": (("reconciler/ledger/rounds.py", "SqlRounds.store"),),
     "settled": (("reconciler/judgement.py", "judge"), ("reconciler/ledger/shard_memory.py", "RedisShardMemory.forget")),
+    "not taken": (("reconciler/not_taken.py", "NotTaken.leave"), ("reconciler/not_taken.py", "is_not_taken")),
     "lost: SENDING": (("reconciler/judgement.py", "judge"), ("reconciler/repair.py", "Repairer.open")),
     "round replays the difference": (("reconciler/classic_round.py", "ClassicRound.run"),),
     "round runs, reconciler dies before the replay": (("reconciler/classic_round.py", "ClassicRound.run"),),

@@ -96,6 +96,9 @@ class Rules:
     ledger_first: bool = True
     has_inbox: bool = True
     floor_waits: bool = True
+    #: Whoever may announce can announce any key with a tag that the group does not take. The outbox, which is compared
+    #: with it, makes that a step without effect; every message here is taken.
+    compares_tags: bool = True
     #: The original: the difference is handed to the business at once and kept nowhere.
     is_original: bool = False
 

@@ -89,6 +89,14 @@ WEAKENED = (
         ),
     ),
     Weakened(
+        title="An announced tag that is believed",
+        without="comparing a tag that the group does not take with the outbox",
+        instead="the announcement decides that the key may leave",
+        rules=Rules(compares_tags=False),
+        bounds=Bounds(messages=1, groups=1, crashes=0, redis_losses=0, lost_ends=1, takes_early=True),
+        kind="LOST",
+    ),
+    Weakened(
         title="The original as it was written (mode = classic)",
         without="a difference that outlives the process",
         instead="SDIFF and DEL in one MULTI, the keys in the process only",
@@ -151,6 +159,9 @@ SENTENCES = {
     ),
     "round, 0 forgotten, reconciler dies before its ledger row": (
         "A round runs and finds the key lost; it takes the key out of Redis and dies before it has written it down."
+    ),
+    "round, 0 not taken": (
+        "Somebody announces the key with another tag; a round believes it, and the key leaves pending."
     ),
     "round runs, reconciler dies before the replay": (
         "A round runs: EXEC returns the difference and both sets are empty. The reconciler dies before the replay."

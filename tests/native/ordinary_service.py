@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from consumers.announcement_rules import AnnouncementRules
+from consumers.announcement_rules import AdmittedKeys, AnnouncementRules
 from consumers.announcement_source import RemotingAnnouncementSource
 from consumers.client_python import NativeConsumer
 from consumers.handler import transactional_handler
@@ -131,7 +131,8 @@ def announce(name_servers: str, topic: str, queues: str) -> None:
             batch = source.pull(queue, tag="ORDERS", offset=source.earliest(queue), max_messages=32)
             for message in batch.messages:
                 admitted = rules.judge(queue, message)
-                say("queue", number=queue.queue_id, admitted=list(admitted) if isinstance(admitted, tuple) else None)
+                told = list(admitted.unique_keys) if isinstance(admitted, AdmittedKeys) else None
+                say("queue", number=queue.queue_id, admitted=told)
     say("shut down", ended=producer.shutdown())
 
 

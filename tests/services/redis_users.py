@@ -37,7 +37,7 @@ INBOX = RedisUser(
 #: `reconciler announcements`.
 ANNOUNCER = RedisUser(
     name="announcer",
-    keys=(SHARD + "half", SHARD + "offsets", SHARD + "announcement_lease:*"),
+    keys=(SHARD + "half", SHARD + "apart", SHARD + "offsets", SHARD + "announcement_lease:*"),
     commands=("evalsha", "script|load", "hget", "hset", "sadd", "scard", "get", "set", "unlink", "ping"),
 )
 #: `reconciler run` and every other command: rounds, an announcement consumer of its own, scans after an outage.
@@ -47,8 +47,8 @@ RECONCILER = RedisUser(
     commands=(
         "watch", "unwatch", "multi", "exec", "discard", "get", "set", "incrby", "time", "type", "hgetall", "hget",
         "hset", "hsetnx", "hdel", "zcard", "scard", "sdiffstore", "zunionstore", "zadd", "zinterstore", "zdiffstore",
-        "zrangebyscore", "zrange", "sadd", "sscan", "zrem", "rename", "unlink", "pexpire", "info", "role",
-        "config|get", "script|load", "eval", "evalsha", "ping",
+        "zrangebyscore", "zrange", "sadd", "srem", "smismember", "sscan", "zrem", "rename", "unlink", "pexpire", "info",
+        "role", "config|get", "script|load", "eval", "evalsha", "ping",
     ),
 )  # fmt: skip
 #: What each of them needs on the nodes of a Redis Cluster in addition: to find the nodes, and to follow a moving slot.

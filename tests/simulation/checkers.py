@@ -299,17 +299,25 @@ class Checkers:
             return
         for key in keys:
             is_known = key in self._world.inboxes[group].rows or self._world.candidate(group, key) is not None
-            if not is_known:
+            if not is_known and not self._is_not_taken(group, key):
                 self.judgement.other.append(f"{key} of {group} lies below the floor, and nothing is known of it")
 
     def forgotten(self, root: str, members: tuple[bytes, ...]) -> None:
-        """Keys leave pending by ZREM only after their ledger rows are committed."""
+        """Keys leave pending by ZREM only after their ledger rows are committed, or if their tag is not taken."""
         group = root.split(":")[4]
         for member in members:
             key = member.hex().upper()
             row = self._world.candidate(group, key)
+<<<<<<< HEAD
             if row is None or row.state is CandidateState.OPEN or row.damage is not None:
+=======
+            if (row is None or row.state is CandidateState.OPEN) and not self._is_not_taken(group, key):
+>>>>>>> main
                 self.judgement.unaccounted.append(f"{key} left pending of {group} before its ledger row said why")
+
+    def _is_not_taken(self, group: str, key: str) -> bool:
+        order = self._world.orders.get(key)
+        return order is not None and self._committed(key) and not self._world.takes(group, order.tag)
 
     # ---- at the end
 

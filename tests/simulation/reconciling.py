@@ -85,7 +85,12 @@ class Events:
         kernel = self._world.kernel
         if isinstance(event, ShardStopped):
             self._world.checkers.stopped(event.reason)
-        if kernel.story is None or type(event).__name__ in ("ShardRoundRan", "VerdictsWritten", "KeysLeft"):
+        if kernel.story is None or type(event).__name__ in (
+            "ShardRoundRan",
+            "VerdictsWritten",
+            "KeysLeft",
+            "KeysNotTaken",
+        ):
             return
         if isinstance(event, RoundFinished):
             kernel.tell(
@@ -93,6 +98,8 @@ class Events:
                 f"{event.matched}, pending {event.pending_after}, gate {event.gate}, {dict(event.verdicts)} "
                 f"{dict(event.repairs)} {event.problems or ''}"
             )
+            if event.not_taken:
+                kernel.tell(f"{self._process.name} {event.not_taken} keys are not taken by {event.subscription.group}")
         elif isinstance(event, RepairStepped):
             kernel.tell(
                 f"{self._process.name} repair of {event.unique_key[-4:]} {event.rung}: {event.before} -> {event.after} "
@@ -253,7 +260,7 @@ class Announcing:
                 half_sets=RedisHalfSets(client),  # type: ignore[arg-type]
                 ledger=world.ledger_of(process).announcements,
                 source=source,
-                rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC),
+                rules=AnnouncementRules(environment=ENVIRONMENT, topic=TOPIC, tags=plan.tags),
                 token=process.name,
                 clock=process.clock,
                 on_event=lambda event: world.kernel.tell(f"{process.name} {event.kind} {event.detail}"),

@@ -69,6 +69,15 @@ class SimulatedRedis:
     def scard(self, key: str) -> Any:
         return self.execute_command("SCARD", key)
 
+    def sscan(self, key: str, cursor: int, *, count: int) -> Any:
+        return self.execute_command("SSCAN", key, cursor, "COUNT", count)
+
+    def smismember(self, key: str, members: list[bytes]) -> Any:
+        return self.execute_command("SMISMEMBER", key, *members)
+
+    def srem(self, key: str, *members: bytes) -> Any:
+        return self.execute_command("SREM", key, *members)
+
     def zrem(self, key: str, *members: bytes) -> Any:
         def remove() -> Any:
             self.server.before_zrem(key.removesuffix(":pending"), members)

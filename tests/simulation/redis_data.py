@@ -203,6 +203,19 @@ class RedisData:
     def _do_sismember(self, key: str, member: bytes) -> int:
         return int(member in (self._get(key, set) or ()))
 
+    def _do_smismember(self, key: str, *members: bytes) -> list[int]:
+        known = self._get(key, set) or ()
+        return [int(member in known) for member in members]
+
+    def _do_srem(self, key: Any, *members: Any) -> int:
+        key = _text(key)
+        known = self._get(key, set)
+        there = {member for member in map(_bytes, members) if member in (known or ())}
+        if there:  # frees memory, so a full server does it
+            known -= there
+            self._store(key, known)
+        return len(there)
+
     def _do_scard(self, key: str) -> int:
         return len(self._get(key, set) or ())
 

@@ -42,12 +42,12 @@ class Deployment:
     def step(self, dice: random.Random, keys: list[str]) -> object:
         """One random step; what it answers but for times."""
         some = dice.sample(keys, dice.randint(1, 5))
-        match dice.randrange(7):
+        match dice.randrange(9):
             case 0 | 1:
                 stale = dice.random() < 0.2
                 answer = self.half_sets.admit(
                     self.shard, QUEUE, expected=7 if stale else self.offset, following=(self.offset or 0) + 1,
-                    unique_keys=some,
+                    unique_keys=some, apart=some[: dice.choice((0, 0, 2))],
                 )  # fmt: skip
                 self.offset = answer.offset
                 return answer
@@ -59,7 +59,12 @@ class Deployment:
             case 4:
                 return self.memory.pending_size(self.shard)[0], self.half_sets.size(self.shard)
             case 5:
-                return [p.unique_key for p in self._all_pending()]
+                return [(p.unique_key, p.is_apart) for p in self._all_pending()]
+            case 6:
+                cursor, found = self.memory.apart(self.shard)
+                return cursor, sorted(found)
+            case 7:
+                return self.memory.compared(self.shard, not_taken=some[:2], going_on=some[2:])
             case _:
                 epoch = self.memory.begin_epoch(self.shard)
                 done = self.memory.take_round(self.shard, epoch=epoch)

@@ -12,6 +12,7 @@ from typing import Any
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.ports import Horizon
+from reconciler.rocketmq.admin import GroupFilter
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
 from reconciler.rocketmq.broker_said import Accepts, Said, judge
 from reconciler.rocketmq.codes import PROBE_TOPIC
@@ -282,6 +283,13 @@ class _AdminSeen:
         answer: Mapping[str, str] = ask(self._process, broker, lambda: config, "GET_BROKER_CONFIG")
         return answer
 
+    def group_filter(self, address: str, group: str, topic: str) -> GroupFilter:
+        def answer() -> GroupFilter:
+            return GroupFilter(kind="TAG", expression="*")
+
+        told: GroupFilter = ask(self._process, self._cluster.at(address), answer, "GET_CONSUMER_CONNECTION_LIST")
+        return told
+
     def producer_connections(self, address: str, group: str) -> int:
         broker = self._cluster.at(address)
         return int(ask(self._process, broker, lambda: broker.producers.get(group, 0), "GET_PRODUCER_CONNECTION_LIST"))
@@ -306,5 +314,6 @@ class SimulatedEvidence(RemotingBrokerEvidence):
             "_admin": _AdminSeen(process, cluster),
             "_configs": {},
             "_producers": {},
+            "_filters": {},
         }
         self.__dict__.update(fields)

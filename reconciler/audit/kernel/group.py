@@ -59,6 +59,9 @@ def group_facts(
     present &= committed | topic.tombstone | announced | effect | candidate | repair.seen
     suspects = present & announced & (consumed_at == NEVER) & ~candidate & np.bool_(plan.ledger)
     suspects[rows.left.codes] = False
+    # Out of pending by the word of the outbox: there is no other row of it, and history may lack its last ones.
+    accepted = accepted_tags(topic, asked, vocabulary)
+    suspects &= ~committed | accepted
     lacking, looked_at = unaccounted(suspects, rows.announced, rows.pending, asked, vocabulary)
     return GroupFacts(
         present=present,
@@ -66,7 +69,7 @@ def group_facts(
         committed=committed,
         tombstone=topic.tombstone,
         created_at=created_at,
-        accepted=accepted_tags(topic, asked, vocabulary),
+        accepted=accepted,
         effect=effect,
         applied_at=applied_at,
         effects=effects,

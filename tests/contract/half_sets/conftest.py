@@ -56,6 +56,13 @@ class Backend:
         assert self.client is not None
         return _members(self.client, ShardKeys(self.shard(number)).half)
 
+    def apart(self, number: int = 0) -> set[str]:
+        """Announced keys that are set apart."""
+        if self.memory is not None:
+            return set(self.memory._memory(self.shard(number)).apart)
+        assert self.client is not None
+        return _members(self.client, ShardKeys(self.shard(number)).apart)
+
     def commit(self, number: int = 0) -> set[str]:
         """Consumed keys of the current generation."""
         if self.memory is not None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
+
+from consumers import redis_sets
 from reconciler.contract.unique_key import shard_of
+from reconciler.ledger import memory_shards
 from reconciler.ports import Admission
 from tests.contract.half_sets.conftest import Backend, queue
 from tests.polling import eventually
@@ -62,11 +68,37 @@ def test_a_rewind_adds_keys_twice_without_harm(backend: Backend) -> None:
     assert backend.half_sets.size(shard) == 3
 
 
+def test_keys_that_are_set_apart_are_announced_like_all_others(backend: Backend) -> None:
+    shard = backend.shard()
+    for expected, following in pairwise((None, 5, 8)):
+        backend.half_sets.admit(
+            shard, queue(), expected=expected, following=following or 0, unique_keys=keys(4), apart=keys(2, 1)
+        )
+    assert backend.half() == set(keys(4))
+    assert backend.apart() == set(keys(2, 1))
+    stale = backend.half_sets.admit(shard, queue(), expected=7, following=9, unique_keys=keys(4), apart=keys(4))
+    assert stale == Admission(admitted=False, offset=8)
+    assert backend.apart() == set(keys(2, 1))
+
+
+def test_where_no_more_can_be_set_apart_keys_are_announced_all_the_same(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (redis_sets, memory_shards):
+        monkeypatch.setattr(module, "APART_KEYS_MAX", 2)
+    shard = backend.shard()
+    backend.half_sets.admit(shard, queue(), expected=None, following=3, unique_keys=keys(3), apart=keys(3))
+    backend.half_sets.admit(shard, queue(), expected=3, following=4, unique_keys=keys(1, 9), apart=keys(1, 9))
+    assert backend.half() == {*keys(3), *keys(1, 9)}
+    assert backend.apart() == set(keys(3))
+
+
 def test_the_largest_announcements_fit_into_one_step(backend: Backend) -> None:
     shard = backend.shard()
     many = keys(16_000)
-    assert backend.half_sets.admit(shard, queue(), expected=None, following=32, unique_keys=many).admitted
+    assert backend.half_sets.admit(shard, queue(), expected=None, following=32, unique_keys=many, apart=many).admitted
     assert backend.half_sets.size(shard) == len(many)
+    assert backend.apart() == set(many)
 
 
 def test_queues_of_two_brokers_and_of_two_shards_do_not_meet(backend: Backend) -> None:

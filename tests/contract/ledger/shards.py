@@ -37,6 +37,8 @@ class Shards(Protocol):
 
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None: ...
 
+    def set_apart(self, shard: Shard, keys: Iterable[str]) -> None: ...
+
     def consume(self, shard: Shard, keys: Iterable[str]) -> None: ...
 
     def pending(self, shard: Shard) -> dict[str, int]: ...
@@ -74,6 +76,9 @@ class InMemory:
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
         expected = self.store.position(shard, QUEUE)
         assert self.store.admit(shard, QUEUE, expected=expected, following=following, unique_keys=list(keys)).admitted
+
+    def set_apart(self, shard: Shard, keys: Iterable[str]) -> None:
+        self.store._memory(shard).apart.update(keys)
 
     def consume(self, shard: Shard, keys: Iterable[str]) -> None:
         self.store._memory(shard).commit[0].update(keys)
@@ -130,6 +135,9 @@ class InRedis:
                 pipe.sadd(names.half, *members)
             pipe.hset(names.offsets, offsets_field(QUEUE.broker, QUEUE.queue_id), following)
             pipe.execute()
+
+    def set_apart(self, shard: Shard, keys: Iterable[str]) -> None:
+        self.client.sadd(ShardKeys(shard).apart, *map(member_of, keys))
 
     def consume(self, shard: Shard, keys: Iterable[str]) -> None:
         members = [member_of(key) for key in keys]

@@ -314,6 +314,62 @@ def test_forgetting_counts_what_was_there(shards: Shards) -> None:
     assert shards.memory.pending_size(OF)[0] == 101
 
 
+def all_apart(shards: Shards) -> list[str]:
+    found: list[str] = []
+    cursor = 0
+    while True:
+        cursor, page = shards.memory.apart(OF, cursor=cursor)
+        found += page
+        if cursor == 0:
+            return found
+
+
+def test_pending_keys_tell_whether_they_are_set_apart(shards: Shards) -> None:
+    assert shards.memory.apart(OF) == (0, [])
+    shards.announce(OF, keys(1, 2, 3), following=3)
+    shards.set_apart(OF, keys(2, 9))
+    done = run(shards)
+    due = shards.memory.due(OF, first_seen_until_ms=done.at_ms, limit=9)
+    assert {pending.unique_key: pending.is_apart for pending in due} == {key(1): False, key(2): True, key(3): False}
+    assert set(all_apart(shards)) == set(keys(2, 9))
+
+
+def test_what_was_compared_leaves_pending_or_goes_on(shards: Shards) -> None:
+    shards.announce(OF, keys(1, 2, 3, 4), following=4)
+    shards.set_apart(OF, keys(1, 2, 3))
+    run(shards)
+    assert shards.memory.compared(OF, not_taken=keys(1, 8), going_on=keys(2)) == 1
+    assert set(shards.pending(OF)) == set(keys(2, 3, 4))
+    assert all_apart(shards) == keys(3)
+    assert shards.memory.compared(OF, not_taken=[], going_on=[]) == 0
+
+
+def test_what_no_round_has_seen_yet_stays_set_apart_for_the_next_one(shards: Shards) -> None:
+    shards.announce(OF, keys(1), following=1)
+    shards.set_apart(OF, keys(1))
+    run(shards)
+    shards.announce(OF, keys(1, 2, 3), following=2)
+    shards.set_apart(OF, keys(2, 3))
+    assert shards.memory.compared(OF, not_taken=keys(1, 2), going_on=keys(3)) == 1
+    assert shards.pending(OF) == {}
+    assert set(all_apart(shards)) == set(keys(1, 2))
+    run(shards)
+    assert shards.memory.compared(OF, not_taken=keys(1, 2), going_on=[]) == 2
+    assert all_apart(shards) == []
+    assert set(shards.pending(OF)) == set(keys(3))
+
+
+def test_thousands_of_keys_are_set_apart_and_compared(shards: Shards) -> None:
+    many = keys(*range(2_500))
+    shards.announce(OF, many, following=2_500)
+    shards.set_apart(OF, many)
+    run(shards)
+    assert set(all_apart(shards)) == set(many)
+    assert shards.memory.compared(OF, not_taken=many[:1_500], going_on=many[1_500:]) == 1_500
+    assert all_apart(shards) == []
+    assert shards.memory.pending_size(OF)[0] == 1_000
+
+
 def test_shards_and_environments_do_not_mix(shards: Shards) -> None:
     shards.announce(OF, keys(1), following=1)
     run(shards)

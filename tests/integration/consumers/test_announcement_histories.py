@@ -47,11 +47,14 @@ class LossyHalfSets(RedisHalfSets):
         expected: int | None,
         following: int,
         unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
     ) -> Admission:
         if self.lost_requests:
             self.lost_requests -= 1
             raise RedisAway("request lost")
-        answer = super().admit(shard, queue, expected=expected, following=following, unique_keys=unique_keys)
+        answer = super().admit(
+            shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart
+        )
         if self.crashes:
             self.crashes = False
             raise Crash
@@ -231,9 +234,10 @@ class OverwritingHalfSets(LossyHalfSets):
         expected: int | None,
         following: int,
         unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
     ) -> Admission:
         stored = self.position(shard, queue)
-        return super().admit(shard, queue, expected=stored, following=following, unique_keys=unique_keys)
+        return super().admit(shard, queue, expected=stored, following=following, unique_keys=unique_keys, apart=apart)
 
 
 def test_the_histories_find_an_adapter_that_does_not_compare(shared_redis_server: RedisServer) -> None:

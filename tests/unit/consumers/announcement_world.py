@@ -22,14 +22,14 @@ SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
 
 
-def announcement(*keys: str, environment: str = "test", topic: str = "ORDERS") -> bytes:
+def announcement(*keys: str, environment: str = "test", topic: str = "ORDERS", tag: str | None = None) -> bytes:
     """A version 1 body."""
     return encode_announcement(
         Announcement(
             environment=environment,
             topic=topic,
             producer_group="order-service",
-            keys=tuple(AnnouncedKey(unique_key=key, tag=None, committed_at_ms=1) for key in keys),
+            keys=tuple(AnnouncedKey(unique_key=key, tag=tag, committed_at_ms=1) for key in keys),
         )
     )
 
@@ -156,6 +156,10 @@ class World:
         while self.clock.monotonic_seconds() < end:
             outcome = step.run_once(queue)
             self.clock.advance(max(0.01, outcome.wait_seconds))
+
+    def apart(self, queue: AnnouncementQueue = QUEUE) -> set[str]:
+        """Announced keys of the queue's shard that are set apart."""
+        return set(self.memory._memory(Shard(subscription=SUBSCRIPTION, number=queue.queue_id)).apart)
 
     def half(self, queue: AnnouncementQueue = QUEUE) -> set[str]:
         """Announced keys of the queue's shard."""

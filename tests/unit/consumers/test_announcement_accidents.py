@@ -152,10 +152,11 @@ class Refusing(MemoryShards):
         expected: int | None,
         following: int,
         unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
     ) -> Admission:
         if self.error is not None:
             raise self.error
-        return super().admit(shard, queue, expected=expected, following=following, unique_keys=unique_keys)
+        return super().admit(shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart)
 
 
 @pytest.mark.parametrize("error", [RedisAway("OOM"), RedisAway("READONLY"), InvariantViolation("WRONGTYPE")])

@@ -169,3 +169,32 @@ def test_a_restart_in_the_middle_goes_on_where_redis_says() -> None:
     world.clock.advance(31)
     world.run(world.step("second"))
     assert world.half() == set(keys)
+
+
+def test_keys_whose_tag_the_group_does_not_take_are_set_apart_and_announced_like_all_others() -> None:
+    world = World()
+    taken, other, untagged = new_key(), new_key(), new_key()
+    world.topic.send(announcement(taken, tag="paid"))
+    world.topic.send(announcement(other, tag="noise"))
+    world.topic.send(announcement(untagged))
+    rules = AnnouncementRules(environment="test", topic="ORDERS", tags=frozenset({"paid"}))
+    world.run(world.step(rules=rules))
+    assert world.half() == {taken, other, untagged}
+    assert world.apart() == {other, untagged}
+
+
+def test_a_group_that_takes_every_tag_sets_no_key_apart() -> None:
+    world = World()
+    world.topic.send(announcement(new_key(), tag="noise"))
+    world.run(world.step())
+    assert len(world.half()) == 1
+    assert world.apart() == set()
+
+
+def test_a_bare_key_tells_no_tag_and_is_not_set_apart() -> None:
+    world = World()
+    world.topic.send(new_key().encode())
+    rules = AnnouncementRules(environment="test", topic="ORDERS", bare_keys=True, tags=frozenset({"paid"}))
+    world.run(world.step(rules=rules))
+    assert len(world.half()) == 1
+    assert world.apart() == set()

@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import KeysLeft, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
+from reconciler.events import KeysLeft, KeysNotTaken, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
 from reconciler.history.positions import Standing
 from reconciler.history.segment import SegmentWriter
 from reconciler.ports import Verification
@@ -54,6 +54,17 @@ def test_a_member_that_is_no_key_stops_no_capture_and_spoils_no_file(
     assert (row["announced"], row["consumed"], row["left_matched"]) == (2, 2, 0)
     [told] = [record for record in caplog.records if record.message == "history_junk_left_out"]
     assert vars(told)["members"] == 2
+
+
+def test_keys_that_a_group_does_not_take_are_told_as_left(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    keys = some_keys(3)
+    house.round(0, announced=keys)
+    house.sink.emit(KeysNotTaken(shard=shard(0), unique_keys=[key_of(k) for k in keys]))
+    house.recorder.run_pass()
+    house.seal()
+    assert house.keys("left") == sorted(keys)
+    assert {(row["reason"], row["detail"]) for row in house.rows("left")} == {("NOT_TAKEN", None)}
 
 
 def test_every_id_of_every_round_is_there_once_with_its_round(tmp_path: Path) -> None:
@@ -253,7 +264,7 @@ def test_events_beyond_the_bound_are_counted_and_told_as_a_gap(tmp_path: Path) -
     began_ms = house.clock.now_ms()
     house.sink.emit(left(some_keys(2, seed=1)))
     house.clock.advance(3)
-    house.sink.emit(left(some_keys(3, seed=2)))
+    house.sink.emit(KeysNotTaken(shard=shard(0), unique_keys=[key_of(k) for k in some_keys(3, seed=2)]))
     house.sink.emit(stepped(b"k" * 16))
     house.seal()
     [gap] = house.rows("gap")

@@ -106,6 +106,7 @@ QUIET: list[tuple[Event, dict[str, object]]] = [
         {"keys": 3, "verdicts": {"LAGGING": 2, "RETRYING": 1}},
     ),
     (events.KeysLeft(shard=SHARD, keys=LEFT), {"keys": 5, "verdicts": {"CONSUMED": 5}}),
+    (events.KeysNotTaken(shard=SHARD, unique_keys=[KEY] * 4), {"keys": 4}),
 ]
 
 

@@ -9,6 +9,7 @@ from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence import (
     EndOutcome,
+    FilterKind,
     Lookup,
     OutboxRow,
     Presence,
@@ -58,6 +59,7 @@ class FakeBroker:
         self.route: frozenset[str] | None = frozenset({name})
         self.away: frozenset[str] = frozenset()
         self._log_offset = 1000
+        self.group_filters = FilterKind.TAG
 
     # ---- what happens on a broker
 
@@ -227,6 +229,11 @@ class FakeBroker:
             )
             for kind in ("retry", "dead-letter")
         }
+
+    def filter_kind(self, subscription: Subscription) -> FilterKind:
+        """As set."""
+        del subscription
+        return self.group_filters
 
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
         """As set."""

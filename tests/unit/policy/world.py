@@ -170,12 +170,14 @@ class World:
         self.outbox.rows[unique_key] = OutboxRow(**row)
         return self.outbox.rows[unique_key]
 
-    def announce(self, *unique_keys: str) -> None:
-        """Ids into the half sets of every subscription."""
-        for subscription in self.subscriptions:
+    def announce(self, *unique_keys: str, tag: str | None = None) -> None:
+        """Ids into the half sets of every subscription; set apart where a tag is told that the group does not take."""
+        for plan in self.topic.subscriptions:
             for unique_key in unique_keys:
-                shard = self.shard(unique_key, subscription)
-                self.shards._memory(shard).half.add(unique_key)
+                memory = self.shards._memory(self.shard(unique_key, plan.subscription))
+                memory.half.add(unique_key)
+                if tag is not None and not plan.accepts(tag):
+                    memory.apart.add(unique_key)
 
     def lose(self, number: int) -> str:
         """Half sent, committed locally, announced; END never arrives."""

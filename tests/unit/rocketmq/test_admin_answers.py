@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from reconciler.errors import BrokerRefused, InvalidValue, ProtocolViolation
-from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.admin import Admin, GroupFilter
 from reconciler.rocketmq.codes import RequestCode
 from reconciler.rocketmq.offsets import Offsets
 from reconciler.rocketmq.routes import MessageQueue
@@ -75,6 +76,26 @@ def test_groups_topics_and_members_are_listed(cluster: ScriptedCluster) -> None:
     body = b'{"connectionSet":[{"clientId":"c","clientAddr":"a","language":"JAVA","version":1}, 5]}'
     (member,) = _answers(cluster, RequestCode.GET_CONSUMER_CONNECTION_LIST, body).consumer_connections(address, "CG")
     assert (member.client_id, member.client_address, member.language, member.version) == ("c", "a", "JAVA", 1)
+
+
+def test_the_filter_of_a_group_is_what_its_members_told(cluster: ScriptedCluster) -> None:
+    address = cluster.broker.address
+    table = {
+        "TAGGED": {"subString": "a || b", "expressionType": "TAG"},
+        "OLD": {"subString": "a"},
+        "ALL": {"subString": "", "expressionType": None},
+        "SQL": {"subString": "colour = 'red'", "expressionType": "SQL92"},
+        "BROKEN": 5,
+    }
+    body = json.dumps({"connectionSet": [], "subscriptionTable": table}).encode()
+    admin = _answers(cluster, RequestCode.GET_CONSUMER_CONNECTION_LIST, body)
+    assert admin.group_filter(address, "CG", "TAGGED") == GroupFilter(kind="TAG", expression="a || b")
+    assert admin.group_filter(address, "CG", "OLD") == GroupFilter(kind="TAG", expression="a")
+    assert admin.group_filter(address, "CG", "ALL") == GroupFilter(kind="TAG", expression="*")
+    assert admin.group_filter(address, "CG", "SQL") == GroupFilter(kind="SQL92", expression="colour = 'red'")
+    assert admin.group_filter(address, "CG", "BROKEN") is None
+    assert admin.group_filter(address, "CG", "ANOTHER") is None
+    assert _answers(cluster, RequestCode.GET_CONSUMER_CONNECTION_LIST, b"{}").group_filter(address, "CG", "T") is None
 
 
 def test_a_group_without_an_offset_is_told_from_offset_zero(cluster: ScriptedCluster) -> None:
