@@ -308,11 +308,8 @@ class Checkers:
         for member in members:
             key = member.hex().upper()
             row = self._world.candidate(group, key)
-<<<<<<< HEAD
-            if row is None or row.state is CandidateState.OPEN or row.damage is not None:
-=======
-            if (row is None or row.state is CandidateState.OPEN) and not self._is_not_taken(group, key):
->>>>>>> main
+            is_open = row is None or row.state is CandidateState.OPEN or row.damage is not None
+            if is_open and not self._is_not_taken(group, key):
                 self.judgement.unaccounted.append(f"{key} left pending of {group} before its ledger row said why")
 
     def _is_not_taken(self, group: str, key: str) -> bool:

@@ -332,16 +332,11 @@ class Troubles:
         keys = [f"{self._dice.getrandbits(128):032X}" for _ in range(2)]
         keys += list(self._world.orders)[-6:]
         self.forged.update(keys)
-<<<<<<< HEAD
-        entries = ",".join(f'{{"key":"{key}","tag":"paid","committed_at_ms":1700000000000}}' for key in keys)
+        tag = self._dice.choice(("paid", "noise"))
+        entries = ",".join(f'{{"key":"{key}","tag":"{tag}","committed_at_ms":1700000000000}}' for key in keys)
         self._announce(
             f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"{PRODUCER_GROUP}","keys":[{entries}]}}'.encode()
         )
-=======
-        tag = self._dice.choice(("paid", "noise"))
-        entries = ",".join(f'{{"key":"{key}","tag":"{tag}","committed_at_ms":1700000000000}}' for key in keys)
-        self._announce(f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"orders","keys":[{entries}]}}'.encode())
->>>>>>> main
 
     def _malform(self) -> None:
         self._announce(self._dice.choice((b"{", b"\xff\xfe", b'{"v":9}', b'{"v":1,"env":"other","topic":"X"}')))
