@@ -25,11 +25,9 @@ class DuckDbAudit:
             self._connection.execute(f'CREATE VIEW "{view}" AS SELECT * FROM {files}')
         self._connection.execute(
             "CREATE TABLE subscription (sid INT, topic TEXT, consumer_group TEXT, grace_ms BIGINT, late_ms BIGINT, "
-            "every_tag BOOLEAN, outboxes_complete BOOLEAN, effects_given BOOLEAN)"
+            "every_tag BOOLEAN, outboxes_complete BOOLEAN)"
         )
-        self._connection.executemany(
-            "INSERT INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?, ?)", subscriptions(evidence)
-        )
+        self._connection.executemany("INSERT INTO subscription VALUES (?, ?, ?, ?, ?, ?, ?)", subscriptions(evidence))
         self._connection.execute("CREATE TABLE taken (sid INT, tag TEXT)")
         tags = taken_tags(evidence)
         if tags:

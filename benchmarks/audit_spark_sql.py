@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _SUBSCRIPTION = (
     "sid INT, topic STRING, consumer_group STRING, grace_ms BIGINT, late_ms BIGINT, every_tag BOOLEAN, "
-    "outboxes_complete BOOLEAN, effects_given BOOLEAN"
+    "outboxes_complete BOOLEAN"
 )
 
 

@@ -1,7 +1,7 @@
 """The audit's ordered rules as one SQL statement that DuckDB and Spark both understand: what it is measured against.
 
 It reads views named like the evidence tables and history streams (`left` is `leaving`) and two small tables:
-subscription(sid, topic, consumer_group, grace_ms, late_ms, every_tag, outboxes_complete, effects_given) and
+subscription(sid, topic, consumer_group, grace_ms, late_ms, every_tag, outboxes_complete) and
 taken(sid, tag). The answer has one row a subscription and class: sid, class, keys.
 """
 
@@ -107,7 +107,7 @@ differing AS (
 judged AS (
   SELECT k.sid AS sid, CASE
     WHEN k.effects > 0 AND k.committed_ms IS NULL AND s.outboxes_complete THEN 'EFFECT_WITHOUT_COMMIT'
-    WHEN k.effects > 1 AND s.effects_given THEN 'DOUBLE_EFFECT'
+    WHEN k.effects > 1 THEN 'DOUBLE_EFFECT'
     WHEN k.effects > 0 AND d.key IS NOT NULL THEN 'REPAIR_DIFFERS'
     WHEN k.effects > 0 AND p.first_sent_ms > k.applied_ms + {skew_bound_ms} THEN 'UNNECESSARY_REPAIR'
     WHEN k.taken = 1 AND k.effects IS NULL AND k.announced_ms IS NULL AND k.candidate IS NULL
@@ -153,7 +153,6 @@ def subscriptions(evidence: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             round(1_000 * asked["late_after_seconds"]),
             asked["tags"] is None,
             given.issuperset(asked["producer_groups"]),
-            asked["effects"],
         )
         for sid, asked in enumerate(evidence["subscriptions"])
     ]

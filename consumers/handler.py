@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import isasyncgen, isawaitable, isgenerator
-from typing import Any, Protocol, runtime_checkable
+from inspect import Parameter, isasyncgen, isawaitable, isgenerator, signature
+from typing import Any, Protocol, cast, runtime_checkable
 
 import sqlalchemy as sa
 
@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 #: The service's own code: handler(message, connection). It neither commits nor rolls back.
 BusinessHandler = Callable[[Any, Any], object]
 DedupeBy = Callable[[ConsumedMessage], str | None]
+#: The database of a message, the same for every delivery of it: an Engine, a sessionmaker, or a function that returns a
+#: connection.
+DatabaseOf = Callable[[ConsumedMessage], sa.Engine | Callable[[], Any]]
 
 
 class Recorder(Protocol):
@@ -77,8 +80,10 @@ class _Batches:
     recorder: BatchRecorder | None
 
     @classmethod
-    def of(cls, inbox: Inbox, recorder: Recorder | None) -> _Batches:
+    def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: Recorder | None) -> _Batches:
         """Raises InvalidValue if one of the two takes one message at a time only."""
+        if not isinstance(inbox, Inbox):
+            raise InvalidValue("is_batched", value=True, remedy="leave it out: each message may have another database")
         if not isinstance(inbox, BatchInbox):
             raise InvalidValue("is_batched", value=True, remedy=f"leave it out: {type(inbox).__name__} has no batches")
         if recorder is not None and not isinstance(recorder, BatchRecorder):
@@ -109,7 +114,7 @@ class TransactionalHandler:
     def __init__(
         self,
         handler: BusinessHandler,
-        inbox: Inbox,
+        inbox: Inbox | Callable[[ConsumedMessage], Inbox],
         *,
         group: str,
         topics: Iterable[str] | None = None,
@@ -117,6 +122,7 @@ class TransactionalHandler:
         dedupe_by: DedupeBy | None = None,
         is_batched: bool = False,
     ) -> None:
+        """`inbox`: of every message, or a function from a message to its inbox in one of several databases."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
         recorded_group = getattr(recorder, "group", group)
@@ -130,9 +136,9 @@ class TransactionalHandler:
         self.group = group
         self.topics = None if topics is None else frozenset(topics)
         self.counts = HandlerCounts()
-        self.is_weaker = inbox.is_weaker
+        self.is_weaker = isinstance(inbox, Inbox) and inbox.is_weaker
         self._handler = handler
-        self._inbox = inbox
+        self._inbox_of: Callable[[ConsumedMessage], Inbox] = (lambda _: inbox) if isinstance(inbox, Inbox) else inbox
         self._recorder = recorder
         self._dedupe_by = dedupe_by
         self._batches = _Batches.of(inbox, recorder) if is_batched else None
@@ -167,9 +173,10 @@ class TransactionalHandler:
     def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> Entered:
         """Inbox, effect, commit, record; returns when the message may be acknowledged.
 
-        Raises what the handler raised, HandlerRefused, Collision, UsageError (the handler ended the transaction, or
-        a topic that is not its own), InboxNotReached, or the database's error from the handler on; nothing was applied
-        then, unless the commit itself failed without an answer: the redelivery finds out.
+        Raises what the handler or the function of its database raised, HandlerRefused, Collision, UsageError (the
+        handler ended the transaction, or a topic that is not its own), InboxNotReached, or the database's error from
+        the handler on; nothing was applied then, unless the commit itself failed without an answer: the redelivery
+        finds out.
         """
         try:
             entered = self._apply(message, source)
@@ -203,6 +210,7 @@ class TransactionalHandler:
 
     def _apply(self, message: ConsumedMessage, source: str) -> Entered:
         entry = self._entry(message, source)
+        inbox = self._inbox_of(message)
         has_begun = False
 
         def effect(connection: Any) -> None:
@@ -211,7 +219,7 @@ class TransactionalHandler:
             self._run(message, connection)
 
         try:
-            return self._inbox.apply_once(entry, effect)
+            return inbox.apply_once(entry, effect)
         except ReconcilerError:
             raise
         except Exception as error:
@@ -256,8 +264,28 @@ def _is_of_the_message(error: Exception) -> bool:
     return bool(class_names(driver_error(error)) & {"DataError", "ValueError", "OverflowError"})
 
 
+def _inbox_of(database_of: DatabaseOf, message: ConsumedMessage) -> Inbox:
+    database = database_of(message)
+    if not isinstance(database, sa.Engine) and (isinstance(database, Inbox) or not callable(database)):
+        raise UsageError(
+            f"the database of {message.unique_key} is {type(database).__name__}: return an Engine, a sessionmaker, or "
+            "a function that returns a connection"
+        )
+    return SqlInbox(database)
+
+
+def _takes_a_message(database: Callable[..., Any]) -> bool:
+    """A function that has to be given something; one that can be called with nothing returns a connection."""
+    try:
+        parameters = signature(database).parameters.values()
+    except (TypeError, ValueError):  # written in C, without a signature
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return any(one.kind in positional and one.default is Parameter.empty for one in parameters)
+
+
 def transactional_handler(
-    database: sa.Engine | Inbox | Callable[[], Any],
+    database: sa.Engine | Inbox | Callable[[], Any] | DatabaseOf,
     *,
     group: str,
     topics: str | Iterable[str] | None = None,
@@ -268,16 +296,26 @@ def transactional_handler(
     """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
 
     `database`: an Engine, a sessionmaker or a function that returns a connection (see SqlInbox), or a RedisInbox
-    (weaker). The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor
-    rolls back; it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others.
-    `dedupe_by` takes a message to its business id (``consumers.message.business_id``): two keys with one business
-    id have one effect, the second is recorded and acknowledged.
+    (weaker). Several databases: a function of the message that returns one of the first three. It must give every
+    delivery of a message the same database, or the message takes effect twice; where it raises, nothing is applied and
+    the message comes again. Engines belong to the caller.
+
+    The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor rolls back;
+    it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others. `dedupe_by`
+    takes a message to its business id (``consumers.message.business_id``): two keys with one business id have one
+    effect in one database, the second is recorded and acknowledged.
 
     `is_batched`: messages that the consumer delivers together (`PushSettings.batch_size`) share one transaction, which
     saves a commit for each. The handler still gets one message at a time. If one of them fails, all are rolled back
     and run again, each in a transaction of its own: what a handler does outside the database is then done twice.
     """
-    inbox = database if isinstance(database, Inbox) else SqlInbox(database)
+    inbox: Inbox | Callable[[ConsumedMessage], Inbox]
+    if isinstance(database, Inbox):
+        inbox = database
+    elif not isinstance(database, sa.Engine) and _takes_a_message(database):
+        inbox = partial(_inbox_of, cast("DatabaseOf", database))
+    else:
+        inbox = SqlInbox(cast("sa.Engine | Callable[[], Any]", database))
     wanted = (topics,) if isinstance(topics, str) else topics
 
     def decorate(handler: BusinessHandler) -> TransactionalHandler:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,45 +25,58 @@ KEYS_PER_QUERY = 500
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
 _COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
 _ROWS = RowReader(INBOX, _NAMES)
+#: Of a key's answers, those that say most come first: what is kept of them is bounded.
+_ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
 
 class SqlInboxEvidence:
-    """Reads the inbox of each subscription from its database. Shared by threads: engines are, nothing else is kept."""
+    """Reads the inbox of each subscription from all of its databases. Shared by threads: engines are, nothing else is
+    kept.
+    """
 
-    def __init__(self, engines: Mapping[Subscription, sa.Engine]) -> None:
+    def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
         """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
-        self._databases = {of: WitnessDatabase(engine, inbox) for of, engine in engines.items()}
+        self._databases = {
+            subscription: tuple(WitnessDatabase(engine, inbox) for engine in several)
+            for subscription, several in engines.items()
+            if several
+        }
 
     def is_configured(self, subscription: Subscription) -> bool:
         """Whether there is a database to ask."""
         return subscription in self._databases
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """One answer a key; a database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT."""
-        database = self._databases.get(subscription)
-        if database is None:
+        """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
+
+        A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT.
+        """
+        if not self.is_configured(subscription):
             return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
-        witness = f"inbox {database.engine.url.render_as_string(hide_password=True)}"
-        answers: dict[str, Lookup[InboxRow]] = {}
-        for first in range(0, len(unique_keys), KEYS_PER_QUERY):
-            page = unique_keys[first : first + KEYS_PER_QUERY]
-            try:
-                role, rows = _read_page(database, subscription, page)
-                answers |= {key: _answer(witness, rows.get(key), role) for key in page}
-            except ReconcilerError as error:
-                answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
-        return answers
+        answers = [_ask(database, subscription, unique_keys) for database in self._databases[subscription]]
+        return {key: _combine([one[key] for one in answers]) for key in unique_keys}
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """One page by (applied_at_ms, unique_key), on the index (consumer_group, applied_at_ms). A row that nobody can
-        read keeps its place in the page and says so.
+        """One page of all databases by (applied_at_ms, unique_key). A row that nobody can read keeps its place in the
+        page and says so.
 
         Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
         DatabaseAway, also where no inbox is configured.
         """
-        engine = self._engine(subscription)
+        pages = [
+            self._page(engine, subscription, since_ms=since_ms, after=after, limit=limit)
+            for engine in self._all(subscription)
+        ]
+        # Each of them holds the first rows behind `after`, so the first of all are among them. A row that ends the page
+        # and stands in two databases is left out once, and its key is in the page.
+        return list(islice(heapq.merge(*pages, key=_place), limit)) if len(pages) > 1 else pages[0]
+
+    def _page(
+        self, engine: sa.Engine, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """Of one database, on the index (consumer_group, applied_at_ms)."""
         query = (
             sa.select(*_COLUMNS)
             .where(
@@ -84,8 +99,12 @@ class SqlInboxEvidence:
             return [_scanned(row) for row in connection.execute(query)]
 
     def newest_ms(self, subscription: Subscription) -> int | None:
-        """MAX(applied_at_ms), on the same index. Raises DatabaseAway, also where no inbox is configured."""
-        engine = self._engine(subscription)
+        """The highest applied_at_ms of all databases. Raises DatabaseAway, also where no inbox is configured."""
+        newest = [self._newest_ms(engine, subscription) for engine in self._all(subscription)]
+        return max((at_ms for at_ms in newest if at_ms is not None), default=None)
+
+    def _newest_ms(self, engine: sa.Engine, subscription: Subscription) -> int | None:
+        """MAX(applied_at_ms) of one database, on the same index."""
         query = sa.select(sa.func.max(inbox.c.applied_at_ms)).where(
             inbox.c.consumer_group == subscription.group,
             inbox.c.topic == subscription.topic,
@@ -95,11 +114,26 @@ class SqlInboxEvidence:
             newest: int | None = connection.execute(query).scalar()
             return newest
 
-    def _engine(self, subscription: Subscription) -> sa.Engine:
-        database = self._databases.get(subscription)
-        if database is None:
+    def _all(self, subscription: Subscription) -> Sequence[sa.Engine]:
+        if not self.is_configured(subscription):
             raise DatabaseAway(f"no inbox_url is configured for {subscription}")
-        return database.engine
+        return [database.engine for database in self._databases[subscription]]
+
+
+def _ask(
+    database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
+) -> Mapping[str, Lookup[InboxRow]]:
+    """What one database says."""
+    witness = f"inbox {database.engine.url.render_as_string(hide_password=True)}"
+    answers: dict[str, Lookup[InboxRow]] = {}
+    for first in range(0, len(unique_keys), KEYS_PER_QUERY):
+        page = unique_keys[first : first + KEYS_PER_QUERY]
+        try:
+            role, rows = _read_page(database, subscription, page)
+            answers |= {key: _answer(witness, rows.get(key), role) for key in page}
+        except ReconcilerError as error:
+            answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
+    return answers
 
 
 def _read_page(
@@ -108,6 +142,26 @@ def _read_page(
     query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
     role, found = database.probe(query, inbox.c.unique_key, page)
     return role, {row.unique_key: _ROWS.read(row[-len(_COLUMNS) :]) for row in found}
+
+
+def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
+    """An effect in any database is FOUND, in two it is there twice; ABSENT needs all of them.
+
+    A row that nobody can read may be a second effect: beside a found one it leaves the key UNKNOWN.
+    """
+    told = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
+    if any(one.is_damaged for one in told):
+        return Lookup(presence=Presence.UNKNOWN, answers=tuple(told))
+    rows = sorted((row for lookup in answers for row in lookup.records), key=lambda row: row.applied_at_ms)
+    is_unknown = any(lookup.is_unknown for lookup in answers)
+    presence = Presence.FOUND if rows else Presence.UNKNOWN if is_unknown else Presence.ABSENT
+    return Lookup(presence=presence, records=tuple(rows), answers=tuple(told))
+
+
+def _place(row: InboxRow) -> tuple[bool, float, str]:
+    """Where a row of a scan stands: texts and bytes sort behind every time, as databases have it."""
+    is_time = isinstance(row.applied_at_ms, int | float)
+    return not is_time, row.applied_at_ms if is_time else 0, str(row.unique_key)
 
 
 def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[InboxRow]:

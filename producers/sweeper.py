@@ -8,7 +8,6 @@ delete rows that were finished long ago.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,7 @@ from producers.announcer import Announcer
 from producers.ports import Outbox, OutboxFact
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.subscription import Subscription
+from reconciler.delivery import double_effect
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import InboxRow, Lookup
 from reconciler.ports import InboxEvidence
@@ -80,6 +80,8 @@ class SweepReport:
     unprovable: int = 0
     #: SETTLED and ROLLED_BACK rows deleted for their age.
     deleted: int = 0
+    #: Rows that took effect in two inboxes of one group: never settled, announced again, and named in `problems`.
+    doubled: int = 0
     #: Rows that nobody can read: they are left alone, and one of a page is named in `problems`.
     damaged: int = 0
     #: Sources that were not finished because of `problems`.
@@ -95,6 +97,7 @@ class SweepReport:
             unsettled=self.unsettled + other.unsettled,
             unprovable=self.unprovable + other.unprovable,
             deleted=self.deleted + other.deleted,
+            doubled=self.doubled + other.doubled,
             damaged=self.damaged + other.damaged,
             failed_sources=self.failed_sources + other.failed_sources,
             problems=self.problems + other.problems,
@@ -107,6 +110,7 @@ class _Sorted:
     absent: list[OutboxFact] = field(default_factory=list)
     unknown: list[OutboxFact] = field(default_factory=list)
     unprovable: list[OutboxFact] = field(default_factory=list)
+    doubled: list[tuple[OutboxFact, str]] = field(default_factory=list)
 
 
 class Sweeper:
@@ -231,11 +235,16 @@ class Sweeper:
         found = self._sort(facts)
         source.outbox.mark_settled([fact.unique_key for fact in found.settled])
         again_ms = int(self._policy.announce_again_after_seconds * 1000)
-        due = [
+        settle_ms = int(self._policy.settle_after_seconds * 1000)
+        doubled = [fact for fact, _ in found.doubled]
+        # A match in Redis has hidden the second effect: announced again at the first look, the key is judged.
+        at_once = [fact for fact in doubled if _was_announced_once(fact, settle_ms)]
+        due = at_once + [
             fact
             for fact in (
                 *found.absent,
                 *found.unknown,
+                *(f for f in doubled if not _was_announced_once(f, settle_ms)),
                 *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
             )
             if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
@@ -248,7 +257,7 @@ class Sweeper:
             unsettled=len(found.absent) + len(found.unknown),
             unprovable=len(found.unprovable),
         )
-        return report.plus(_failures(source, failures))
+        return report.plus(_double_effects(source, found.doubled)).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
         """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
@@ -296,13 +305,15 @@ class Sweeper:
         if not subscribed or any(subscription not in answers for subscription in wanting):
             sorted_.unprovable.append(fact)
             return
-        presences: Counter[str] = Counter()
-        for subscription in wanting:
-            lookup = answers[subscription].get(fact.unique_key)
-            presences["unknown" if lookup is None else lookup.presence.value.lower()] += 1
-        if presences["found"] == len(wanting):
+        lookups = [answers[subscription].get(fact.unique_key) for subscription in wanting]
+        known = [lookup for lookup in lookups if lookup is not None]
+        doubled = next(filter(None, map(double_effect, known)), None)
+        if doubled is not None:
+            sorted_.doubled.append((fact, doubled))
+        # Who is away might have the key a second time, and SETTLED is looked at no more.
+        elif len(known) == len(wanting) and all(lookup.is_found and lookup.is_complete for lookup in known):
             sorted_.settled.append(fact)
-        elif presences["absent"]:
+        elif any(lookup.is_absent for lookup in known):
             sorted_.absent.append(fact)
         else:
             sorted_.unknown.append(fact)
@@ -311,6 +322,15 @@ class Sweeper:
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
     # Nothing will ever settle it: it is announced a second time (the first may have been lost) and then left alone.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
+
+
+def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+    """Not a failed source, as with damaged rows."""
+    if not doubled:
+        return SweepReport()
+    first, why = doubled[0]
+    problem = f"{source.producer_group}: {len(doubled)} rows are not settled, the first is {first.unique_key}: {why}"
+    return SweepReport(doubled=len(doubled), problems=(problem,))
 
 
 def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:

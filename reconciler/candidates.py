@@ -104,16 +104,19 @@ class Selection:
     has_more: bool
 
 
-def is_closed(candidate: Candidate) -> bool:
+def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
     """True if the key may leave pending without another look.
 
     REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
     announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
-    hold a tombstone and another one commit later. Nor does a row close anything that nobody can read.
+    hold a tombstone and another one commit later. So is CONSUMED where a second effect may have come in another inbox.
+    Nor does a row close anything that nobody can read.
     """
-    if candidate.damage is not None:
+    if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
-    return candidate.state is not CandidateState.OPEN and candidate.verdict is not Verdict.REJECTED
+    if candidate.verdict is Verdict.CONSUMED:
+        return not plan.has_several_inboxes
+    return candidate.verdict is not Verdict.REJECTED
 
 
 def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
@@ -157,7 +160,7 @@ class CandidateSelector:
         """
         known = self._open_rows(plan, shards, gate, limit=max(1, keys_max // 2))
         room = keys_max - len(known)
-        walk = _Walk(room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
+        walk = _Walk(plan, room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
         for number in range(len(shards)):
@@ -234,7 +237,7 @@ class CandidateSelector:
                 row = rows.get(pending.unique_key)
                 if not is_unique_key(pending.unique_key):
                     walk.leave_out(shard, pending)
-                elif row is not None and is_closed(row):
+                elif row is not None and is_closed(row, plan):
                     walk.close(shard, row)
                 elif not pending.is_apart and (row is None or not is_followed(row, walk.shards_in_all)):
                     fresh.append(_suspect(shard, pending, row))
@@ -251,7 +254,8 @@ def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossie
 class _Walk:
     """Budget and findings of one walk over pending."""
 
-    def __init__(self, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+    def __init__(self, plan: SubscriptionPlan, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+        self.plan = plan
         self.shards_in_all = shards_in_all
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
@@ -295,10 +299,11 @@ class _Walk:
         self._scan_left -= 1
         if not is_unique_key(pending.unique_key):
             self.leave_out(shard, pending)
-        elif row is not None and is_closed(row):
+        elif row is not None and is_closed(row, self.plan):
             self.close(shard, row)
         elif not pending.is_apart and (row is None or not is_followed(row, self.shards_in_all)):
-            self.became_due += is_new
+            # Keys that the ledger knows are looked at again: their number says nothing of new losses.
+            self.became_due += is_new and row is None
             if self._room_share <= 0:
                 self._left_out = self.has_left_out = True
             else:

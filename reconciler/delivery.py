@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.plan import TopicPlan
 
 #: Keys of BrokerEvidence.group_copies.
@@ -15,6 +15,9 @@ DEAD_LETTER = "dead-letter"
 #: Messages with a delay level, so also every retry, wait in this topic (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC), from
 #: 5.0 also in the timer wheel's.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
+
+#: Reasons that begin so are told by `status`.
+DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
 
 
 def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | None) -> str | None:
@@ -113,6 +116,14 @@ def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     if len(digests) < 2:
         return None
     return f"outboxes have committed rows of this key with different contents: digests {', '.join(digests)}"
+
+
+def double_effect(inbox: Lookup[InboxRow]) -> str | None:
+    """Why the rows of a key, of several databases, are more than the one effect there may be; None: they are not."""
+    if len(inbox.records) < 2:
+        return None
+    times = " and ".join(str(row.applied_at_ms) for row in inbox.records)
+    return f"{DOUBLE_EFFECT}, applied at {times}"
 
 
 def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:

@@ -62,6 +62,11 @@ class Lookup(Generic[T]):
         return self.presence is Presence.UNKNOWN
 
     @property
+    def is_complete(self) -> bool:
+        """Every witness answered: nobody else can have it, too."""
+        return all(answer.presence is not Presence.UNKNOWN for answer in self.answers)
+
+    @property
     def reason(self) -> str:
         """The answers in one line."""
         return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)

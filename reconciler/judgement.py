@@ -15,6 +15,7 @@ from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING
 from reconciler.delivery import (
     contradiction,
     disagreement,
+    double_effect,
     own_copies,
     reach,
     row_of,
@@ -88,6 +89,8 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"inbox: {inbox.reason}")
     if inbox.is_absent:
         return None
+    if (doubled := double_effect(inbox)) is not None:
+        return Finding(verdict=Verdict.COLLISION, reason=doubled)
     if bench.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if d.outbox is not None and bench.has_outbox and d.outbox.is_unknown:

@@ -10,6 +10,7 @@ from typing import Any
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import MEANINGS, Verdict
+from reconciler.delivery import double_effect
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.ports import LedgerLife, OperatorAction, Repair
 
@@ -246,7 +247,9 @@ def _outlook(inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLif
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
-        if lookup.is_found:
+        if (doubled := double_effect(lookup)) is not None:
+            yield f"{subscription}: {doubled}: a person must look"
+        elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
         elif candidate is None:
             yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.delivery import contradiction
 from reconciler.dossier import PAGE_KEYS
@@ -50,11 +50,15 @@ class NotTaken:
         self._outbox = outbox
         self._events = events
         self._cursors: dict[Shard, int] = {}
+        self._unanswered: dict[Subscription, int] = {}
 
     def leave(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Sequence[Shard]) -> int:
         """Returns how many keys left pending. A crash in the middle leaves the rest set apart."""
         share = COMPARED_KEYS_MAX // max(1, len(shards))
         found = [(shard, key) for shard in shards for key in self._apart(shard, share)]
+        # Behind a page of which nothing was answered there may be keys of an outbox that is not away.
+        first = self._unanswered.pop(plan.subscription, 0) % max(1, len(found))
+        found = found[first:] + found[:first]
         left = 0
         for start in range(0, len(found), PAGE_KEYS):
             page = found[start : start + PAGE_KEYS]
@@ -62,6 +66,7 @@ class NotTaken:
             for shard in dict.fromkeys(shard for shard, _ in page):
                 left += self._sort(shard, {key: answers[key] for of, key in page if of == shard})
             if all(answer is None for answer in answers.values()):
+                self._unanswered[plan.subscription] = first + start + PAGE_KEYS
                 break  # it is away: the next round asks again
         return left
 

@@ -31,6 +31,8 @@ class SubscriptionPlan:
     grace_period_seconds: float = 30.0
     #: Age at which the service deletes inbox rows; None: never.
     inbox_keep_seconds: float | None = None
+    #: Its inbox is in several databases: where one of them has a key, another one may have it, too.
+    has_several_inboxes: bool = False
 
     @property
     def group(self) -> str:

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, ValidatorFunctionWrapHandler, WrapValidator
 
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})")
 # org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
@@ -84,6 +84,16 @@ def no_duplicates(value: Any) -> Any:
     return value
 
 
+def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
+    """A single URL is a list of one; what is wrong with it is told of the setting, not of a place in a list."""
+    if isinstance(value, str):
+        return [_database_url(SecretStr(value))]
+    urls: list[SecretStr] = several(value)
+    if len({url.get_secret_value() for url in urls}) != len(urls):
+        raise ValueError("a URL stands twice; remove one")
+    return urls
+
+
 def split_tags(expression: str) -> frozenset[str] | None:
     """Tags of 'a || b'; None for '*' or nothing (FilterAPI.buildSubscriptionData, 4.9.7)."""
     if expression.strip() in {"", "*"}:
@@ -97,3 +107,5 @@ GroupName = Annotated[str, AfterValidator(_group)]
 #: URLs carry passwords: shown masked, read with get_secret_value().
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+#: One URL, or a list of them: databases that hold one table in parts.
+DatabaseUrls = Annotated[list[DatabaseUrl], Field(min_length=1, max_length=1_000), WrapValidator(_one_or_several)]

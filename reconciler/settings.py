@@ -12,6 +12,7 @@ from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, SHARDS_DEFA
 from reconciler.contract.tables import Rung
 from reconciler.setting_types import (
     DatabaseUrl,
+    DatabaseUrls,
     GroupName,
     HostList,
     RedisUrl,
@@ -103,12 +104,19 @@ class ProducerSettings(Section):
     topics: Annotated[list[TopicName], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         description="Business topics it sends transactional messages to."
     )
-    outbox_url: DatabaseUrl | None = Field(
-        default=None, description="Database of its outbox. Without one the announcement is the only evidence (weaker)."
+    outbox_url: DatabaseUrls | None = Field(
+        default=None,
+        description="Database of its outbox, or a list of them. Without one the announcement is the only evidence "
+        "(weaker).",
     )
     answer_checks: bool = Field(
         default=False, description="reconciler sweep answers the check-backs of keys that the outbox knows."
     )
+
+    @property
+    def outbox_urls(self) -> tuple[str, ...]:
+        """Every database of its outbox, with passwords; none: it has no outbox that could be read."""
+        return tuple(url.get_secret_value() for url in self.outbox_url or ())
 
 
 class SubscriptionSettings(Section):
@@ -119,8 +127,10 @@ class SubscriptionSettings(Section):
     tags: Annotated[str, Field(max_length=2_000)] = Field(
         default="*", description="Tag filter of the group, '*' or 'a || b'."
     )
-    inbox_url: DatabaseUrl | None = Field(
-        default=None, description="Database of its inbox. Without one effects are unknown (weaker)."
+    inbox_url: DatabaseUrls | None = Field(
+        default=None,
+        description="Database of its inbox, or a list where the handler's database is a function of the message. "
+        "Without one effects are unknown (weaker).",
     )
     inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
         default=None, description="How long the service keeps its inbox rows; unset: for ever."
@@ -130,6 +140,11 @@ class SubscriptionSettings(Section):
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
         default=[Rung.END, Rung.REPUBLISH, Rung.HAND_OVER], description="Rungs of the repair ladder, in order."
     )
+
+    @property
+    def inbox_urls(self) -> tuple[str, ...]:
+        """Every database of its inbox, with passwords; none: effects cannot be read."""
+        return tuple(url.get_secret_value() for url in self.inbox_url or ())
 
     @property
     def tag_set(self) -> frozenset[str] | None:

@@ -73,9 +73,13 @@ class Judged:
         known, state = self.dossier.known, self.verification.state
         if known is None or known.state is CandidateState.OPEN:
             return False
-        # REJECTED was said of an announcement that came before its commit: it outranks nothing that is seen later.
+        if state is CandidateState.OPEN:
+            return True
+        # REJECTED was said of an announcement that came before its commit: it outranks nothing that is seen later. Nor
+        # does the first effect of a key outrank its second one.
+        is_doubled = known.verdict is Verdict.CONSUMED and self.verification.verdict is Verdict.COLLISION
         is_rejected = known.verdict is Verdict.REJECTED
-        return state is CandidateState.OPEN or (is_rejected and state is CandidateState.QUARANTINED)
+        return state is CandidateState.QUARANTINED and (is_rejected or is_doubled)
 
 
 class Soundings:

@@ -68,10 +68,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name=KeyClass.DOUBLE_EFFECT,
-        rule="more than one effect in the business tables",
+        rule="more than one effect in the business tables, or an effect in more than one inbox of the group",
         meaning="The message took effect twice.",
-        example="The business table of `billing` counts 2 payments for the key; the inbox, which holds one row a key "
-        "by its primary key, could not show it.",
+        example="The business table of `billing` counts 2 payments for the key; one inbox, which holds one row a key "
+        "by its primary key, could not show it. Or two inboxes of `billing` have the key.",
         violation=True,
         listed=True,
     ),

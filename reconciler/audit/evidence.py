@@ -227,7 +227,6 @@ def _planned(
         # What happened after the databases were read is in no database: nobody is lost for it.
         as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
         outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
-        effects=asked.effects,
         snapshots=snapshots.get((asked.topic, asked.group), {}),
     )
 

@@ -53,8 +53,8 @@ class ConfiguredProducer:
 
     group: str
     topics: tuple[str, ...]
-    #: May hold a password: never shown.
-    outbox_url: str | None = field(repr=False)
+    #: May hold passwords: never shown.
+    outbox_urls: tuple[str, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,8 @@ class AuditedConfiguration:
     producers: tuple[ConfiguredProducer, ...]
     #: Sorted by topic and group; `inbox` and `effects` are set once it is known what was given.
     subscriptions: tuple[AuditedSubscription, ...]
-    #: (topic, group) -> URL.
-    inbox_urls: Mapping[tuple[str, str], str] = field(repr=False)
+    #: (topic, group) -> URLs.
+    inbox_urls: Mapping[tuple[str, str], tuple[str, ...]] = field(repr=False)
     ledger_url: str | None = field(repr=False)
 
 
@@ -143,6 +143,17 @@ class _Reader:
         self.problems.append(f"{where}{name} = (hidden): expected dialect://user:password@host:port/database")
         return None
 
+    def urls(self, table: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+        """One URL, or a list of them."""
+        value = table.get(name)
+        if not isinstance(value, list):
+            url = self.url(table, name, where)
+            return () if url is None else (url,)
+        found = [self.url({f"{name}[{place}]": url}, f"{name}[{place}]", where) for place, url in enumerate(value)]
+        if not found or len(set(found)) != len(found):
+            self.problems.append(f"{where}{name} = a list: expected one URL or more, each once")
+        return tuple(url for url in found if url is not None)
+
 
 def _read(reader: _Reader, document: Mapping[str, Any]) -> AuditedConfiguration | None:
     environment = reader.text(document, "environment", "", _ENVIRONMENT)
@@ -156,16 +167,16 @@ def _read(reader: _Reader, document: Mapping[str, Any]) -> AuditedConfiguration 
     )
     producers = tuple(_producers(reader, document))
     subscriptions: dict[tuple[str, str], AuditedSubscription] = {}
-    inbox_urls: dict[tuple[str, str], str] = {}
+    inbox_urls: dict[tuple[str, str], tuple[str, ...]] = {}
     for where, item in reader.sections(document, "subscriptions", SUBSCRIPTION_NAMES):
         found = _subscription(reader, where, item, producers)
         key = (found.topic, found.group)
         if key in subscriptions:
             reader.problems.append(f"{where} = {'/'.join(key)}: stands twice; remove one")
         subscriptions[key] = found
-        url = reader.url(item, "inbox_url", f"{where}.")
-        if url is not None:
-            inbox_urls[key] = url
+        urls = reader.urls(item, "inbox_url", f"{where}.")
+        if urls:
+            inbox_urls[key] = urls
     ledger_url = reader.url(reader.section(document, "ledger"), "url", "ledger.")
     if reader.problems:
         return None
@@ -191,7 +202,7 @@ def _producers(reader: _Reader, document: Mapping[str, Any]) -> Iterator[Configu
         yield ConfiguredProducer(
             group=reader.text(item, "group", f"{where}.", _GROUP),
             topics=tuple(topics or ()) if is_list else (),
-            outbox_url=reader.url(item, "outbox_url", f"{where}."),
+            outbox_urls=reader.urls(item, "outbox_url", f"{where}."),
         )
 
 

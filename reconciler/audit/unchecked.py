@@ -31,7 +31,7 @@ def _whys(asked: AuditedSubscription, plan: SubscriptionPlan, document: Evidence
         for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.LOST):
             whys[name] = f"{why}: keys of these producers are not checked"
     if not asked.effects:
-        whys[KeyClass.DOUBLE_EFFECT] = "business effects were not counted"
+        whys[KeyClass.DOUBLE_EFFECT] = "business effects were not counted; a key in two inboxes is found"
     if not asked.inbox:
         for name in (KeyClass.REPAIR_DIFFERS, KeyClass.UNNECESSARY_REPAIR, KeyClass.EFFECT_LATE):
             whys[name] = "the inbox was not given"

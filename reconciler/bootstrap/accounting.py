@@ -20,6 +20,7 @@ from reconciler.accounted import (
     verdicts_link,
 )
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import outbox_databases
 from reconciler.bootstrap.outbox_backlog import look_into_outbox
 from reconciler.bootstrap.standstill import limit_seconds
 from reconciler.errors import ReconcilerError, RedisAway
@@ -71,16 +72,14 @@ class Accounting:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
         found: list[tuple[OutboxSeen | None, Link]] = []
-        for producer in self._settings.producers:
-            if producer.outbox_url is None or topic not in producer.topics:
+        of_topic = {(p.group, url) for p in self._settings.producers if topic in p.topics for url in p.outbox_urls}
+        for database in outbox_databases(self._settings):
+            if (database.owner, database.url) not in of_topic:
                 continue
-            url = producer.outbox_url.get_secret_value()
             try:
-                seen = look_into_outbox(self._connections, url, producer_group=producer.group, topic=topic)
+                seen = look_into_outbox(self._connections, database.url, producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
-                found.append(
-                    (None, Link(until_ms=None, cause=f"the outbox of {producer.group} does not tell: {error}"))
-                )
+                found.append((None, Link(until_ms=None, cause=f"the {database.name} does not tell: {error}")))
             else:
                 found.append((seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
         return found

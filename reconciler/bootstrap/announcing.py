@@ -127,8 +127,7 @@ def _replay(
         if isinstance(function, TransactionalHandler):
             wrapped = function
         else:
-            if configured.inbox_url is None:
-                raise ConfigurationError(f"subscription {topic}/{group} has no inbox_url: a hand-over needs an inbox")
+            engine = connections.engine(_only_inbox(configured))
             recorder = CommitRecorder.open(
                 settings.redis.url.get_secret_value(),
                 environment=settings.environment,
@@ -137,7 +136,6 @@ def _replay(
                 shards=settings.unique_key_topic.queues,
             )
             connections.close_at_end(recorder.close)
-            engine = connections.engine(configured.inbox_url.get_secret_value())
             wrapped = transactional_handler(engine, group=group, topics=topic, recorder=recorder)(function)
         worker = ReplayWorker(
             wrapped,
@@ -152,6 +150,19 @@ def _replay(
         notify_systemd("READY=1")
         worker.run(stop)
         notify_systemd("STOPPING=1")
+
+
+def _only_inbox(configured: SubscriptionSettings) -> str:
+    """The inbox of a plain handler. Raises ConfigurationError where there is none, or nothing says which it is."""
+    subscription = f"{configured.topic}/{configured.group}"
+    if not configured.inbox_urls:
+        raise ConfigurationError(f"subscription {subscription} has no inbox_url: a hand-over needs an inbox")
+    if len(configured.inbox_urls) > 1:
+        raise ConfigurationError(
+            f"subscription {subscription} has several inboxes and the handler is a plain function: decorate it with "
+            "@transactional_handler(database=...), a function of the message"
+        )
+    return configured.inbox_urls[0]
 
 
 def load_function(name: str) -> Any:

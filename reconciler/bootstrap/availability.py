@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
 from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
 from reconciler.ledger.redis_checks import require_room
 from reconciler.redis_access import translated_errors
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.demands import explained
-from reconciler.settings import Settings
 from reconciler.sql.engines import reading
 
 
@@ -86,13 +86,5 @@ def ask_databases(connections: Connections) -> dict[str, Callable[[], object]]:
 
         return ask
 
-    return {name: ping(url) for name, url in _databases(connections.settings)}
-
-
-def _databases(settings: Settings) -> Iterator[tuple[str, str]]:
-    for producer in settings.producers:
-        if producer.outbox_url is not None:
-            yield f"outbox of {producer.group}", producer.outbox_url.get_secret_value()
-    for s in settings.subscriptions:
-        if s.inbox_url is not None:
-            yield f"inbox of {s.topic}/{s.group}", s.inbox_url.get_secret_value()
+    settings = connections.settings
+    return {found.name: ping(found.url) for found in [*outbox_databases(settings), *inbox_databases(settings)]}

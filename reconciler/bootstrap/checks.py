@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -12,8 +12,10 @@ import producers
 from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import EvidenceDatabase, inbox_databases, outbox_databases
 from reconciler.bootstrap.filter_checks import check_filters
 from reconciler.bootstrap.history_checks import check_history_folders
+from reconciler.bootstrap.inbox_checks import check_inbox_lists
 from reconciler.bootstrap.outbox_identities import shared_identity
 from reconciler.bootstrap.primaries import check_primaries
 from reconciler.bootstrap.rights_checks import rights_checks
@@ -59,6 +61,7 @@ def examine(settings: Settings) -> list[Finding]:
                 *doctor.table_checks(),
                 *rights_checks(connections),
                 ("outbox identities", "", lambda: check_identities(connections)),
+                ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
                 ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
@@ -130,14 +133,15 @@ class _Doctor:
         return [_tables(url, "ledger", "ledger")]
 
     def table_checks(self) -> Iterator[tuple[str, str, Check]]:
-        for producer in self._settings.producers:
-            name = f"outbox of {producer.group}"
-            url = None if producer.outbox_url is None else producer.outbox_url.get_secret_value()
-            yield name, "start the database, or correct outbox_url", _table_check(url, "outbox", name)
-        for s in self._settings.subscriptions:
-            name = f"inbox of {s.topic}/{s.group}"
-            url = None if s.inbox_url is None else s.inbox_url.get_secret_value()
-            yield name, "start the database, or correct inbox_url", _table_check(url, "inbox", name)
+        settings = self._settings
+        for database in [*outbox_databases(settings), *inbox_databases(settings)]:
+            yield database.name, f"start the database, or correct {database.setting}", _table_check(database)
+        for producer in settings.producers:
+            if not producer.outbox_urls:
+                yield f"outbox of {producer.group}", "", _weaker(f"outbox of {producer.group}", "outbox_url")
+        for s in settings.subscriptions:
+            if not s.inbox_urls:
+                yield f"inbox of {s.topic}/{s.group}", "", _weaker(f"inbox of {s.topic}/{s.group}", "inbox_url")
 
     def name_servers(self) -> Sequence[Finding]:
         client = self._connections.rocketmq.client
@@ -281,20 +285,14 @@ class _Doctor:
             )
 
 
-def _table_check(url: str | None, tree: str, name: str) -> Callable[[], Sequence[Finding]]:
-    def check() -> Sequence[Finding]:
-        if url is None:
-            return [
-                Finding(
-                    check=name,
-                    level="note",
-                    found=f"no {tree}_url is configured: weaker",
-                    remedy=f"configure {tree}_url: what it would prove is UNKNOWN without it",
-                )
-            ]
-        return [_tables(url, tree, name)]
+def _table_check(database: EvidenceDatabase) -> Check:
+    return lambda: [_tables(database.url, database.tree, database.name)]
 
-    return check
+
+def _weaker(name: str, setting: str) -> Check:
+    found = f"no {setting} is configured: weaker"
+    remedy = f"configure {setting}: what it would prove is UNKNOWN without it"
+    return lambda: [Finding(check=name, level="note", found=found, remedy=remedy)]
 
 
 def _tables(url: str, tree: str, name: str) -> Finding:

@@ -9,6 +9,7 @@ from functools import partial
 import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
 from reconciler.bootstrap.subscriptions import subscription_of
 from reconciler.clocks_apart import ClockReading
 from reconciler.contract.keyspace import ShardKeys
@@ -70,12 +71,8 @@ def _others(connections: Connections) -> Iterator[tuple[str, ClockReading]]:
 def _databases(connections: Connections) -> Iterator[tuple[str, str]]:
     settings = connections.settings
     urls = {settings.ledger.url.get_secret_value(): "the ledger"}
-    for producer in settings.producers:
-        if producer.outbox_url is not None:
-            urls.setdefault(producer.outbox_url.get_secret_value(), f"the outbox of {producer.group}")
-    for s in settings.subscriptions:
-        if s.inbox_url is not None:
-            urls.setdefault(s.inbox_url.get_secret_value(), f"the inbox of {s.topic}/{s.group}")
+    for database in [*outbox_databases(settings), *inbox_databases(settings)]:
+        urls.setdefault(database.url, f"the {database.name}")
     for url, name in urls.items():
         yield name, url
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import outbox_databases
 from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.sql.identity import read_identity
 
@@ -12,20 +13,19 @@ def shared_identity(connections: Connections) -> str | None:
 
     A database that does not answer, or whose identity the login may not read, is not compared.
     """
-    numbers: dict[str, int] = {}
-    for number, producer in enumerate(connections.settings.producers):
-        if producer.outbox_url is not None:
-            numbers.setdefault(producer.outbox_url.get_secret_value(), number)
-    first: dict[str, int] = {}
-    for url, number in numbers.items():
+    settings: dict[str, str] = {}
+    for database in outbox_databases(connections.settings):
+        settings.setdefault(database.url, database.setting)
+    first: dict[str, str] = {}
+    for url, setting in settings.items():
         try:
             identity = read_identity(connections.engine(url, read_only=True))
         except ReconcilerError:
             continue
-        same = first.setdefault(identity, number)
-        if same != number:
+        same = first.setdefault(identity, setting)
+        if same != setting:
             return (
-                f"producers[{same}].outbox_url and producers[{number}].outbox_url lead to databases with one identity: "
+                f"{same} and {setting} lead to databases with one identity: "
                 "they are one database under two names (write the same URL in both), or one is a copy of the other "
                 "(delete the row of its reconciler_outbox_identity and run `reconciler db upgrade outbox`)"
             )

@@ -50,13 +50,14 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         tags=s.tag_set,
                         grace_period_seconds=s.grace_period_seconds,
                         inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
+                        has_several_inboxes=len(s.inbox_urls) > 1,
                     )
                     for s in configured
                 ),
                 producer_groups=frozenset(p.group for p in groups),
                 shards=settings.unique_key_topic.queues,
                 repair_order=tuple(configured[0].repair_order),
-                trust_announcements=all(p.outbox_url is None for p in groups),
+                trust_announcements=not any(p.outbox_urls for p in groups),
             )
         )
     return plans
@@ -75,12 +76,9 @@ def build_witnesses(connections: Connections) -> Witnesses:
     """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
     settings = connections.settings
     outbox = SqlOutboxReader(
-        ReadOutbox(
-            producer_group=p.group,
-            topics=frozenset(p.topics),
-            url=None if p.outbox_url is None else p.outbox_url.get_secret_value(),
-        )
+        ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
         for p in settings.producers
+        for url in p.outbox_urls or (None,)
     )
     connections.close_at_end(outbox.close)
     inbox = inbox_evidence(connections)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
 from reconciler.bootstrap.standstill import limit_seconds
 from reconciler.doctor import Finding
 from reconciler.errors import ReconcilerError
@@ -77,6 +78,11 @@ def unproved(connections: Connections) -> Sequence[Standing]:
     return [found for found in standings(connections) if found.role.is_primary is not True or found.unread]
 
 
+def blind(doubted: Sequence[Standing], *, within_seconds: float) -> list[str]:
+    """A line for each that proves nothing now."""
+    return [f"{d.name}: {d.found}: {d.mend}" for d in doubted if d.is_blind(within_seconds)]
+
+
 def check_primaries(connections: Connections) -> Sequence[Finding]:
     """What `doctor` says of each."""
     within_seconds = limit_seconds(connections.settings, None)
@@ -121,10 +127,6 @@ def _swept_seconds(engine: sa.Engine) -> float | None:
 def _databases(settings: Settings) -> dict[tuple[str, str], str]:
     """(setting, URL) -> whose: groups may share a database."""
     owners: dict[tuple[str, str], list[str]] = {}
-    for producer in settings.producers:
-        if producer.outbox_url is not None:
-            owners.setdefault(("outbox_url", producer.outbox_url.get_secret_value()), []).append(producer.group)
-    for s in settings.subscriptions:
-        if s.inbox_url is not None:
-            owners.setdefault(("inbox_url", s.inbox_url.get_secret_value()), []).append(f"{s.topic}/{s.group}")
+    for found in [*outbox_databases(settings), *inbox_databases(settings)]:
+        owners.setdefault((f"{found.tree}_url", found.url), []).append(found.name.removeprefix(f"{found.tree} of "))
     return {place: f"{place[0].removesuffix('_url')} of {', '.join(names)}" for place, names in owners.items()}

@@ -11,10 +11,11 @@ from reconciler.bootstrap.accounting import Accounting
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import damaged_rows, misshapen_members
+from reconciler.bootstrap.double_effects import double_effects
 from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.listing import outage_row, text_of
 from reconciler.bootstrap.policy import Policy
-from reconciler.bootstrap.primaries import unproved
+from reconciler.bootstrap.primaries import blind, unproved
 from reconciler.bootstrap.standstill import (
     history_behind,
     limit_seconds,
@@ -74,6 +75,8 @@ class StatusReport:
     undecided: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
+    #: Keys that took effect in two inboxes of one group, one line a subscription.
+    doubled: tuple[str, ...] = ()
     #: Databases of evidence that are not proved to be primaries, one line each; those that blind us are in `late`, too.
     unproved: tuple[str, ...] = ()
     #: Values that nobody can read, and recorders that write no keys, one line each.
@@ -115,7 +118,7 @@ class StatusReport:
     @property
     def _persons(self) -> list[str]:
         needed = persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
-        return [*needed, *self.undecided, *self.damaged]
+        return [*needed, *self.doubled, *self.undecided, *self.damaged]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
@@ -126,6 +129,7 @@ class StatusReport:
             "late": list(self.late_lines),
             "undecided": list(self.undecided),
             "rejected": list(self.rejected),
+            "doubled": list(self.doubled),
             "unproved": list(self.unproved),
             "damaged": list(self.damaged),
             **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
@@ -245,8 +249,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                     )
                 statuses.append(_status_of(policy, topic, plan, last, accounting))
         doubted = unproved(connections)
-        blind_seconds = limit_seconds(settings, rounds_within_seconds)
-        late += [f"{d.name}: {d.found}: {d.mend}" for d in doubted if d.is_blind(blind_seconds)]
+        late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
         history, history_away = read_standing(settings, policy.subscriptions)
         for captured in history.subscriptions if history is not None and is_full else ():
             of = captured.subscription
@@ -264,6 +267,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             late=tuple(late),
             undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
             rejected=tuple(rejected(verdicts)),
+            doubled=tuple(double_effects(reports, verdicts, settings.environment)),
             unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
             damaged=(*damaged_rows(verdicts, repairs), *(_misshapen(policy) if is_full else ())),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
 from reconciler.doctor import Check, Finding
 from reconciler.settings import Settings
 from reconciler.sql import schema
@@ -39,15 +40,11 @@ def needed_rights(settings: Settings) -> list[NeededRights]:
     """One entry a database, however many sections of the settings name it."""
     outboxes: dict[str, list[str]] = {}
     inboxes: dict[str, list[str]] = {}
-    answering: set[str] = set()
-    for p in settings.producers:
-        if p.outbox_url is not None:
-            url = p.outbox_url.get_secret_value()
-            outboxes.setdefault(url, []).append(p.group)
-            answering |= {url} if p.answer_checks else set()
-    for s in settings.subscriptions:
-        if s.inbox_url is not None:
-            inboxes.setdefault(s.inbox_url.get_secret_value(), []).append(f"{s.topic}/{s.group}")
+    answering = {url for p in settings.producers if p.answer_checks for url in p.outbox_urls}
+    for found in outbox_databases(settings):
+        outboxes.setdefault(found.url, []).append(found.name.removeprefix("outbox of "))
+    for found in inbox_databases(settings):
+        inboxes.setdefault(found.url, []).append(found.name.removeprefix("inbox of "))
     return [
         NeededRights(
             name="rights in the ledger",
@@ -61,7 +58,7 @@ def needed_rights(settings: Settings) -> list[NeededRights]:
         ),
         *(
             NeededRights(
-                name=f"rights in the outbox of {', '.join(dict.fromkeys(groups))}",
+                name=f"rights in the outbox of {', '.join(groups)}",
                 url=url,
                 tree="outbox",
                 run=(Right("SELECT", outbox), Right("SELECT", outbox_identity)),

@@ -19,9 +19,8 @@ def inbox_evidence(connections: Connections) -> SqlInboxEvidence:
     settings = connections.settings
     return SqlInboxEvidence(
         {
-            subscription_of(settings, s): connections.engine(s.inbox_url.get_secret_value(), read_only=True)
+            subscription_of(settings, s): [connections.engine(url, read_only=True) for url in s.inbox_urls]
             for s in settings.subscriptions
-            if s.inbox_url is not None
         }
     )
 

@@ -11,6 +11,7 @@ from producers.outbox import SqlOutbox
 from producers.remoting import RemotingAnnouncements, RemotingHalves
 from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import outbox_databases
 from reconciler.bootstrap.outbox_identities import require_own_identities
 from reconciler.bootstrap.subscriptions import inbox_evidence, subscription_of
 from reconciler.clock import Clock, SystemClock
@@ -26,7 +27,7 @@ SWEEPER_GROUP = "reconciler-sweeper"
 
 def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     """Sweeps until the stop; waits for dependencies that are away. Raises ConfigurationError."""
-    if not any(producer.outbox_url for producer in settings.producers):
+    if not any(producer.outbox_urls for producer in settings.producers):
         raise ConfigurationError("no [[producers]] section has an outbox_url: there is nothing to sweep")
     clock = SystemClock()
     serve_when_possible(lambda: _sweep(settings, stop, clock), stop=stop, clock=clock)
@@ -65,6 +66,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         "unsettled": report.unsettled,
                         "unprovable": report.unprovable,
                         "deleted": report.deleted,
+                        "doubled": report.doubled,
                         "damaged": report.damaged,
                         "problems": list(report.problems),
                     },
@@ -82,19 +84,16 @@ def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
     """
     opened: dict[str, SqlOutbox] = {}
     away: list[DatabaseAway] = []
-    for producer in connections.settings.producers:
-        if producer.outbox_url is None:
-            continue
-        url = producer.outbox_url.get_secret_value()
-        if url not in opened:
-            outbox = SqlOutbox(url)
+    for database in outbox_databases(connections.settings):
+        if database.url not in opened:
+            outbox = SqlOutbox(database.url)
             connections.close_at_end(outbox.close)
             try:
                 outbox.identity()
             except DatabaseAway as error:
                 away.append(error)
-                logger.warning("outbox_away", extra={"group": producer.group, "detail": str(error)})
-            opened[url] = outbox
+                logger.warning("outbox_away", extra={"group": database.owner, "detail": str(error)})
+            opened[database.url] = outbox
     if away and len(away) == len(opened):
         raise away[0]
     return opened
@@ -105,9 +104,8 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
     sweep = settings.sweep
     return Sweeper(
         [
-            OutboxSource(producer_group=p.group, outbox=outboxes[p.outbox_url.get_secret_value()])
-            for p in settings.producers
-            if p.outbox_url is not None
+            OutboxSource(producer_group=database.owner, outbox=outboxes[database.url])
+            for database in outbox_databases(settings)
         ],
         announcer=Announcer(RemotingAnnouncements(SWEEPER_GROUP, connections.rocketmq), announcement_route(settings)),
         subscriptions=[
@@ -128,8 +126,8 @@ def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> 
     """Joins the groups that want it, so that brokers ask this process about their halves, too."""
     producers = connections.settings.producers
     for group in dict.fromkeys(p.group for p in producers if p.answer_checks):
-        urls = [p.outbox_url.get_secret_value() for p in producers if p.group == group and p.outbox_url is not None]
-        stand_in = StandIn([outboxes[url] for url in dict.fromkeys(urls)], clock=connections.clock)
+        of_group = [outboxes[d.url] for d in outbox_databases(connections.settings) if d.owner == group]
+        stand_in = StandIn(of_group, clock=connections.clock)
         halves = RemotingHalves(group, connections.rocketmq)
         halves.start(stand_in.answer)
         connections.close_at_end(halves.shutdown)

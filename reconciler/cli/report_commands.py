@@ -69,6 +69,8 @@ def status(
         typer.echo(f"late: {line}", err=True)
     for line in report.undecided:
         typer.echo(f"undecided: {line}", err=True)
+    for line in report.doubled:
+        typer.echo(f"doubled: {line}", err=True)
     for line in report.damaged:
         typer.echo(f"damaged: {line}", err=True)
     for line in report.unproved:

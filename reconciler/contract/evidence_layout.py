@@ -77,7 +77,8 @@ INBOX_EVIDENCE = EvidenceTable(
 )
 EFFECTS_EVIDENCE = EvidenceTable(
     name="effects",
-    doc="Effects counted in the business tables: one row a key and group, of keys that belong to the window.",
+    doc="Effects counted in the business tables: one row a key and group, of keys that belong to the window. A key "
+    "that several inboxes of the group have has a row with their number, also where nothing else was counted.",
     columns=(
         _KEY,
         _c("topic", "name", "Business topic."),

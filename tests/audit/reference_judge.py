@@ -28,7 +28,7 @@ class _KeyStory:
         self.outbox = [r for r in evidence.rows["outbox"] if r["key"] == key and r["topic"] == asked["topic"]]
         self.commits = [row for row in self.outbox if row["state"] != "ROLLED_BACK"]
         self.inbox = self.of("inbox")
-        self.effects = [r for r in self.of("effects") if r["effects"] > 0] if asked["effects"] else []
+        self.effects = [r for r in self.of("effects") if r["effects"] > 0]
         self.candidates = self.of("candidate")
         self.repairs = [
             row

@@ -129,7 +129,7 @@ def test_exports_are_counted_like_databases(sqlite: Databases, tmp_path: Path) -
     given = replace(
         sources,
         outboxes=tuple((group, outbox) for group, _ in sources.outboxes),
-        inboxes=dict.fromkeys(sources.inboxes, export(sqlite.inbox_url, ("reconciler_inbox",), "--inbox")),
+        inboxes=dict.fromkeys(sources.inboxes, (export(sqlite.inbox_url, ("reconciler_inbox",), "--inbox"),)),
         ledger=export(sqlite.ledger_url, LEDGER_TABLES, "--ledger"),
     )
     assert told(sqlite, tmp_path / "evidence", given) == others

@@ -216,7 +216,7 @@ def test_exports_give_the_same_answer(sqlite: Databases, generated: Path, tmp_pa
     given = replace(
         sources,
         outboxes=tuple((group, outbox) for group, _ in sources.outboxes),
-        inboxes=dict.fromkeys(sources.inboxes, inbox),
+        inboxes=dict.fromkeys(sources.inboxes, (inbox,)),
         ledger=Source(kind="parquet", address=str(ledger), option="--ledger"),
     )
     (tmp_path / "evidence").mkdir()

@@ -46,7 +46,7 @@ def exported(databases: Databases, folder: Path) -> Sources:
     return replace(
         sources,
         outboxes=tuple((group, delta(folder / "outbox", "--outbox")) for group, _ in sources.outboxes),
-        inboxes=dict.fromkeys(sources.inboxes, delta(folder / "inbox", "--inbox")),
+        inboxes=dict.fromkeys(sources.inboxes, (delta(folder / "inbox", "--inbox"),)),
         ledger=delta(folder / "ledger", "--ledger"),
     )
 
@@ -78,7 +78,7 @@ def test_a_delta_table_that_needs_a_newer_reader_is_refused(databases: Databases
     vectors = {"delta.enableDeletionVectors": "true"}
     deltalake.write_deltalake(str(tmp_path / "inbox"), rows.select(columns), configuration=vectors)
     sources = databases.sources()
-    given = replace(sources, inboxes=dict.fromkeys(sources.inboxes, delta(tmp_path / "inbox", "--inbox")))
+    given = replace(sources, inboxes=dict.fromkeys(sources.inboxes, (delta(tmp_path / "inbox", "--inbox"),)))
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match=r"--inbox: the Delta table cannot be read.*deletionVectors") as refused:
         collect(databases.request(given), tmp_path / "evidence", run_here, quiet)

@@ -98,3 +98,19 @@ def test_a_url_can_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     sources = parse_sources(outbox=[f"shop=@{path}"])
     assert sources.outboxes[0][1].address == "mysql://auditor:hunter2@db/orders"
     assert "hunter2" not in f"{sources} {sources!r}"
+
+
+def test_every_database_of_a_list_is_collected_and_one_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    section = '{"group": "order-service", "topics": ["ORDERS"], "outbox_url": %s}'
+    urls = '["sqlite:////a", "sqlite:////b"]'
+    environ = {"RECONCILER_PRODUCERS": f"[{section % urls}, {section % urls}]"}
+    given = with_configured(parse_sources(), read_configuration(EXAMPLE, environ))
+    assert [source.address for _, source in given.outboxes] == ["sqlite:////a", "sqlite:////b"]
+    assert [str(source) for _, source in given.outboxes] == [
+        "--subscriptions: outbox_url of order-service (1 of 2)",
+        "--subscriptions: outbox_url of order-service (2 of 2)",
+    ]
+    for wrong in ("[]", '["sqlite:////hunter2", "sqlite:////hunter2"]', '["sqlite:////a", "hunter2"]'):
+        with pytest.raises(AuditError, match=r"producers\[0\]\.outbox_url") as refused:
+            read_configuration(EXAMPLE, {"RECONCILER_PRODUCERS": f"[{section % wrong}]"})
+        assert "hunter2" not in str(refused.value)

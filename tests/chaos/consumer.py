@@ -33,7 +33,8 @@ def main(job_path: str, group: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = ChaosJob.read(Path(job_path))
     batch = BATCHES.get(group, 1)
-    engine = sa.create_engine(job.database_url, pool_size=THREADS)
+    # Behind a pooler a statement's name may be another client's.
+    engine = sa.create_engine(job.database_url, pool_size=THREADS, connect_args={"prepare_threshold": None})
     with CommitRecorder.open(
         job.redis_url, environment=job.environment, group=group, shards=job.shards, timeout_seconds=1.0
     ) as recorder:

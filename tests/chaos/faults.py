@@ -100,6 +100,22 @@ def step_a_clock(world: World, dice: random.Random) -> None:
     host.set_clock(0.0)
 
 
+def pause_the_standby(world: World, dice: random.Random) -> None:
+    """Where `run` reads the outboxes nothing new arrives for a while."""
+    world.standby.pause()
+    try:
+        world.pause(dice.uniform(0.5, 6.0))
+    finally:
+        world.standby.resume()
+
+
+def restart_the_pooler(world: World, dice: random.Random) -> None:
+    """All clients of the database lose their connections, in the middle of transactions too."""
+    world.pooler.stop()
+    world.pause(dice.uniform(0.0, 1.0))
+    world.pooler.start()
+
+
 def fill_a_disk(world: World, dice: random.Random) -> bool:
     """A broker's disk is nearly full: it answers sends with SERVICE_NOT_AVAILABLE."""
     watching = world.cluster.watching_their_disks()
@@ -158,6 +174,8 @@ FAULTS: dict[Fault, int] = {
     old_redis_data: 3,
     kill_a_broker: 2,
     step_a_clock: 5,
+    pause_the_standby: 4,
+    restart_the_pooler: 2,
     fill_a_disk: 3,
     make_a_broker_busy: 4,
     grow_the_topic: 2,

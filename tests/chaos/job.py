@@ -54,18 +54,24 @@ class ChaosJob:
 
     @property
     def config(self) -> Path:
-        """The reconciler's settings."""
+        """The settings of `run`."""
         return Path(self.folder) / "reconciler.toml"
+
+    @property
+    def sweep_config(self) -> Path:
+        """Those of `sweep`, which writes into the outboxes."""
+        return Path(self.folder) / "sweep.toml"
 
     @property
     def stop_sending(self) -> Path:
         """Exists once producers must come to an end."""
         return Path(self.folder) / "stop-sending"
 
-    def write(self) -> None:
-        """Keeps the job and the settings for the processes."""
+    def write(self, *, outboxes_url: str) -> None:
+        """Keeps the job and the settings for the processes; `outboxes_url` is where `run` reads the outboxes."""
         self.path.write_text(json.dumps(asdict(self)))
-        self.config.write_text(settings_toml(self))
+        self.config.write_text(settings_toml(self, outboxes_url))
+        self.sweep_config.write_text(settings_toml(self, self.database_url))
 
     @staticmethod
     def read(path: Path) -> ChaosJob:
@@ -73,10 +79,10 @@ class ChaosJob:
         return ChaosJob(**json.loads(path.read_text()))
 
 
-def settings_toml(job: ChaosJob) -> str:
+def settings_toml(job: ChaosJob, outboxes_url: str) -> str:
     """Short intervals; the breaker stays shut, since every fault makes many losses at once."""
     producers = "".join(
-        f'\n[[producers]]\ngroup = "{group}"\ntopics = ["{job.topic}"]\noutbox_url = "{job.database_url}"\n'
+        f'\n[[producers]]\ngroup = "{group}"\ntopics = ["{job.topic}"]\noutbox_url = "{outboxes_url}"\n'
         for group in dict.fromkeys(PRODUCER_GROUPS)
     )
     subscriptions = "".join(

@@ -101,7 +101,7 @@ class Business:
     @contextmanager
     def _local_transaction(self) -> Iterator[psycopg.Connection[Any]]:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._job.driver_url)
+            self._connection = psycopg.connect(self._job.driver_url, prepare_threshold=None)  # a pooler is between
         connection = self._connection
         try:
             yield connection

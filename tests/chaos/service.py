@@ -33,5 +33,6 @@ def main(job_path: str, role: str) -> None:
     job = ChaosJob.read(Path(job_path))
     if PRELOADED not in os.environ:
         set_clock_wrong(Path(os.environ[CLOCK_FILE]))
-    sys.argv = ["reconciler", role, "--config", str(job.config)]
+    config = job.sweep_config if role == "sweep" else job.config
+    sys.argv = ["reconciler", role, "--config", str(config)]
     reconciler()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos import failpoints
 from tests.chaos.run import chaos
-from tests.services import postgres, redis_server, rocketmq
+from tests.services import pgbouncer, postgres, redis_server, rocketmq
 from tests.services.requirements import require
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def test_no_accident_in_a_minute_of_kills_lost_calls_and_lost_memory(tmp_path: Path) -> None:
-    for missing in (postgres.missing(), redis_server.missing(), rocketmq.missing()):
+    for missing in (postgres.missing(), pgbouncer.missing(), redis_server.missing(), rocketmq.missing()):
         require(missing)
     told: list[str] = []
 

@@ -30,7 +30,7 @@ pytestmark = [
 
 SERVICE = ("run", "sweep")
 PLUG_INS = ("consumer", "producer")
-RATE_PER_SECOND = 40
+RATE_PER_SECOND = 40.0
 #: Every thread of every producer sends in it.
 WINDOW_SECONDS = 1.2 * THREADS * len(PRODUCER_GROUPS) / RATE_PER_SECOND
 #: Between two processes that are replaced.
@@ -94,7 +94,9 @@ def test_no_accident_while_plug_ins_and_daemons_of_two_releases_work_side_by_sid
     told: list[str] = []
     upgrade = Upgrade()
 
-    with World(tmp_path, seed=1, rate_per_second=RATE_PER_SECOND, deadly=False, release=release) as world:
+    with World(
+        tmp_path, seed=1, rate_per_second=RATE_PER_SECOND, deadly=False, release=release, has_plain_database=True
+    ) as world:
         result = ChaosRun(world, seed=1, tell=told.append).take_course(upgrade)
         crashes = {name: count for name, count in world.counts.items() if name.startswith("ended by itself")}
 

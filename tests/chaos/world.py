@@ -23,11 +23,14 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.hosts import ROOT, Actor, Host, build_clock
 from tests.chaos.job import GROUPS, PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import make_tables
-from tests.services.postgres import USER, PostgresServer
+from tests.services.pgbouncer import PgBouncer
+from tests.services.postgres import USER, PostgresServer, PostgresStandby
 from tests.services.redis_server import RedisServer
 from tests.services.stacked import Stacked
 
 POSTGRES_OPTIONS = {"max_connections": "400", "shared_buffers": "256MB", "max_wal_size": "4GB"}
+#: Fewer sessions than clients with a transaction, so that each gets those of others.
+POOLER_OPTIONS = {"default_pool_size": "20", "max_client_conn": "1000"}
 #: A sentence waits for a step at most so often; whoever never comes there is killed by the run's dice.
 TIMES_MAX = 20
 #: Whoever is sentenced lives for so long at most; at least 0, which is in the middle of its start.
@@ -46,11 +49,16 @@ class World(Stacked):
         deadly: bool = True,
         life_seconds_max: float = LIFE_SECONDS_MAX,
         release: Path = ROOT,
+        has_plain_database: bool = False,
     ) -> None:
-        """`release`: the checkout whose code makes the tables and is run, until actors are moved to another one."""
+        """`release`: the checkout whose code makes the tables and is run, until actors are moved to another one.
+
+        `has_plain_database`: nobody is behind a pooler, and `run` reads the outboxes from the primary.
+        """
         super().__init__()
         self.folder = folder
         self._release = release
+        self._has_plain_database = has_plain_database
         self.counts: Counter[str] = Counter()
         self.steps_died_at: Counter[str] = Counter()
         self._dice = random.Random(f"world-{seed}")
@@ -78,6 +86,7 @@ class World(Stacked):
         url = f"postgresql+psycopg://{USER}@/{name}?host={self.postgres.folder}&port={self.postgres.port}"
         self.database = sa.create_engine(url, pool_pre_ping=True)
         self._stack.callback(self.database.dispose)
+        url, outboxes_url = self._way_to_database(url, name)
         self.upgrade_tables(self._release, url)
         make_tables(self.database)
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis", options={"appendfsync": "everysec"}))
@@ -96,7 +105,7 @@ class World(Stacked):
             database_url=url,
             rate_per_second=self._rate,
         )
-        self.job.write()
+        self.job.write(outboxes_url=outboxes_url)
         self.cluster.make_topics(
             self.job.topic,
             unique_key_topic=self.job.unique_key_topic,
@@ -112,6 +121,17 @@ class World(Stacked):
         for number, host in enumerate(self.reconciler_hosts):
             self._spawn("run", f"run-{number}", host, [path, "run"])
             self._spawn("sweep", f"sweep-{number}", host, [path, "sweep"])
+
+    def _way_to_database(self, url: str, name: str) -> tuple[str, str]:
+        """How services reach the database, and where `run` reads their outboxes: through a pooler, on a standby."""
+        if self._has_plain_database:
+            self.impossible |= {"pause_the_standby", "restart_the_pooler"}
+            return url, url
+        self.pooler = self._stack.enter_context(PgBouncer(self.postgres, options=POOLER_OPTIONS))
+        self.standby = PostgresStandby(self.postgres)
+        self.standby.options |= POSTGRES_OPTIONS
+        self._stack.enter_context(self.standby)
+        return self.pooler.through(self.postgres.url(name)), self.standby.url(name)
 
     def _start_hosts(self) -> None:
         self._clock_library = build_clock(self.folder)

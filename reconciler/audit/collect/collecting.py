@@ -137,14 +137,15 @@ def _outbox_selection(request: Request, group: str, since: tuple[str, int, int |
 
 def _inboxes(request: Request, folder: Path) -> Iterator[Task]:
     for number, s in enumerate(request.subscriptions):
-        source = request.sources.inboxes.get((s.topic, s.group))
-        if source is not None:
+        places = _inbox_places(request, number, s)
+        for place in places:
             (folder / INBOX_EVIDENCE.name).mkdir(exist_ok=True)
             since = ("applied_at_ms", request.since_ms, _closes_ms(request, s))
-            yield from _pieces(folder, f"inbox-{number}", source, _inbox_selection(s, since))
+            yield from _pieces(folder, place.part, place.source, _inbox_selection(s, since))
         effects = request.sources.effects.get((s.topic, s.group))
-        if effects is not None:
+        if effects is not None or len(places) > 1:
             (folder / EFFECTS_EVIDENCE.name).mkdir(exist_ok=True)
+        if effects is not None:
             yield EffectsTask(
                 folder=str(folder),
                 part=f"effects-{number}",
@@ -154,6 +155,15 @@ def _inboxes(request: Request, folder: Path) -> Iterator[Task]:
                 # As inbox rows are read: a key of the window's last second takes effect after its end.
                 between_ms=(request.since_ms, _closes_ms(request, s)),
             )
+
+
+def _inbox_places(request: Request, number: int, s: AuditedSubscription) -> tuple[InboxPlace, ...]:
+    return tuple(
+        InboxPlace(
+            topic=s.topic, group=s.group, source=source, selection=_inbox_selection(s), part=f"inbox-{number}-{place}"
+        )
+        for place, source in enumerate(request.sources.inboxes.get((s.topic, s.group), ()))
+    )
 
 
 def _inbox_selection(s: AuditedSubscription, since: tuple[str, int, int | None] | None = None) -> Selection:
@@ -221,7 +231,7 @@ def _counts(request: Request) -> Iterator[Task]:
     outboxes = [
         (source, {(topic, group) for topic in request.topics_of(group)}) for group, source in request.sources.outboxes
     ]
-    inboxes = [(source, {key} & chosen) for key, source in request.sources.inboxes.items()]
+    inboxes = [(source, {key} & chosen) for key, several in request.sources.inboxes.items() for source in several]
     for layout, table, given in ((OUTBOX_EVIDENCE, OUTBOX, outboxes), (INBOX_EVIDENCE, INBOX, inboxes)):
         places: dict[tuple[str, str], tuple[Source, set[tuple[str, str]]]] = {}
         for source, keys in given:
@@ -251,9 +261,7 @@ def _count_tasks(source: Source, selection: Selection, asked: frozenset[tuple[st
 def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task]:
     window = (request.window.start_ms, request.window.end_ms)
     inboxes = tuple(
-        InboxPlace(topic=s.topic, group=s.group, source=source, selection=_inbox_selection(s))
-        for s in request.subscriptions
-        if (source := request.sources.inboxes.get((s.topic, s.group))) is not None and source.kind == "database"
+        place for number, s in enumerate(request.subscriptions) for place in _inbox_places(request, number, s)
     )
     outboxes = tuple(
         OutboxPlace(topics=request.topics_of(group), source=source, selection=_outbox_selection(request, group))
@@ -307,9 +315,9 @@ def _require_rows(request: Request, lacking: Mapping[Lacking, int], run: Runner)
     Asked after everything was read: rows may be deleted meanwhile, too.
     """
 
-    def inbox(topic: str, group: str) -> tuple[Source, Selection]:
+    def inboxes(topic: str, group: str) -> list[tuple[Source, Selection]]:
         s = next(s for s in request.subscriptions if (s.topic, s.group) == (topic, group))
-        return request.sources.inboxes[topic, group], _inbox_selection(s)
+        return [(source, _inbox_selection(s)) for source in request.sources.inboxes[topic, group]]
 
     ages = ages_to_ask(
         lacking,
@@ -318,7 +326,7 @@ def _require_rows(request: Request, lacking: Mapping[Lacking, int], run: Runner)
             for group, source in request.sources.outboxes
             if topic in request.topics_of(group)
         ],
-        inboxes=inbox,
+        inboxes=inboxes,
     )
     answers = run(answer, [AgeTask(age=age) for age in ages]) if ages else []
     files_of(answers)

@@ -52,15 +52,17 @@ def ages_to_ask(
     lacking: Iterable[Lacking],
     *,
     outboxes: Callable[[str], Sequence[tuple[Source, Selection]]],
-    inboxes: Callable[[str, str], tuple[Source, Selection]],
+    inboxes: Callable[[str, str], Sequence[tuple[Source, Selection]]],
 ) -> list[AgeOfRows]:
     """Tables of these keys. `outboxes`: of a topic, `inboxes`: of a topic and group."""
     found: list[AgeOfRows] = []
     for one in sorted(lacking):
         table, topic, group = one
         if table == INBOX_EVIDENCE.name:
-            source, selection = inboxes(topic, group)
-            found.append(AgeOfRows(lacking=one, source=source, selection=selection, columns=("applied_at_ms",)))
+            found += [
+                AgeOfRows(lacking=one, source=source, selection=selection, columns=("applied_at_ms",))
+                for source, selection in inboxes(topic, group)
+            ]
             continue
         for source, selection in outboxes(topic):
             # Rows of all its topics go together; those that are not settled stay.

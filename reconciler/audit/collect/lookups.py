@@ -5,7 +5,8 @@ long before. So inboxes are asked for every key of the window that has no row ye
 that has none. Asking comes after the ranges: a row that was not there then is there now, or was never written.
 
 Business effects are counted here, too: a key's rows may come from several pages and tables, and only here is known
-which keys something else places in the window.
+which keys something else places in the window. A key that two inboxes of a group have is a double effect, and is
+written down as one: the rows of one inbox could not show it.
 """
 
 from __future__ import annotations
@@ -36,15 +37,19 @@ KEYS_A_STATEMENT = 500
 #: What files are called that look-ups write.
 PART = "by-key"
 
+_NO_EFFECTS = pa.table({"key": pa.array([], pa.binary()), "effects": pa.array([], pa.int64())})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxPlace:
-    """Where one group's inbox rows of one topic can be asked for."""
+    """One database, or export, of one group's inbox rows of one topic."""
 
     topic: str
     group: str
     source: Source
     selection: Selection
+    #: What the files are called, with a number behind, that its ranges wrote.
+    part: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,19 +128,22 @@ def look_up(lookups: PrefixLookups) -> LookedUp:
         (e.topic, e.group): keys_of_ranges(lookups, "effects", e.topic, e.group) for e in lookups.effects if e.is_dated
     }
     written: list[WrittenFile] = []
+    of_inboxes: dict[tuple[str, str], pa.Table] = {}
     if lookups.inboxes:
         with PrefixWriter(folder, lookups.inboxes[0].selection.layout, PART) as writer:
-            for inbox in lookups.inboxes:
-                there = keys_of_ranges(lookups, "inbox", inbox.topic, inbox.group)
-                wanted = [seen[inbox.topic].of_window]
-                wanted += [keys for place, keys in dated.items() if place == (inbox.topic, inbox.group)]
-                _ask(inbox.source, inbox.selection, _without(_joined(wanted), there), writer.add)
+            for place in dict.fromkeys((inbox.topic, inbox.group) for inbox in lookups.inboxes):
+                wanted = [seen[place[0]].of_window, *(keys for of, keys in dated.items() if of == place)]
+                of_inboxes[place] = _ask_inboxes(lookups, place, wanted, writer.add)
             written += writer.close()
     undated: dict[tuple[str, str], int] = {}
-    if lookups.effects:
+    if lookups.effects or any(doubled.num_rows for doubled in of_inboxes.values()):
         with PrefixWriter(folder, EFFECTS_EVIDENCE, PART) as writer:
-            for place in lookups.effects:
-                undated[place.topic, place.group] = _count_effects(lookups, place, seen[place.topic], writer.add)
+            counted = {(e.topic, e.group): e for e in lookups.effects}
+            for place in {**counted, **of_inboxes}:
+                rows = of_inboxes.get(place, _NO_EFFECTS)
+                if place in counted:
+                    rows, undated[place] = _count_effects(lookups, counted[place], seen[place[0]], rows)
+                _add_effects(place, rows, writer.add)
             written += writer.close()
     if lookups.outboxes:
         with PrefixWriter(folder, lookups.outboxes[0].selection.layout, PART) as writer:
@@ -149,19 +157,56 @@ def look_up(lookups: PrefixLookups) -> LookedUp:
     return LookedUp(files=tuple(written), undated=undated, lacking=lacking)
 
 
-def _count_effects(lookups: PrefixLookups, place: EffectsPlace, seen: _Seen, add: Callable[[pa.Table], None]) -> int:
-    """One row a key with the sum of its rows, in the order of keys; returns how many keys were left out."""
+def _ask_inboxes(
+    lookups: PrefixLookups,
+    place: tuple[str, str],
+    wanted: Sequence[pa.ChunkedArray],
+    add: Callable[[pa.Table], None],
+) -> pa.Table:
+    """Asks every inbox of a group for what is wanted, and for what another one has; key and number of inboxes of those
+    that several have, in the order of keys."""
+    places = [inbox for inbox in lookups.inboxes if (inbox.topic, inbox.group) == place]
+    there = [keys_of_ranges(lookups, "inbox", *place, part=inbox.part) for inbox in places]
+    if len(places) > 1:
+        wanted = [*wanted, *there]
+    found: list[pa.ChunkedArray] = []
+    for inbox, known in zip(places, there, strict=True):
+        rows: list[pa.Table] = []
+        _ask(inbox.source, inbox.selection, _without(_joined(wanted), known), rows.append)
+        for one in rows:
+            add(one)
+        found.append(_joined([known, *(one["key"] for one in rows)]))
+    if len(places) == 1:
+        return _NO_EFFECTS
+    keys = pa.chunked_array([chunk for column in found for chunk in column.chunks], pa.binary())
+    counted = pa.table({"key": keys}).group_by("key", use_threads=False).aggregate([([], "count_all")])
+    counted = counted.rename_columns({"count_all": "effects"}).select(["key", "effects"]).sort_by("key")
+    return counted.filter(pc.greater(counted["effects"], 1))
+
+
+def _count_effects(
+    lookups: PrefixLookups, place: EffectsPlace, seen: _Seen, of_inboxes: pa.Table
+) -> tuple[pa.Table, int]:
+    """One row a key with the sum of its rows, at least as many as inboxes have it, in the order of keys; and how many
+    keys were left out."""
     rows = _table(lookups, "effects", place.topic, ["key", "effects"], place.group)
-    counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")]).sort_by("key")
+    counted = rows.group_by("key", use_threads=False).aggregate([("effects", "sum")])
+    counted = counted.rename_columns({"effects_sum": "effects"}).select(["key", "effects"])
     kept = counted
     if not place.is_dated:
         known = _joined([seen.outbox, seen.of_window, keys_of_ranges(lookups, "inbox", place.topic)])
         kept = counted.filter(pc.is_in(counted["key"], value_set=known))
-    if kept.num_rows:
-        names = (pa.repeat(pa.scalar(name, pa.string()), kept.num_rows) for name in (place.topic, place.group))
-        arrays = [kept["key"], *names, kept["effects_sum"]]
+    both = pa.concat_tables([one.cast(_NO_EFFECTS.schema) for one in (kept, of_inboxes)])
+    both = both.group_by("key", use_threads=False).aggregate([("effects", "max")])
+    both = both.rename_columns({"effects_max": "effects"}).select(["key", "effects"]).sort_by("key")
+    return both, int(counted.num_rows - kept.num_rows)
+
+
+def _add_effects(place: tuple[str, str], rows: pa.Table, add: Callable[[pa.Table], None]) -> None:
+    if rows.num_rows:
+        names = (pa.repeat(pa.scalar(name, pa.string()), rows.num_rows) for name in place)
+        arrays = [rows["key"], *names, rows["effects"]]
         add(pa.Table.from_arrays(arrays, schema=schema_of(EFFECTS_EVIDENCE)))
-    return int(counted.num_rows - kept.num_rows)
 
 
 def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
@@ -263,18 +308,23 @@ def _written(
     return _rows(files, topic, ["key"], group)["key"]
 
 
-def keys_of_ranges(lookups: PrefixLookups, table: str, topic: str, group: str | None = None) -> pa.ChunkedArray:
-    """Keys of the rows that the ranges wrote, of one topic (and group), and of no look-up."""
-    return _table(lookups, table, topic, ["key"], group)["key"]
+def keys_of_ranges(
+    lookups: PrefixLookups, table: str, topic: str, group: str | None = None, *, part: str = ""
+) -> pa.ChunkedArray:
+    """Keys of the rows that the ranges (`part`: of one place) wrote, of one topic (and group), and of no look-up."""
+    return _table(lookups, table, topic, ["key"], group, part=part)["key"]
 
 
-def _table(lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None) -> pa.Table:
+def _table(
+    lookups: PrefixLookups, name: str, topic: str, columns: Sequence[str], group: str | None = None, *, part: str = ""
+) -> pa.Table:
     """Rows that the ranges wrote, of one topic (and group).
 
     Those of look-ups are left out: an attempt that died has left its own here, and what it found must be found again.
     """
     place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
     files = [file for file in sorted(place.glob("*.parquet")) if not file.name.startswith((".", PART))]
+    files = [file for file in files if not part or file.name.rpartition("-")[0] == part]
     return _rows(files, topic, columns, group)
 
 

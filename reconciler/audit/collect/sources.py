@@ -8,7 +8,7 @@ password stands in no list of processes. Nothing is taken from FILE unless --fro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -52,7 +52,7 @@ class Sources:
     """Everything that was given."""
 
     outboxes: tuple[tuple[str, Source], ...] = ()
-    inboxes: Mapping[SubscriptionKey, Source] = field(default_factory=dict)
+    inboxes: Mapping[SubscriptionKey, tuple[Source, ...]] = field(default_factory=dict)
     effects: Mapping[SubscriptionKey, EffectsSource] = field(default_factory=dict)
     ledger: Source | None = None
 
@@ -68,7 +68,7 @@ def parse_sources(
     """The options. Raises AuditError("usage") with every problem."""
     problems: list[str] = []
     outboxes: list[tuple[str, Source]] = []
-    inboxes: dict[SubscriptionKey, Source] = {}
+    inboxes: dict[SubscriptionKey, tuple[Source, ...]] = {}
     counted: dict[SubscriptionKey, EffectsSource] = {}
     for text in outbox:
         name, source = _named(text, "--outbox", "GROUP=URL", problems)
@@ -78,9 +78,9 @@ def parse_sources(
         name, source = _named(text, "--inbox", "TOPIC/GROUP=URL", problems)
         key = _subscription_key(name, "--inbox", problems) if source is not None else None
         if source is not None and key is not None:
-            if key in inboxes:
-                problems.append(f"--inbox {name}: given twice; a group has one inbox")
-            inboxes[key] = source
+            if source in inboxes.get(key, ()):
+                problems.append(f"--inbox {name}: one database is given twice: each of its keys would look doubled")
+            inboxes[key] = (*inboxes.get(key, ()), source)
     for text in effects:
         name, source, query = _with_query(text, problems)
         key = _subscription_key(name, "--effects", problems) if source is not None else None
@@ -101,17 +101,25 @@ def with_configured(sources: Sources, configuration: AuditedConfiguration) -> So
     def of(url: str, where: str) -> Source | None:
         return _source(url, f"--subscriptions: {where}", problems)
 
+    def several(urls: Iterable[str], where: str) -> Iterator[Source]:
+        urls = list(urls)
+        for number, url in enumerate(urls, start=1):
+            source = of(url, where if len(urls) == 1 else f"{where} ({number} of {len(urls)})")
+            if source is not None:
+                yield source
+
     outboxes = list(sources.outboxes)
     given = set(sources.outbox_groups)
+    configured: dict[str, dict[str, None]] = {}
     for producer in configuration.producers:
-        if producer.outbox_url is not None and producer.group not in given:
-            source = of(producer.outbox_url, f"outbox_url of {producer.group}")
-            outboxes += [] if source is None else [(producer.group, source)]
+        if producer.group not in given:
+            configured.setdefault(producer.group, {}).update(dict.fromkeys(producer.outbox_urls))
+    for group, urls in configured.items():
+        outboxes += [(group, source) for source in several(urls, f"outbox_url of {group}")]
     inboxes = dict(sources.inboxes)
-    for key, url in configuration.inbox_urls.items():
-        source = of(url, f"inbox_url of {'/'.join(key)}") if key not in inboxes else None
-        if source is not None:
-            inboxes[key] = source
+    for key, listed in configuration.inbox_urls.items():
+        if key not in inboxes:
+            inboxes[key] = tuple(several(listed, f"inbox_url of {'/'.join(key)}"))
     ledger = sources.ledger
     if ledger is None and configuration.ledger_url is not None:
         ledger = of(configuration.ledger_url, "ledger.url")

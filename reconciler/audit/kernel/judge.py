@@ -126,8 +126,6 @@ def _judge_topic(
         number = vocabulary.number(asked.group)
         mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}
         judged.update({name: len(rows.codes) for name, rows in mine.items()})
-        if not asked.effects:
-            mine["effects"] = mine["effects"].take(_NOWHERE)
         for name in _ONE_ROW_A_KEY:
             result.doubled[name] += len(mine[name].codes) - int(flagged(mine[name].codes, len(index)).sum())
         rows = GroupRows(**mine, repair=coded["repair"])

@@ -33,8 +33,6 @@ class SubscriptionPlan:
     as_of_ms: int
     #: An outbox was given for every producer group.
     outboxes_complete: bool
-    #: Business effects were counted.
-    effects: bool
     #: By shard, in the order of at_ms.
     snapshots: Mapping[int, tuple[Snapshot, ...]] = field(default_factory=dict)
 

@@ -315,7 +315,7 @@ def test_evidence_of_many_keys_is_read_in_pages(engine: sa.Engine) -> None:
         wrapped.apply(each)
     transactional_handler(engine, group="shipping")(pay).apply(message())
     absent = [new_key() for _ in range(1_200)]
-    evidence = SqlInboxEvidence({SUBSCRIPTION: engine})
+    evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
     answers = evidence.read(SUBSCRIPTION, [*absent, *(each.unique_key for each in applied)])
     assert len(answers) == 1_203
     assert {answers[key].presence for key in absent} == {Presence.ABSENT}
@@ -342,7 +342,7 @@ def test_rows_of_an_outage_are_paged_by_time_without_gap_or_repetition(engine: s
                 consumer_group="billing", unique_key=new_key(), topic="REFUNDS", source="consumer", applied_at_ms=1_001
             )
         )
-    evidence = SqlInboxEvidence({SUBSCRIPTION: engine})
+    evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
     seen: list[str] = []
     after: tuple[int, str] | None = None
     while page := evidence.applied_since(SUBSCRIPTION, since_ms=1_000, after=after, limit=4):
@@ -363,7 +363,7 @@ def test_an_inbox_that_cannot_be_asked_is_unknown_never_absent(tmp_path: Path) -
     for url in (f"sqlite:///{tmp_path}/empty.db", f"sqlite:///{tmp_path}/no/such/folder.db"):
         engine = open_engine(url)
         try:
-            evidence = SqlInboxEvidence({SUBSCRIPTION: engine})
+            evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
             assert evidence.is_configured(SUBSCRIPTION)
             assert evidence.read(SUBSCRIPTION, [key])[key].is_unknown
         finally:

@@ -208,7 +208,7 @@ def test_the_sign_of_life_must_be_later_than_the_time_of_the_key(databases: Data
 
 
 def test_an_effect_that_a_paused_replica_lacks_is_neither_missing_nor_a_loss(databases: Databases) -> None:
-    inbox = SqlInboxEvidence({World().subscriptions[0]: databases.engine})
+    inbox = SqlInboxEvidence({World().subscriptions[0]: [databases.engine]})
     world = world_of(inbox=inbox)
     process = world.process()
     databases.replica.pause()
@@ -245,7 +245,7 @@ def test_the_primary_proves_absence_whenever_the_key_was_announced(databases: Da
         SqlOutboxReader([ReadOutbox(producer_group="g", topics=frozenset({TOPIC}), url=databases.url)])
     ) as reader:
         assert reader.read(TOPIC, {key(1): 2**62})[key(1)].is_absent
-    evidence = SqlInboxEvidence({World().subscriptions[0]: databases.primary})
+    evidence = SqlInboxEvidence({World().subscriptions[0]: [databases.primary]})
     assert evidence.read(World().subscriptions[0], [key(1)])[key(1)].is_absent
 
 

@@ -108,7 +108,7 @@ def test_sweepers_announce_and_settle_what_they_should(world: World, pgbouncer_s
             [OutboxSource(producer_group=GROUP, outbox=world.outbox())],
             announcer=Announcer(MemoryAnnouncements(), AnnouncementRoute(environment="test", queues=4)),
             subscriptions=[SweptSubscription(subscription=billing)],
-            inboxes=SqlInboxEvidence({billing: reader}),
+            inboxes=SqlInboxEvidence({billing: [reader]}),
             policy=SweepPolicy(page_rows=20),
         )
         return sweeper.sweep_once().failed_sources

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from producers.outbox import MARKED_KEYS_MAX, SqlOutbox
 from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.sql.engines import open_engine
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox_metadata
 from tests.unit.producers.world import World, new_key
@@ -53,6 +54,19 @@ def test_connections_that_were_lost_in_the_pool_cost_no_answer(world: World, out
     assert outbox.find(key) is not None, "read on a new connection"
     assert cut_others(world.engine) >= 1
     assert outbox.mark_announced([key]) == 1
+
+
+def test_connections_that_were_lost_in_the_pool_cost_no_transaction(world: World) -> None:
+    if world.engine.dialect.name == "sqlite":
+        pytest.skip("a file has no server that could end a connection")
+    with world.engine.connect(), world.engine.connect():
+        pass  # two lie in the pool
+    operator = open_engine(world.url)
+    assert cut_others(operator) >= 2
+    operator.dispose()
+    key = new_key()
+    world.insert_row(key)
+    assert world.state(key) == "NEW"
 
 
 @pytest.mark.pooled

@@ -70,7 +70,7 @@ def test_a_damaged_outbox_row_hides_no_other_row(path: Path, table: Table, colum
 def test_a_damaged_inbox_row_hides_no_other_effect(path: Path, table: Table, column: Column, value: Any) -> None:
     damage(path, table, column, value, where="unique_key = ?", arguments=(BAD,))
     engine = open_engine(f"sqlite:///{path}", read_only=True)
-    evidence = SqlInboxEvidence({SUBSCRIPTION: engine})
+    evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
     found = evidence.read(SUBSCRIPTION, KEYS)
     assert all(found[key].is_found for key in OTHERS)
     if column.name not in UNREAD[INBOX.name]:
@@ -124,7 +124,7 @@ def test_a_damaged_row_in_a_page_stops_no_sweep(
         [OutboxSource(producer_group="PG", outbox=outbox_of_ours)],
         announcer=Announcer(broker, AnnouncementRoute(environment="test", queues=4)),
         subscriptions=[SweptSubscription(subscription=SUBSCRIPTION, tags=None)],
-        inboxes=SqlInboxEvidence({SUBSCRIPTION: engine}),
+        inboxes=SqlInboxEvidence({SUBSCRIPTION: [engine]}),
         policy=policy,
     )
     reports = [sweeper.sweep_once() for _ in range(2)]

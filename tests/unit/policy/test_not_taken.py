@@ -151,6 +151,17 @@ def test_while_the_outbox_is_away_keys_stay_pending_without_verdicts_and_it_is_a
     assert world.ledger.candidates.read(world.subscriptions[0], many) == {}
 
 
+def test_keys_that_no_outbox_tells_about_hold_up_no_others() -> None:
+    """Forged ones, and the outbox is a replica that proves no absence: each page of them answers nothing."""
+    world = filtering(shards=1)
+    world.outbox.has_come_to_ms = 0
+    world.announce(*(key(number) for number in range(1, 1_001)), tag="noise")
+    world.commit_locally(key(2_000), tag="noise")
+    world.announce(key(2_000), tag="noise")
+    world.rounds(world.process(), 3)
+    assert not_taken_keys(world) == [key(2_000)]
+
+
 def test_a_shut_gate_lets_no_key_through_that_is_set_apart() -> None:
     world = filtering()
     world.commit_locally(key(1), tag="noise")

@@ -14,7 +14,7 @@ from producers import NotCommitted, OutboxSource, SqlOutbox, Sweeper, SweepPolic
 from producers.announcer import AnnouncementRoute, Announcer
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
-from reconciler.evidence import InboxRow, Lookup, Presence
+from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.tables import outbox_identity
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
@@ -22,6 +22,9 @@ from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World,
 BILLING = Subscription(environment="test", topic=TOPIC, group="billing")
 SHIPPING = Subscription(environment="test", topic=TOPIC, group="shipping")
 HOUR_MS = 3_600_000
+ROW = InboxRow(
+    group="billing", unique_key="A" * 32, topic=TOPIC, content_digest=None, source="consumer", applied_at_ms=1_000
+)
 
 
 @dataclass
@@ -31,12 +34,21 @@ class MemoryInboxes:
     applied: dict[Subscription, set[str]] = field(default_factory=dict)
     away: set[Subscription] = field(default_factory=set)
     unconfigured: set[Subscription] = field(default_factory=set)
+    #: Keys that a second inbox of every group has, too; whether another one of them is away.
+    doubled: set[str] = field(default_factory=set)
+    is_one_away: bool = False
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         if subscription in self.away:
             return {key: Lookup.unknown("inbox", "away") for key in unique_keys}
         applied = self.applied.get(subscription, set())
-        return {key: Lookup(presence=Presence.FOUND if key in applied else Presence.ABSENT) for key in unique_keys}
+        answers = (WitnessAnswer(witness="b", presence=Presence.UNKNOWN, detail="away"),) if self.is_one_away else ()
+        return {
+            key: Lookup(presence=Presence.FOUND, records=(ROW, ROW) if key in self.doubled else (ROW,), answers=answers)
+            if key in applied
+            else Lookup(presence=Presence.UNKNOWN if answers else Presence.ABSENT, answers=answers)
+            for key in unique_keys
+        }
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
@@ -177,6 +189,38 @@ def test_an_inbox_that_is_away_settles_nothing(world: World) -> None:
     report = sweeping.sweeper().sweep_once()
     assert (report.settled, report.unsettled) == (0, 1)
     assert world.state(key) == "ANNOUNCED"
+
+
+def test_a_row_that_took_effect_in_two_inboxes_is_not_settled_but_announced_to_be_judged(world: World) -> None:
+    """Its match in Redis has hidden the second effect: only another announcement brings it before the inboxes."""
+    sweeping = Sweeping(world)
+    doubled, sound, old = (sweeping.announced(hours_ago=hours) for hours in (2, 2, 7))
+    sweeping.inboxes.applied, sweeping.inboxes.doubled = {BILLING: {doubled, sound, old}}, {doubled, old}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.doubled, report.unsettled, report.announced_again) == (1, 2, 0, 2)
+    assert [world.state(key) for key in (doubled, sound, old)] == ["ANNOUNCED", "SETTLED", "ANNOUNCED"]
+    assert sorted(sweeping.announcements.keys) == sorted([doubled, old])
+    (problem,) = report.problems
+    assert "2 rows are not settled" in problem
+    assert "double effect" in problem
+
+
+def test_a_double_effect_is_announced_once_more_at_once_and_then_in_its_turn(world: World) -> None:
+    sweeping = Sweeping(world)
+    again = sweeping.announced(hours_ago=2, created_hours_ago=4)
+    sweeping.inboxes.applied, sweeping.inboxes.doubled = {BILLING: {again}}, {again}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.doubled, report.announced_again) == (0, 1, 0)
+
+
+def test_a_row_is_not_settled_while_an_inbox_that_may_have_it_too_is_away(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = sweeping.announced(hours_ago=2)
+    sweeping.inboxes.applied, sweeping.inboxes.is_one_away = {BILLING: {key}}, True
+    assert sweeping.sweeper().sweep_once().unsettled == 1
+    sweeping.inboxes.is_one_away = False
+    assert sweeping.sweeper().sweep_once().settled == 1
+    assert world.state(key) == "SETTLED"
 
 
 def test_an_announcement_lost_by_its_broker_is_repeated(world: World) -> None:

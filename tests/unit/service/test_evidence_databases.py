@@ -1,0 +1,131 @@
+"""A database that is left out of a list, or hidden behind another's name, is one that nobody asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.bootstrap.accounting import Accounting
+from reconciler.bootstrap.availability import ask_databases, who_is_away
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
+from reconciler.bootstrap.policy import build_witnesses, topic_plans
+from reconciler.bootstrap.primaries import standings
+from reconciler.bootstrap.rights_checks import needed_rights
+from reconciler.bootstrap.sweeping import _open_outboxes
+from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.settings import Settings
+from reconciler.settings_file import load_settings
+from reconciler.sql.engines import open_engine
+from reconciler.sql.identity import ensure_identity
+from reconciler.sql.tables import outbox_metadata
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
+KEY = "7F00000100002A9F0000000000000090"
+
+
+def settings_with(*producers: dict[str, object]) -> Settings:
+    sections = [{"group": "shop", "topics": ["ORDERS"], **producer} for producer in producers]
+    return load_settings(EXAMPLE, {"RECONCILER_PRODUCERS": json.dumps(sections)})
+
+
+def outbox_at(path: Path) -> str:
+    engine = open_engine(f"sqlite:///{path}")
+    outbox_metadata.create_all(engine)
+    ensure_identity(engine)
+    engine.dispose()
+    return f"sqlite:///{path}"
+
+
+def test_one_url_and_a_list_of_one_mean_the_same() -> None:
+    url = "postgresql://reader:hunter2@db/orders"
+    one, several = settings_with({"outbox_url": url}), settings_with({"outbox_url": [url]})
+    assert one == several
+    assert one.producers[0].outbox_urls == (url,)
+    assert "hunter2" not in repr(one)
+
+
+@pytest.mark.parametrize(
+    ("urls", "told"),
+    [
+        ([], r"producers\[0\]\.outbox_url = a list: List should have at least 1 item"),
+        (["sqlite:////a", "sqlite:////b", "sqlite:////a"], r"producers\[0\]\.outbox_url = a list: a URL stands twice"),
+        (["sqlite:////a", "oracle://u:hunter2@h/d"], r"producers\[0\]\.outbox_url\[1\] = \(hidden\): expected a SQL"),
+        ("oracle://u:hunter2@h/d", r"producers\[0\]\.outbox_url = \(hidden\): expected a SQL"),
+        (["sqlite:////a", None], r"producers\[0\]\.outbox_url\[1\] = \(hidden\)"),
+        ({"a": "postgresql://u:hunter2@h/d"}, r"producers\[0\]\.outbox_url = a table"),
+    ],
+)
+def test_a_list_that_names_nothing_or_something_twice_is_refused_without_its_passwords(urls: object, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told) as refused:
+        settings_with({"outbox_url": urls})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_each_database_of_a_group_is_named_once_however_sections_and_lists_name_them() -> None:
+    settings = settings_with(
+        {"outbox_url": ["sqlite:////a", "sqlite:////b"]},
+        {"outbox_url": "sqlite:////b", "topics": ["REFUNDS"]},
+        {"outbox_url": "sqlite:////c", "topics": ["REFUNDS"]},
+        {"outbox_url": "sqlite:////a", "group": "till"},
+    )
+    assert [(d.name, d.url, d.setting) for d in outbox_databases(settings)] == [
+        ("outbox of shop (1 of 3)", "sqlite:////a", "producers[0].outbox_url[0]"),
+        ("outbox of shop (2 of 3)", "sqlite:////b", "producers[0].outbox_url[1]"),
+        ("outbox of shop (3 of 3)", "sqlite:////c", "producers[2].outbox_url"),
+        ("outbox of till", "sqlite:////a", "producers[3].outbox_url"),
+    ]
+    assert [d.name for d in inbox_databases(settings)] == ["inbox of ORDERS/billing"]
+    assert not any("sqlite" in repr(d) for d in outbox_databases(settings))
+
+
+def test_a_database_that_is_away_is_told_though_another_of_its_group_answers(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/gone.db", outbox_at(tmp_path / "there.db")]
+    with Connections(settings_with({"outbox_url": urls})) as connections:
+        asked = {name: ask for name, ask in ask_databases(connections).items() if name.startswith("outbox")}
+        (line,) = who_is_away(asked)
+    assert line.startswith("outbox of shop (1 of 2): ")
+
+
+def test_an_absence_needs_every_database_of_the_list(tmp_path: Path) -> None:
+    first, second = outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")
+    settings = settings_with({"outbox_url": [first, second]})
+    assert not topic_plans(settings)[0].trust_announcements
+    with Connections(settings) as connections:
+        assert build_witnesses(connections).outbox.read("ORDERS", {KEY: 0})[KEY].is_absent
+        (tmp_path / "second.db").unlink()
+    with Connections(settings) as connections:
+        assert build_witnesses(connections).outbox.read("ORDERS", {KEY: 0})[KEY].is_unknown
+
+
+def test_the_sweeper_opens_every_database_and_waits_only_if_all_are_away(tmp_path: Path) -> None:
+    there, gone = outbox_at(tmp_path / "there.db"), f"sqlite:///{tmp_path}/nowhere/gone.db"
+    with Connections(settings_with({"outbox_url": [gone, there]})) as connections:
+        assert list(_open_outboxes(connections)) == [gone, there]
+    with (
+        Connections(settings_with({"outbox_url": [gone, f"sqlite:///{tmp_path}/nowhere/lost.db"]})) as connections,
+        pytest.raises(DatabaseAway),
+    ):
+        _open_outboxes(connections)
+
+
+def test_the_role_of_every_database_of_a_list_is_told(tmp_path: Path) -> None:
+    urls = [outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")]
+    with Connections(settings_with({"outbox_url": urls})) as connections:
+        assert [s.name for s in standings(connections)] == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]
+
+
+def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: Path) -> None:
+    urls = [outbox_at(tmp_path / "first.db"), f"sqlite:///{tmp_path}/gone.db"]
+    settings = settings_with({"outbox_url": urls}, {"outbox_url": urls[0], "topics": ["REFUNDS"]})
+    names = [needed.name for needed in needed_rights(settings) if needed.tree == "outbox"]
+    assert names == ["rights in the outbox of shop (1 of 2)", "rights in the outbox of shop (2 of 2)"]
+    with Connections(settings) as connections:
+        accounting = Accounting(connections, MemoryShards(connections.clock), within_seconds=None)
+        links = [link for _, link in accounting._look_into_outboxes("ORDERS")]
+        assert len(links) == 2
+        assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")
+        assert len(accounting._look_into_outboxes("REFUNDS")) == 1
