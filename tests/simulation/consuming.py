@@ -26,7 +26,8 @@ from tests.simulation.witnesses import ask
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-from tests.simulation.producing import ENVIRONMENT, TOPIC, BusinessError
+from tests.simulation.outbox_database import TOPIC
+from tests.simulation.producing import ENVIRONMENT, BusinessError
 
 
 class Received:
