@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from producers.ports import Outbox, OutboxFact, SettledTags
 from reconciler.contract.subscription import Subscription
@@ -90,8 +89,10 @@ class FilterReview:
             return Reviewed(may_settle=False)
         if widenings != self._widenings:
             self._widenings, self._after = widenings, None
-        reopened = 0
-        for _ in range(pages_maximum if widenings else 0):
+        if not widenings:
+            return Reviewed()
+        reopened = pages = 0
+        while True:
             page = self._outbox.written(
                 self._producer_group,
                 younger_than_seconds=self._retention_seconds,
@@ -108,9 +109,9 @@ class FilterReview:
                 self._widen()
                 return self._told(reopened, "done")
             self._after = page.facts[-1]
-            if is_stopping():
-                break
-        return self._told(reopened, f"rows written until {_shown(self._after)} were looked at")
+            pages += 1
+            if pages == pages_maximum or is_stopping():
+                return self._told(reopened, f"up to created_at_ms = {self._after.created_at_ms}")
 
     def _agree(self) -> tuple[_Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
@@ -174,7 +175,3 @@ def _key(swept: SweptSubscription) -> tuple[str, str]:
 
 def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
     return other if one is None else one if other is None else one & other
-
-
-def _shown(fact: OutboxFact | None) -> str:
-    return "?" if fact is None else datetime.fromtimestamp(fact.created_at_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -180,11 +180,11 @@ class SqlOutbox:
             return connection.execute(remove).rowcount
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """What the table says. Raises DatabaseAway, ConfigurationError (no table)."""
+        """What the table says. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
         query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
         with reading(self.engine) as connection:
             return {
-                (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=row.version)
+                (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
                 for row in connection.execute(query)
             }
 
@@ -312,7 +312,8 @@ class SqlOutbox:
 
 
 def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:
-    return sa.or_(at > at_ms, sa.and_(at == at_ms, outbox.c.unique_key > after.unique_key))
+    # The first condition alone is one that an index begins with.
+    return sa.and_(at >= at_ms, sa.or_(at > at_ms, outbox.c.unique_key > after.unique_key))
 
 
 @cache
@@ -340,6 +341,12 @@ def _tags(text: object) -> frozenset[str] | None:
     if tags == "*":
         return None
     return frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset()
+
+
+def _version(value: object) -> int:
+    if not isinstance(value, int):
+        raise MalformedInput(f"{outbox_filter.name}.version is {value!r}")
+    return value
 
 
 def _announced_sql(dialect: str, keys: int) -> str:

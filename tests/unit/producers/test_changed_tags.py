@@ -134,7 +134,8 @@ def test_a_crash_in_the_middle_begins_anew_and_many_rows_take_many_sweeps(world:
     killed = changing.with_tags("paid", page_rows=2, pages_maximum=1)
     first = killed.sweep_once()
     assert (first.reopened, first.announced) == (1, 1)
-    assert first.reviewing[0].endswith("+00:00 were looked at")
+    place = world.row(sorted([lost, *consumed])[1]).created_at_ms
+    assert first.reviewing == (f"{BILLING} takes more tags than before: up to created_at_ms = {place}",)
     assert changing.settled_tags() == frozenset()
     restarted = changing.with_tags("paid")
     reports = [restarted.sweep_once() for _ in range(4)]
@@ -201,6 +202,17 @@ def test_damaged_row_and_damaged_tags_stop_nothing(world: World) -> None:
         assert changing.settled_tags() == frozenset()
     assert changing.with_tags("paid").sweep_once().reopened == 1
     assert changing.announcements.keys == [lost]
+
+
+def test_damaged_version_stops_nothing_but_the_look(world: World) -> None:
+    changing = Changing(world)
+    settled_by_a_wrong_setting(changing)
+    with writing(world.engine) as connection:
+        connection.execute(sa.text("UPDATE reconciler_outbox_filter SET version = 'two'"))
+    changing.inboxes.applied[BILLING] = {changing.announced(hours_ago=2)}
+    report = changing.with_tags("paid").sweep_once()
+    assert (report.settled, report.reopened) == (1, 0)
+    assert "version is 'two'" in report.problems[0]
 
 
 def test_outbox_that_was_not_upgraded_is_swept_and_told_once(world: World) -> None:
