@@ -213,15 +213,11 @@ class SqlOutbox:
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """Rows by the time they were written. Raises DatabaseAway."""
+        """Rows by the time they were written: with a state, a planner might sort all of them. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
         query = (
             sa.select(*(outbox.c[name] for name in _COMPARED_NAMES))
-            .where(
-                outbox.c.producer_group == producer_group,
-                outbox.c.state.in_((OutboxState.ANNOUNCED.value, OutboxState.SETTLED.value)),
-                at > self._until(younger_than_seconds),
-            )
+            .where(outbox.c.producer_group == producer_group, at > self._until(younger_than_seconds))
             .order_by(at, outbox.c.unique_key)
             .limit(limit)
         )

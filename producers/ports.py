@@ -251,7 +251,7 @@ class Outbox(Protocol):
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """ANNOUNCED and SETTLED rows younger than that, by (created_at_ms, unique_key), after a row."""
+        """Rows of every state younger than that, by (created_at_ms, unique_key), after a row."""
         ...
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
