@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from producers.announcer import Announcer
-from producers.filter_review import FilterReview, Reviewed, SweptSubscription, is_of_another_message
+from producers.filter_review import FilterReview, SweptSubscription, is_of_another_message
 from producers.ports import Outbox, OutboxFact
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.subscription import Subscription
@@ -164,12 +164,12 @@ class Sweeper:
             if self._is_stopping():
                 break
             report = report.plus(self._show_life(source, number))
-            reviewed, problem = self._review(source, number)
-            report = report.plus(problem)
+            may_settle, reviewed = self._review(source, number)
+            report = report.plus(reviewed)
             try:
-                report = report.plus(SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress))
                 report = report.plus(self.announce_new(source, number))
-                report = report.plus(self.settle(source, number) if reviewed.may_settle else SweepReport())
+                if may_settle:
+                    report = report.plus(self.settle(source, number))
                 report = report.plus(self.delete_old(source))
             except ReconcilerError as error:
                 report = report.plus(_failure(source, error))
@@ -188,9 +188,9 @@ class Sweeper:
         self._lifeless.discard(number)
         return SweepReport()
 
-    def _review(self, source: OutboxSource, number: int) -> tuple[Reviewed, SweepReport]:
-        """Rows are NEW again before NEW rows are announced. What fails stops nothing of the rest and is a problem once:
-        before the table was made, nothing was reviewed either."""
+    def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
+        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
+        stops nothing of the rest and is a problem once: before the table was made, nothing was reviewed either."""
         policy = self._policy
         try:
             reviewed = self._reviews[number].look(
@@ -198,13 +198,12 @@ class Sweeper:
             )
         except ReconcilerError as error:
             if number in self._filterless:
-                return Reviewed(), SweepReport()
+                return True, SweepReport()
             self._filterless.add(number)
-            return Reviewed(), SweepReport(
-                problems=(f"{source.producer_group}: a change of tags is not seen: {error}",)
-            )
+            problem = f"{source.producer_group}: a change of tags is not seen: {error}"
+            return True, SweepReport(problems=(problem,))
         self._filterless.discard(number)
-        return reviewed, SweepReport()
+        return reviewed.may_settle, SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left
