@@ -10,7 +10,7 @@ IN_CI := $(filter 1 true yes,$(CI))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit load-ids load-sql load-lag docs clean
+.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -105,6 +105,9 @@ OPTIONS ?= --shards 4 --threads 12 --consumer-threads 4 --batch 128 --pull-inter
 load-sql: SECONDS = 60
 load-sql: setup ## the full path with PostgreSQL as fast as it goes, for SECONDS=60; OPTIONS= without what makes it fast
 	$(BIN)/python -m benchmarks.load.sql --seconds $(SECONDS) $(OPTIONS) --out benchmarks/results/load-sql.json
+
+load-dead: setup ## producers that die between commit and END, default settings: seconds from commit to effect
+	$(BIN)/python -m benchmarks.load.dead --out benchmarks/results/load-dead.json
 
 IDS ?= 10000000
 load-lag: SECONDS = 0

@@ -59,8 +59,9 @@ _ENTRY_COLUMNS = (
 )
 _entry_values = attrgetter(*_ENTRY_COLUMNS)
 _FACT_NAMES = ("unique_key", "topic", "tag", "state", "created_at_ms", "announced_at_ms")
-_FACT = tuple(outbox.c[name] for name in _FACT_NAMES)
+_COMPARED_NAMES = (*_FACT_NAMES, "content_digest")
 _FACTS = RowReader(OUTBOX, _FACT_NAMES, otherwise={"state": OutboxState.NEW})
+_COMPARED_FACTS = RowReader(OUTBOX, _COMPARED_NAMES, otherwise={"state": OutboxState.NEW})
 
 _FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
 
@@ -144,16 +145,17 @@ class SqlOutbox:
     ) -> OutboxPage:
         """NEW rows, oldest first. Raises DatabaseAway."""
         at = outbox.c.created_at_ms
-        query = self._query(producer_group, OutboxState.NEW, at, older_than_seconds, limit)
-        return self._page(query if after is None else query.where(_is_behind(at, after.created_at_ms, after)))
+        query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at, older_than_seconds, limit)
+        return self._page(query if after is None else query.where(_is_behind(at, after.created_at_ms, after)), _FACTS)
 
     def announced(
         self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
         """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
         at = outbox.c.announced_at_ms
-        query = self._query(producer_group, OutboxState.ANNOUNCED, at, older_than_seconds, limit)
-        return self._page(query if after is None else query.where(_is_behind(at, after.announced_at_ms, after)))
+        query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at, older_than_seconds, limit)
+        behind = query if after is None else query.where(_is_behind(at, after.announced_at_ms, after))
+        return self._page(behind, _COMPARED_FACTS)
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Old SETTLED and ROLLED_BACK rows, one transaction. Raises DatabaseAway."""
@@ -230,6 +232,7 @@ class SqlOutbox:
 
     def _query(
         self,
+        names: Sequence[str],
         producer_group: str,
         state: OutboxState,
         at: sa.ColumnElement[Any],
@@ -238,7 +241,7 @@ class SqlOutbox:
     ) -> sa.Select[Any]:
         until = self._until(older_than_seconds)
         return (
-            sa.select(*_FACT)
+            sa.select(*(outbox.c[name] for name in names))
             .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group, at <= until)
             .order_by(at, outbox.c.unique_key)
             .limit(limit)
@@ -248,9 +251,9 @@ class SqlOutbox:
         dialect = self.engine.dialect.name
         return asked_once(now_ms(dialect) - int(older_than_seconds * 1000), dialect)
 
-    def _page(self, query: sa.Select[Any]) -> OutboxPage:
+    def _page(self, query: sa.Select[Any], reader: RowReader) -> OutboxPage:
         with reading(self.engine) as connection:
-            facts = tuple(_fact(row) for row in connection.execute(query))
+            facts = tuple(_fact(row, reader) for row in connection.execute(query))
             return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
 
 
@@ -271,7 +274,7 @@ def _record_sql(dialect: str, marker: str) -> str:
 
 @cache
 def _find_sql(dialect: str) -> str:
-    columns = ", ".join(column.name for column in _FACT)
+    columns = ", ".join(_FACT_NAMES)
     return f"SELECT {columns} FROM {outbox.name} WHERE unique_key = {MARKERS[dialect]}"  # noqa: S608  # names of ours
 
 
@@ -296,11 +299,11 @@ def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: O
     )
 
 
-def _fact(row: Sequence[Any]) -> OutboxFact:
-    read = _FACTS.read(row)
+def _fact(row: Sequence[Any], reader: RowReader = _FACTS) -> OutboxFact:
+    read = reader.read(row)
     fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
     if read.damage is None:
         return fact
     # The next page begins behind key and times as they stand there.
-    key, _, _, _, created_at_ms, announced_at_ms = row
+    key, _, _, _, created_at_ms, announced_at_ms = row[: len(_FACT_NAMES)]
     return replace(fact, unique_key=key, created_at_ms=created_at_ms, announced_at_ms=announced_at_ms)

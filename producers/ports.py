@@ -144,6 +144,8 @@ class OutboxFact:
     #: Database time of `record`.
     created_at_ms: int
     announced_at_ms: int | None
+    #: Read in pages of announced rows only, which are compared with inboxes; None: no digest, or not read.
+    content_digest: bytes | None = None
     #: Of a row in a page: why nobody can read it. Then only its place in the page counts, whatever type stands there.
     damage: str | None = None
 

@@ -3,7 +3,7 @@
 Five steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
 write the sign of life, which tells how far a replica has come; announce NEW rows; settle ANNOUNCED rows from the
 inboxes, the only way to SETTLED; announce the rest again later;
-delete rows that were finished long ago.
+delete rows that were finished long ago. An inbox that has another message under a row's key settles nothing.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class SweepReport:
     announced_again: int = 0
     #: Rows looked at that no inbox has yet.
     unsettled: int = 0
+    #: Rows whose key an inbox has with another content: not settled, and one of a page is named in `problems`.
+    differing: int = 0
     #: Rows that cannot be settled: no inbox is configured for a group, or no group for the topic (weaker mode).
     unprovable: int = 0
     #: SETTLED and ROLLED_BACK rows deleted for their age.
@@ -95,6 +97,7 @@ class SweepReport:
             settled=self.settled + other.settled,
             announced_again=self.announced_again + other.announced_again,
             unsettled=self.unsettled + other.unsettled,
+            differing=self.differing + other.differing,
             unprovable=self.unprovable + other.unprovable,
             deleted=self.deleted + other.deleted,
             doubled=self.doubled + other.doubled,
@@ -110,6 +113,8 @@ class _Sorted:
     absent: list[OutboxFact] = field(default_factory=list)
     unknown: list[OutboxFact] = field(default_factory=list)
     unprovable: list[OutboxFact] = field(default_factory=list)
+    #: With the inbox that has another content.
+    differing: list[tuple[OutboxFact, str]] = field(default_factory=list)
     doubled: list[tuple[OutboxFact, str]] = field(default_factory=list)
 
 
@@ -236,15 +241,15 @@ class Sweeper:
         source.outbox.mark_settled([fact.unique_key for fact in found.settled])
         again_ms = int(self._policy.announce_again_after_seconds * 1000)
         settle_ms = int(self._policy.settle_after_seconds * 1000)
-        doubled = [fact for fact, _ in found.doubled]
-        # A match in Redis has hidden the second effect: announced again at the first look, the key is judged.
-        at_once = [fact for fact in doubled if _was_announced_once(fact, settle_ms)]
+        shown = [fact for fact, _ in (*found.doubled, *found.differing)]
+        # A match in Redis has hidden these from the reconciler: announced again at the first look, the key is judged.
+        at_once = [fact for fact in shown if _was_announced_once(fact, settle_ms)]
         due = at_once + [
             fact
             for fact in (
                 *found.absent,
                 *found.unknown,
-                *(f for f in doubled if not _was_announced_once(f, settle_ms)),
+                *(f for f in shown if not _was_announced_once(f, settle_ms)),
                 *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
             )
             if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
@@ -257,7 +262,8 @@ class Sweeper:
             unsettled=len(found.absent) + len(found.unknown),
             unprovable=len(found.unprovable),
         )
-        return report.plus(_double_effects(source, found.doubled)).plus(_failures(source, failures))
+        told = _double_effects(source, found.doubled).plus(_difference(source, found.differing))
+        return report.plus(told).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
         """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
@@ -310,6 +316,8 @@ class Sweeper:
         doubled = next(filter(None, map(double_effect, known)), None)
         if doubled is not None:
             sorted_.doubled.append((fact, doubled))
+        elif (other := _of_another_message(wanting, lookups, fact)) is not None:
+            sorted_.differing.append((fact, other))
         # Who is away might have the key a second time, and SETTLED is looked at no more.
         elif len(known) == len(wanting) and all(lookup.is_found and lookup.is_complete for lookup in known):
             sorted_.settled.append(fact)
@@ -319,8 +327,31 @@ class Sweeper:
             sorted_.unknown.append(fact)
 
 
+def _of_another_message(
+    wanting: Sequence[Subscription], effects: Sequence[Lookup[InboxRow] | None], fact: OutboxFact
+) -> str | None:
+    """The first group whose inbox has another content; None: none is known to, a missing digest tells nothing."""
+    for subscription, effect in zip(wanting, effects, strict=True):
+        digests = {row.content_digest for row in (effect.records if effect is not None else ())} - {None}
+        if fact.content_digest is not None and digests - {fact.content_digest}:
+            return str(subscription)
+    return None
+
+
+def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+    """Not a failed source, as with damaged rows."""
+    if not differing:
+        return SweepReport()
+    first, whose = differing[0]
+    problem = (
+        f"{source.producer_group}: {len(differing)} keys with another content in an inbox, "
+        f"the first is {first.unique_key} in that of {whose}"
+    )
+    return SweepReport(differing=len(differing), problems=(problem,))
+
+
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
-    # Nothing will ever settle it: it is announced a second time (the first may have been lost) and then left alone.
+    # Nothing will ever settle an unprovable one: it is announced a second time (the first may have been lost), no more.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
 
 

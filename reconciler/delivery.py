@@ -1,4 +1,7 @@
-"""Pure facts about copies of a message: whose half it is, which is the newest, where a group stands."""
+"""Pure facts about copies of a message: whose copy it is, which is the newest, where a group stands.
+
+A unique key is a name that anybody may give to a message. A copy is the outbox row's message only if its content is.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage, TransactionState
 from reconciler.plan import TopicPlan
 
 #: Keys of BrokerEvidence.group_copies.
@@ -20,6 +23,54 @@ DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
 DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
 
 
+def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
+    """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
+
+    A row without a digest tells its tag only.
+    """
+    if row is None:
+        return None
+    if copy.tag != (row.tag or None):
+        return f"its tag is {copy.tag!r}, the outbox says {row.tag!r}"
+    if row.content_digest is not None and copy.content_digest != row.content_digest:
+        return f"its digest is {shown(copy.content_digest)}, the outbox says {shown(row.content_digest)}"
+    return None
+
+
+def shown(digest: bytes) -> str:
+    """So much of a digest as people need to tell it from another."""
+    return digest.hex()[:16]
+
+
+def of_row(copies: Lookup[StoredMessage], row: OutboxRow | None) -> Lookup[StoredMessage]:
+    """The answer about copies with the row's content; others count for nothing."""
+    return copies.only(lambda copy: difference(copy, row) is None)
+
+
+def other_content(inbox: Lookup[InboxRow] | None, row: OutboxRow | None) -> str | None:
+    """Why an effect is not that of the outbox row's message; None: it is, or one of them has no digest."""
+    if inbox is None or not inbox.is_found or row is None or row.content_digest is None:
+        return None
+    seen = inbox.records[0].content_digest
+    if seen is None or seen == row.content_digest:
+        return None
+    return f"digest {shown(seen)}, the outbox says {shown(row.content_digest)}"
+
+
+def suspicion(row: OutboxRow | None, copies: Iterable[StoredMessage]) -> str | None:
+    """Why the outbox row itself is in doubt; None: it is not.
+
+    All copies have one content, which is not the row's, and one of them was sent as a half by the row's own group:
+    they look like its message, and its digest like one that was made in another way.
+    """
+    found = list(copies)
+    if row is None or all(copy.producer_group != row.producer_group for copy in found):
+        return None
+    if any(difference(copy, row) is None for copy in found) or len({copy.content_digest for copy in found}) > 1:
+        return None
+    return f"all copies differ alike from the outbox row, whose digest is suspect: {difference(found[-1], row)}"
+
+
 def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | None) -> str | None:
     """Why a half or parked copy is not the message that the outbox row speaks of; None if it is."""
     if message.real_topic != topic.topic:
@@ -30,16 +81,12 @@ def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | N
         return None
     if message.producer_group != row.producer_group:
         return f"PGROUP is {message.producer_group}, the outbox says {row.producer_group}"
-    if row.content_digest is not None and message.content_digest != row.content_digest:
-        return "content differs from the outbox row's digest"
-    return None
+    return difference(message, row)
 
 
-def own_copies(
-    copies: Iterable[StoredMessage], *, topic: TopicPlan, row: OutboxRow | None
-) -> tuple[StoredMessage, ...]:
-    """Copies that are the outbox row's message, oldest first."""
-    return tuple(copy for copy in copies if disagreement(copy, topic=topic, row=row) is None)
+def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: OutboxRow | None) -> Lookup[StoredMessage]:
+    """The answer about halves or parked copies that are the outbox row's message; others count for nothing."""
+    return halves.only(lambda half: disagreement(half, topic=topic, row=row) is None)
 
 
 def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessage]:
@@ -105,14 +152,15 @@ def standing(
 
 
 def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
-    """The outbox row, if one was found."""
-    return outbox.records[0] if outbox is not None and outbox.is_found else None
+    """The outbox row, if one was found; of several, which are one message, one that has a digest."""
+    rows = outbox.records if outbox is not None and outbox.is_found else ()
+    return next((row for row in rows if row.content_digest is not None), rows[0] if rows else None)
 
 
 def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
     rows = outbox.records if outbox is not None else ()
-    digests = sorted({row.content_digest.hex()[:16] for row in rows if row.is_committed and row.content_digest})
+    digests = sorted({shown(row.content_digest) for row in rows if row.is_committed and row.content_digest})
     if len(digests) < 2:
         return None
     return f"outboxes have committed rows of this key with different contents: digests {', '.join(digests)}"
@@ -132,6 +180,36 @@ def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) ->
         return row.created_at_ms
     copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]
     return min((copy.born_timestamp_ms for copy in copies), default=None)
+
+
+def kept_message(row: OutboxRow | None) -> StoredMessage | None:
+    """The message as the outbox kept it; None without a body, or if it is not what the row's digest says.
+
+    It was never stored: its places are empty.
+    """
+    if row is None or row.body is None:
+        return None
+    properties = dict(row.properties or {})
+    properties.update({name: value for name, value in (("TAGS", row.tag), ("KEYS", row.message_keys)) if value})
+    message = StoredMessage(
+        unique_key=row.unique_key,
+        topic=row.topic,
+        real_topic=row.topic,
+        broker="",
+        queue_id=-1,
+        queue_offset=-1,
+        commit_log_offset=-1,
+        born_timestamp_ms=row.created_at_ms,
+        store_timestamp_ms=row.created_at_ms,
+        transaction_state=TransactionState.NONE,
+        prepared_transaction_offset=0,
+        producer_group=row.producer_group,
+        check_times=None,
+        reconsume_times=0,
+        properties=properties,
+        body=row.body,
+    )
+    return message if difference(message, row) is None else None
 
 
 def stand_in_row(half: StoredMessage) -> OutboxRow:

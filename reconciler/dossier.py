@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Verdict
-from reconciler.delivery import row_of
+from reconciler.delivery import difference, of_row, row_of
 from reconciler.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Candidate, Repair
@@ -81,9 +81,10 @@ class Dossier:
     @property
     def damage(self) -> str | None:
         """What a witness has and nobody can read, where nothing but that keeps an answer from being known."""
+        copies = (self.copies, self.halves, self.parked, *(self.group_copies or {}).values())
         asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
-            *(self.inbox_again or self.inbox, self.outbox, self.copies, self.halves, self.parked),
-            *(self.group_copies or {}).values(),
+            *(self.inbox_again or self.inbox, self.outbox),
+            *(of_row(found, row_of(self.outbox)) for found in copies if found is not None and found.has_damage),
         )
         return next((lookup.damage for lookup in asked if lookup is not None and lookup.damage is not None), None)
 
@@ -118,8 +119,9 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
     evidence: dict[str, object] = {"reason": reason}
     if bench.is_weaker:
         evidence["weaker"] = True
+    inbox = dossier.inbox_again or dossier.inbox
     asked: dict[str, Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None] = {
-        "inbox": dossier.inbox_again or dossier.inbox,
+        "inbox": inbox,
         "outbox": dossier.outbox,
         "committed_copies": dossier.copies,
         "half_copies": dossier.halves,
@@ -132,15 +134,33 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
     row = row_of(dossier.outbox)
     if row is not None:
         evidence["outbox_state"] = str(row.state)
-    for witness, copies in (("committed_at", dossier.copies), ("half_at", dossier.halves)):
-        if copies is not None and copies.is_found:
-            newest = copies.records[-1]
-            evidence[witness] = f"{newest.broker}@{newest.commit_log_offset}"
+        if row.content_digest is None:
+            evidence["compared"] = "the tag only: the outbox row has no digest"
+        elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
+            evidence["compared"] = "not the effect: the inbox row has no digest"
+    evidence |= _places(dossier, row)
     if dossier.damaged_looks:
         evidence[DAMAGED_LOOKS] = dossier.damaged_looks
     if dossier.check_back is not None:
         evidence["half_age_seconds"] = round(dossier.check_back.age_seconds, 3)
     return evidence
+
+
+def _places(dossier: Dossier, row: OutboxRow | None) -> dict[str, object]:
+    """Where the newest copy of each kind lies, and what is not this message."""
+    found: dict[str, object] = {}
+    others: list[str] = []
+    copies = (("committed_at", dossier.copies), ("half_at", dossier.halves), ("parked_at", dossier.parked))
+    for name, lookup in copies:
+        for copy in lookup.records if lookup is not None else ():
+            place, why = f"{copy.broker}@{copy.commit_log_offset}", difference(copy, row)
+            if why is None:
+                found[name] = place
+            else:
+                others.append(f"{copy.topic} on {place}: {why}")
+    if others:
+        found["other_messages"] = {"copies": len(others), "newest": others[-1][:DETAIL_CHARACTERS_MAX]}
+    return found
 
 
 def taken_back(dossier: Dossier, verdict: Verdict) -> dict[str, object]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -35,6 +35,8 @@ class WitnessAnswer:
     detail: str
     #: True: the witness has something under this key that nobody can read; waiting does not mend it.
     is_damaged: bool = False
+    #: True: FOUND, but the witness may have more than it showed.
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +74,34 @@ class Lookup(Generic[T]):
         return "; ".join(f"{a.witness}: {a.presence} ({a.detail})" for a in self.answers)
 
     @property
+    def has_damage(self) -> bool:
+        """A witness has something that nobody can read, whatever else was found."""
+        return any(answer.is_damaged for answer in self.answers)
+
+    @property
     def damage(self) -> str | None:
         """What nobody can read, where that alone keeps the answer UNKNOWN; None: it is another reason, or none."""
         damaged = "; ".join(f"{a.witness}: {a.detail}" for a in self.answers if a.is_damaged)
         others = any(a.presence is Presence.UNKNOWN and not a.is_damaged for a in self.answers)
         return damaged if self.is_unknown and damaged and not others else None
+
+    def only(self, counts: Callable[[T], bool]) -> Lookup[T]:
+        """The same answer where other records count for nothing: ABSENT only if no witness may have more."""
+        kept = tuple(filter(counts, self.records))
+        if kept or not self.is_found:
+            return replace(self, records=kept)
+        answers = tuple(
+            replace(
+                answer,
+                presence=Presence.UNKNOWN if answer.is_partial else Presence.ABSENT,
+                detail=f"{answer.detail}, of another message",
+            )
+            if answer.presence is Presence.FOUND
+            else answer
+            for answer in self.answers
+        )
+        is_unknown = any(answer.presence is Presence.UNKNOWN for answer in answers)
+        return Lookup(presence=Presence.UNKNOWN if is_unknown else Presence.ABSENT, answers=answers)
 
     def map(self, convert: Callable[[T], S]) -> Lookup[S]:
         """The same answer with other records."""

@@ -14,17 +14,22 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
 from reconciler.delivery import (
     contradiction,
+    difference,
     disagreement,
     double_effect,
-    own_copies,
+    kept_message,
+    of_row,
+    other_content,
+    own_halves,
     reach,
     row_of,
     standing,
+    suspicion,
     why_unknown,
     written_ms,
 )
 from reconciler.dossier import Bench, CheckBack, Dossier, Question
-from reconciler.evidence import FilterKind, Lookup, OutboxRow, StoredMessage
+from reconciler.evidence import FilterKind, Lookup, StoredMessage
 from reconciler.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -97,10 +102,10 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"the effect cannot be compared with the outbox: {d.outbox.reason}")
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
-    row = row_of(d.outbox)
-    seen = inbox.records[0].content_digest
-    if row is not None and None not in (seen, row.content_digest) and seen != row.content_digest:
-        return Finding(verdict=Verdict.COLLISION, reason="the inbox row has another content than the outbox row")
+    if (other := other_content(inbox, row_of(d.outbox))) is not None:
+        return Finding(
+            verdict=Verdict.COLLISION, reason=f"the inbox row has another content than the outbox row: {other}"
+        )
     return Finding(verdict=Verdict.CONSUMED, reason="the inbox has the key")
 
 
@@ -149,26 +154,27 @@ def _gate(d: Dossier, _bench: Bench) -> Answer:
 
 
 def _committed_copy(d: Dossier, bench: Bench) -> Answer:
-    """Rung 3: a copy under the real topic. Never a loss; the question is only how far the group is."""
+    """Rung 3: a copy of this message under the real topic. Never a loss; the question is only how far the group is."""
     if d.copies is None:
         return Question.COMMITTED_COPIES
-    if d.copies.is_unknown:
-        return _unknown(f"committed copy: {d.copies.reason}")
-    if d.copies.is_absent:
+    copies = of_row(d.copies, row_of(d.outbox))
+    if copies.is_unknown:
+        return _unknown(f"committed copy: {copies.reason}")
+    if copies.is_absent:
         return None
-    filtered = _filtered(d.copies.records[-1].tag, bench)
+    filtered = _filtered(copies.records[-1].tag, bench)
     if filtered is not None:
         return filtered
-    match reach(d.positions, d.copies.records):
+    match reach(d.positions, copies.records):
         case Verdict.LAGGING:
             return Finding(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
         case Verdict.UNKNOWN:
-            return _unknown(why_unknown(d.positions, d.copies.records))
+            return _unknown(why_unknown(d.positions, copies.records))
     if bench.has_inbox and d.inbox_again is None:
         return Question.INBOX_AGAIN
     if d.group_copies is None:
         return Question.GROUP_COPIES
-    return _standing(d, d.copies.records, d.group_copies, bench)
+    return _standing(d, copies.records, d.group_copies, bench)
 
 
 def _standing(
@@ -178,7 +184,8 @@ def _standing(
     bench: Bench,
 ) -> Finding | Question:
     """The group is past the copies and its inbox has no row."""
-    verdict = standing(d.positions, group_copies)
+    row = row_of(d.outbox)
+    verdict = standing(d.positions, {name: of_row(copies, row) for name, copies in group_copies.items()})
     if verdict is Verdict.UNKNOWN:
         return _unknown("retry or dead-letter topic did not answer")
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
@@ -197,9 +204,9 @@ def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessag
 
 
 def _commit(d: Dossier, bench: Bench) -> Answer:
-    """No copy anywhere: from here on everything rests on the evidence of the commit."""
+    """The evidence of the commit, without which a copy would be compared with nothing."""
     if not bench.has_outbox:
-        return None if bench.topic.trust_announcements else _unknown("no outbox is configured: the commit is unproved")
+        return None
     if d.outbox is None or d.outbox.is_unknown:
         return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}")
     row = row_of(d.outbox)
@@ -207,17 +214,25 @@ def _commit(d: Dossier, bench: Bench) -> Answer:
         return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
     if not row.is_committed:
         return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
-    return _young(row, d, bench)
+    return None
 
 
-def _young(row: OutboxRow, d: Dossier, bench: Bench) -> Finding | None:
+def _trusted(_d: Dossier, bench: Bench) -> Answer:
+    """No copy of it: without an outbox everything rests on the announcement from here on."""
+    if bench.has_outbox or bench.topic.trust_announcements:
+        return None
+    return _unknown("no outbox is configured: the commit is unproved")
+
+
+def _young(d: Dossier, bench: Bench) -> Answer:
     """The grace period counts from the commit, too: a stranger may have announced the key before it.
 
     The row tells when it was written, and when its own service announced it, which is after the commit; a repeated
     announcement must not put the key off for ever. Both by the database's clock; a time that lies ahead by more than
     clocks may differ tells nothing.
     """
-    if d.now_ms is None:
+    row = row_of(d.outbox)
+    if row is None or d.now_ms is None:
         return None
     grace_ms = bench.plan.grace_period_seconds * 1000
     written_ms = row.created_at_ms
@@ -235,20 +250,20 @@ def _half(d: Dossier, bench: Bench) -> Answer:
     """Rung 4: the half message."""
     if d.halves is None:
         return Question.HALF_COPIES
-    if d.halves.is_unknown:
-        return _unknown(f"half: {d.halves.reason}")
-    if d.halves.is_absent:
+    own = own_halves(d.halves, topic=bench.topic, row=row_of(d.outbox))
+    if own.is_unknown:
+        return _unknown(f"half: {own.reason}")
+    if own.is_absent:
         return None
-    own = _own_and_wanted(d.halves.records, "half", d, bench)
-    if isinstance(own, Finding):
-        return own
+    if (filtered := _filtered(own.records[-1].tag, bench)) is not None:
+        return filtered
     if d.check_back is None:
         return Question.CHECK_BACK
     left = d.check_back.wait_seconds - d.check_back.age_seconds
     if left > 0:
         return _unknown("left to the broker's own check-back", wait_seconds=left)
-    if _looks_rolled_back(own, d.check_back):
-        return _rolled_back_or_parked(d)
+    if _looks_rolled_back(own.records, d.check_back):
+        return _rolled_back_or_parked(d, bench)
     return Finding(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
 
 
@@ -258,12 +273,13 @@ def _looks_rolled_back(own: Sequence[StoredMessage], check_back: CheckBack) -> b
     return after is not None and check_back.age_seconds > after and len(own) == 1 and own[0].check_times is None
 
 
-def _rolled_back_or_parked(d: Dossier) -> Finding | Question:
+def _rolled_back_or_parked(d: Dossier, bench: Bench) -> Finding | Question:
     if d.parked is None:
         return Question.PARKED_COPIES
-    if d.parked.is_unknown:
-        return _unknown(f"parked copy: {d.parked.reason}")
-    if d.parked.is_found:
+    own = own_halves(d.parked, topic=bench.topic, row=row_of(d.outbox))
+    if own.is_unknown:
+        return _unknown(f"parked copy: {own.reason}")
+    if own.is_found:
         return Finding(verdict=Verdict.LOST_CONFIRM, reason="committed, parked, and the half is still there")
     return Finding(
         verdict=Verdict.ROLLED_BACK_WRONGLY, reason="committed, but the half was closed without a committed copy"
@@ -274,35 +290,37 @@ def _parked(d: Dossier, bench: Bench) -> Answer:
     """Rung 5: the broker gave up asking, and the half copies are gone."""
     if d.parked is None:
         return Question.PARKED_COPIES
-    if d.parked.is_unknown:
-        return _unknown(f"parked copy: {d.parked.reason}")
-    if d.parked.is_absent:
+    own = own_halves(d.parked, topic=bench.topic, row=row_of(d.outbox))
+    if own.is_unknown:
+        return _unknown(f"parked copy: {own.reason}")
+    if own.is_absent:
         return None
-    own = _own_and_wanted(d.parked.records, "parked copy", d, bench)
-    if isinstance(own, Finding):
-        return own
-    return Finding(verdict=Verdict.PARKED, reason="committed, and the broker parked the half")
+    return _filtered(own.records[-1].tag, bench) or Finding(
+        verdict=Verdict.PARKED, reason="committed, and the broker parked the half"
+    )
 
 
-def _own_and_wanted(
-    found: Sequence[StoredMessage], what: str, d: Dossier, bench: Bench
-) -> tuple[StoredMessage, ...] | Finding:
-    """The copies that are this message and that the group takes; else why there are none."""
+def _everything_absent(d: Dossier, bench: Bench) -> Finding:
+    """Rung 6: no broker has this message. What they have under its key is repaired from a kept body only."""
     row = row_of(d.outbox)
-    own = own_copies(found, topic=bench.topic, row=row)
-    if not own:
-        why = disagreement(found[-1], topic=bench.topic, row=row)
-        return Finding(verdict=Verdict.COLLISION, reason=f"a {what} with this key is another message: {why}")
-    return _filtered(own[-1].tag, bench) or own
-
-
-def _everything_absent(_d: Dossier, _bench: Bench) -> Finding:
-    """Rung 6."""
-    return Finding(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
+    others = [
+        (what, copy)
+        for what, lookup in (("committed copy", d.copies), ("half", d.halves), ("parked copy", d.parked))
+        for copy in (lookup.records if lookup is not None else ())
+    ]
+    if not others:
+        return Finding(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
+    what, other = others[-1]
+    why = difference(other, row) if what == "committed copy" else disagreement(other, topic=bench.topic, row=row)
+    said = f"a {what} with this key is another message: {why}"
+    suspect = suspicion(row, [copy for _, copy in others])
+    if suspect is not None or kept_message(row) is None:
+        return Finding(verdict=Verdict.COLLISION, reason=suspect or said)
+    return Finding(verdict=Verdict.EXPIRED, reason=f"committed, and no broker has a copy of it: {said}")
 
 
 _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
-    _effect, _under_repair, _wanted, _unheard_of, _gate, _committed_copy, _commit, _half, _parked
+    _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _young, _half, _parked
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import MEANINGS, Verdict
-from reconciler.delivery import double_effect
+from reconciler.delivery import difference, double_effect, other_content, row_of
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.ports import LedgerLife, OperatorAction, Repair
 
@@ -81,13 +81,14 @@ def tell(
     `history` are rows of its streams (contract/history_row.py), each with its stream's name.
     `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
     """
-    told = {name: list(_copy_events(name, lookup.records)) for name, lookup in copies.items()}
+    row = row_of(outbox)
+    told = {name: list(_copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
     # Within one millisecond: in the order in which things cause each other.
     events = [
         *(event for name, of_kind in told.items() if _kind(name) == "half" for event in of_kind),
         *_outbox_events(outbox.records),
         *(event for name, of_kind in told.items() if _kind(name) != "half" for event in of_kind),
-        *(event for lookup in inboxes.values() for event in _inbox_events(lookup.records)),
+        *(event for lookup in inboxes.values() for event in _inbox_events(lookup, row)),
         *_history_events(history),
         *_ledger_events(ledger),
         *(_action_event(action) for action in ledger.actions),
@@ -101,7 +102,7 @@ def tell(
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
         silent=tuple(silent),
         away=tuple(away),
-        outlook=tuple(_outlook(inboxes, ledger)),
+        outlook=tuple(_outlook(inboxes, ledger, row)),
     )
 
 
@@ -123,7 +124,7 @@ def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
             yield _event(row.settled_at_ms, "outbox", "settled: every inbox has it", {})
 
 
-def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEvent]:
+def _copy_events(name: str, copies: Iterable[StoredMessage], row: OutboxRow | None) -> Iterator[LifeEvent]:
     words = {
         "half": "half message stored",
         "committed": "visible to consumers",
@@ -136,6 +137,9 @@ def _copy_events(name: str, copies: Iterable[StoredMessage]) -> Iterator[LifeEve
         what = words[kind]
         if kind == "half" and copy.check_times:
             what = f"half put back before check-back number {copy.check_times}"
+        why = difference(copy, row)
+        if why is not None:
+            what = f"{what}, but of another message: {why}"
         evidence = {
             "topic": copy.topic,
             "broker": copy.broker,
@@ -152,14 +156,17 @@ def _kind(name: str) -> str:
     return name.rpartition(" ")[2]
 
 
-def _inbox_events(rows: Iterable[InboxRow]) -> Iterator[LifeEvent]:
-    for row in rows:
-        evidence: dict[str, object] = {"group": row.group, "source": row.source}
-        what = f"took effect in {row.group}"
-        if row.duplicate_of is not None:
-            what = f"stood for by another message of the same business id in {row.group}"
-            evidence["duplicate_of"] = row.duplicate_of
-        yield _event(row.applied_at_ms, "inbox", what, evidence)
+def _inbox_events(inbox: Lookup[InboxRow], row: OutboxRow | None) -> Iterator[LifeEvent]:
+    for effect in inbox.records:
+        evidence: dict[str, object] = {"group": effect.group, "source": effect.source}
+        what = f"took effect in {effect.group}"
+        other = other_content(inbox, row)
+        if other is not None:
+            what = f"another message of this key {what}: {other}"
+        if effect.duplicate_of is not None:
+            what = f"stood for by another message of the same business id in {effect.group}"
+            evidence["duplicate_of"] = effect.duplicate_of
+        yield _event(effect.applied_at_ms, "inbox", what, evidence)
 
 
 def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
@@ -242,13 +249,17 @@ def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[st
             return None
 
 
-def _outlook(inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife) -> Iterator[str]:
+def _outlook(
+    inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife, row: OutboxRow | None
+) -> Iterator[str]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
     for subscription, lookup in inboxes.items():
         candidate = candidates.get(subscription)
         if (doubled := double_effect(lookup)) is not None:
             yield f"{subscription}: {doubled}: a person must look"
+        elif (other := other_content(lookup, row)) is not None:
+            yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
         elif candidate is None:

@@ -8,7 +8,7 @@
 | SENDING | OPEN | certainly not executed, or no copy although the index has passed the send by 5 s |
 | SENT | DONE | every group that takes the message has its inbox row |
 | SENT | OPEN | the next rung: no effect within two grace periods although the group is past the copy |
-| any | FAILED | 16 attempts, no rung left, or the commit is not proved any more |
+| any | FAILED | 16 attempts, no rung left, the commit is not proved any more, or an inbox has another content |
 
 Within a state the rung, the wait and the answer may change. A repair never leaves DONE or FAILED by itself.
 """
@@ -24,9 +24,9 @@ from typing import Any
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import own_copies, row_of, stand_in_row
+from reconciler.delivery import other_content, row_of, stand_in_row
 from reconciler.errors import InvariantViolation
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, TransactionState
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import Repair
 
@@ -130,7 +130,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One claimed repair with all answers so far; None means not asked yet."""
+    """One claimed repair with all answers so far; None means not asked yet.
+
+    Copies, halves and parked copies are those of the outbox row's message: others count for nothing.
+    """
 
     repair: Repair
     topic: TopicPlan
@@ -152,10 +155,10 @@ class Case:
 
     @property
     def tag(self) -> tuple[bool, str | None]:
-        """(known, tag) from the outbox, else from any copy."""
+        """(known, tag) from the outbox; where there is none, from any copy."""
         row = row_of(self.outbox)
-        if row is not None:
-            return True, row.tag
+        if row is not None or self.has_outbox:
+            return row is not None, row.tag if row is not None else None
         for lookup in (self.copies, self.halves, self.parked):
             if lookup is not None and lookup.is_found:
                 return True, lookup.records[-1].tag
@@ -198,10 +201,11 @@ class Case:
         return self.repair.state is RepairState.OPEN and bool(self.missing)
 
     @property
-    def own_halves(self) -> tuple[StoredMessage, ...]:
-        """Half copies that are the outbox row's message."""
-        records = self.halves.records if self.halves is not None else ()
-        return own_copies(records, topic=self.topic, row=row_of(self.outbox))
+    def other_content(self) -> str | None:
+        """Of the first group whose inbox has another content under this key, why; None: no inbox is known to."""
+        row = row_of(self.outbox)
+        found = ((group, other_content(lookup, row)) for group, lookup in sorted(self.inboxes.items()))
+        return next((f"the inbox of {group} has another content: {why}" for group, why in found if why), None)
 
     @property
     def waited_seconds(self) -> float:
@@ -243,32 +247,6 @@ def target_of(decision: Decision) -> Mapping[str, object]:
         "commit_log_offset": message.commit_log_offset,
         "groups": list(decision.groups),
     }
-
-
-def message_of_outbox(row: OutboxRow) -> StoredMessage | None:
-    """The message as the outbox kept it; None without a body. It was never stored: its places are empty."""
-    if row.body is None:
-        return None
-    properties = dict(row.properties or {})
-    properties.update({name: value for name, value in (("TAGS", row.tag), ("KEYS", row.message_keys)) if value})
-    return StoredMessage(
-        unique_key=row.unique_key,
-        topic=row.topic,
-        real_topic=row.topic,
-        broker="",
-        queue_id=-1,
-        queue_offset=-1,
-        commit_log_offset=-1,
-        born_timestamp_ms=row.created_at_ms,
-        store_timestamp_ms=row.created_at_ms,
-        transaction_state=TransactionState.NONE,
-        prepared_transaction_offset=0,
-        producer_group=row.producer_group,
-        check_times=None,
-        reconsume_times=0,
-        properties=properties,
-        body=row.body,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

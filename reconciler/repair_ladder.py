@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import contradiction, newest_per_broker, own_copies, row_of
+from reconciler.delivery import contradiction, kept_message, newest_per_broker, row_of
 from reconciler.evidence import EndOutcome, SendAnswer, StoredMessage
 from reconciler.ports import Repair
 from reconciler.repair_case import (
@@ -19,7 +20,6 @@ from reconciler.repair_case import (
     Case,
     Decision,
     back_off_seconds,
-    message_of_outbox,
     next_rung,
 )
 
@@ -77,7 +77,7 @@ def _every_effect_seen(case: Case) -> Ask | Decision:
     if case.repair.state is not RepairState.SENT:
         return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
     if case.repair.attempts == 0:
-        return _write(case, RepairState.DONE, "healed without a repair")
+        return _done(case, "healed without a repair")
     if case.repair.rung is Rung.HAND_OVER:
         # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
         # that nobody has run is withdrawn: its worker may come when the inbox has long forgotten the effect.
@@ -102,23 +102,25 @@ def _finish(case: Case) -> Ask | Decision:
         return _wait(case, f"the effect is there; open halves are not known: {unknown[0]}")
     still_open = open_halves(case)
     if still_open:
-        return Decision(
-            act=Act.CLOSE,
-            state=RepairState.DONE,
-            rung=case.repair.rung,
-            reason="the effect is there; newer half copies are closed",
-            halves=still_open,
-        )
-    return _write(case, RepairState.DONE, "the effect is there")
+        done = _done(case, "the effect is there; newer half copies are closed")
+        return replace(done, act=Act.CLOSE, halves=still_open)
+    return _done(case, "the effect is there")
+
+
+def _done(case: Case, reason: str) -> Decision:
+    """Nothing is left to be sent, but the effect of another message is not this one's."""
+    other = case.other_content
+    return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)
 
 
 def open_halves(case: Case) -> tuple[StoredMessage, ...]:
     """Newest half copies (4.3 and newer) that no committed copy was made from: the broker still asks for them."""
     copies = case.copies.records if case.copies is not None else ()
+    halves = case.halves.records if case.halves is not None else ()
     closed = {(copy.broker, copy.prepared_transaction_offset) for copy in copies}
     return tuple(
         half
-        for half in newest_per_broker(case.own_halves).values()
+        for half in newest_per_broker(halves).values()
         if half.topic != half.real_topic and (half.broker, half.commit_log_offset) not in closed
     )
 
@@ -202,7 +204,7 @@ def _end(case: Case) -> Ask | Decision:
         return Ask.HALVES
     if case.halves.is_unknown:
         return _wait(case, f"half: {case.halves.reason}")
-    newest = newest_per_broker(case.own_halves)
+    newest = newest_per_broker(case.halves.records)
     if not newest:
         return _climb(case, "there is no half to end")
     row = row_of(case.outbox)
@@ -226,7 +228,7 @@ def _send_again(case: Case) -> Ask | Decision:
         unknown = [lookup for lookup in (case.halves, case.parked) if lookup is not None and lookup.is_unknown]
         if unknown:
             return _wait(case, f"no readable copy: {unknown[0].reason}")
-        return _failed(case, "no half, no parked copy and no outbox body is left to send again")
+        return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
     is_republish = case.repair.rung is Rung.REPUBLISH
     return _beyond_inbox(case, source) or Decision(
         act=Act.REPUBLISH if is_republish else Act.HAND_OVER,
@@ -242,17 +244,15 @@ def message_to_send(case: Case) -> StoredMessage | Ask | None:
     """The half, else the parked copy, else the committed copy, else the outbox body; the half has every field."""
     if case.halves is None:
         return Ask.HALVES
-    if case.own_halves:
-        return case.own_halves[-1]
+    if case.halves.is_found:
+        return case.halves.records[-1]
     if case.parked is None:
         return Ask.PARKED
-    row = row_of(case.outbox)
-    parked = own_copies(case.parked.records, topic=case.topic, row=row)
-    if parked:
-        return parked[-1]
+    if case.parked.is_found:
+        return case.parked.records[-1]
     if case.copies is not None and case.copies.is_found:
         return case.copies.records[-1]
-    return message_of_outbox(row) if row is not None else None
+    return kept_message(row_of(case.outbox))
 
 
 def _climb(case: Case, reason: str) -> Decision:

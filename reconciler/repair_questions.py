@@ -1,4 +1,4 @@
-"""What the repairs of a topic ask brokers, inboxes and the ledger in one pass."""
+"""What the repairs of a topic ask brokers, inboxes and the ledger in one pass, about the outbox row's message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reconciler.contract.tables import EVERY_GROUP
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import reach, row_of, standing
+from reconciler.delivery import of_row, own_halves, reach, row_of, standing
 from reconciler.evidence import QueuePosition, StoredMessage
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import BrokerEvidence, Horizon, InboxEvidence, Repairs
@@ -42,18 +42,18 @@ class RepairQuestions:
         match ask:
             case Ask.COPIES:
                 copies = self._brokers.committed_copies(topic, key, horizon=horizon, not_before_ms=not_before_ms)
-                return replace(case, copies=copies)
+                return replace(case, copies=of_row(copies, row_of(case.outbox)))
             case Ask.HALVES:
                 # Halves are older than the announcement: the horizon of this pass covers them in any case.
                 halves = self._brokers.half_copies(
                     topic, key, horizon=horizon, not_before_ms=case.repair.created_at_ms, outbox=row_of(case.outbox)
                 )
-                return replace(case, halves=halves)
+                return replace(case, halves=own_halves(halves, topic=self._topic, row=row_of(case.outbox)))
             case Ask.PARKED:
                 parked = self._brokers.parked_copies(
                     topic, key, horizon=horizon, not_before_ms=case.repair.created_at_ms
                 )
-                return replace(case, parked=parked)
+                return replace(case, parked=own_halves(parked, topic=self._topic, row=row_of(case.outbox)))
             case _:
                 return replace(case, standings=self._standings(case, horizon))
 
@@ -81,4 +81,5 @@ class RepairQuestions:
             return Verdict.UNKNOWN
         if again.is_found:
             return Verdict.CONSUMED
-        return standing(positions, self._brokers.group_copies(plan.subscription, key, horizon=horizon))
+        copies_of = self._brokers.group_copies(plan.subscription, key, horizon=horizon)
+        return standing(positions, {name: of_row(found, row_of(case.outbox)) for name, found in copies_of.items()})

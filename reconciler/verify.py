@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import own_copies, row_of
+from reconciler.delivery import own_halves, row_of
 from reconciler.dossier import Bench, CheckBack, Dossier, Question, evidence_of, taken_back
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage, Watermark
+from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, QueuePosition, StoredMessage, Watermark
 from reconciler.judgement import Finding, ask_again_seconds, judge, state_of, wait_seconds
 from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import (
@@ -280,8 +280,8 @@ class Verifier:
         return d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
 
     def _check_back(self, d: Dossier, bench: Bench, horizon: Horizon) -> CheckBack:
-        records = d.halves.records if d.halves is not None else ()
-        own = own_copies(records, topic=bench.topic, row=row_of(d.outbox))
+        halves = d.halves or Lookup(presence=Presence.ABSENT)
+        own = own_halves(halves, topic=bench.topic, row=row_of(d.outbox)).records
         newest = own[-1]
         # Put-back copies have fresh store times: the age is that of the first copy, in its broker's own time. A
         # broker without a horizon did not prove how late it is there: the half counts as just born.

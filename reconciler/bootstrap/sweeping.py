@@ -64,6 +64,7 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         "settled": report.settled,
                         "announced_again": report.announced_again,
                         "unsettled": report.unsettled,
+                        "differing": report.differing,
                         "unprovable": report.unprovable,
                         "deleted": report.deleted,
                         "doubled": report.doubled,

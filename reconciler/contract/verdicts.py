@@ -35,8 +35,8 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never "
     "repaired.",
     Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
-    Verdict.COLLISION: "The inbox holds the key with another content, or two inboxes of the group hold it (a double "
-    "effect): quarantined.",
+    Verdict.COLLISION: "The key stands for two contents: the inbox, another outbox, or all that brokers have differ "
+    "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
     Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; "
     "repaired.",
     Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: repaired.",

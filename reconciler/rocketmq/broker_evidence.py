@@ -137,25 +137,27 @@ class RemotingBrokerEvidence:
         retired it.
         """
         found = _proved(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
-        if outbox is None or outbox.half_broker is None or found.is_found:
+        if outbox is None or outbox.half_broker is None:
             return found
-        broker_name = outbox.half_broker
+        broker_name, offset = outbox.half_broker, outbox.half_commit_log_offset
+        if any((half.broker, half.commit_log_offset) == (broker_name, offset) for half in found.records):
+            return found
         if all(answer.witness != broker_name for answer in found.answers):
             if broker_name in self._retired_brokers:
                 return found
             gone = Lookup[StoredMessage].unknown(broker_name, "the half's broker is in no route of the topic")
             return _together([found, gone])
         facts = self._facts(topic, broker_name)
-        if facts is None or facts.has_half_topic or outbox.half_commit_log_offset is None:
+        if facts is None or facts.has_half_topic or offset is None:
             return found
-        by_offset = self._lookups.at_offset(topic, broker_name, outbox.half_commit_log_offset, unique_key)
+        by_offset = self._lookups.at_offset(topic, broker_name, offset, unique_key)
         halves = tuple(
             record
             for record in by_offset.records
             if record.topic == topic and record.transaction_state is TransactionState.PREPARED
         )
         if halves:
-            return replace(by_offset, records=halves)
+            return _together([found, replace(by_offset, records=halves)])
         return found if by_offset.is_found else _together([found, by_offset])
 
     def parked_copies(
@@ -276,14 +278,20 @@ class RemotingBrokerEvidence:
 
 
 def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:
-    """Turns "absent" into "unknown" for every broker whose index did not provably pass the time."""
+    """Where a broker's index did not provably pass the time, "absent" is "unknown", and "found" may be a part."""
     answers = tuple(
-        replace(answer, presence=Presence.UNKNOWN, detail=_short_of(horizon, answer, not_before_ms))
-        if answer.presence is Presence.ABSENT and not horizon.covers([answer.witness], not_before_ms)
-        else answer
+        answer if horizon.covers([answer.witness], not_before_ms) else _unproved(answer, horizon, not_before_ms)
         for answer in lookup.answers
     )
     return _of(lookup.records, answers)
+
+
+def _unproved(answer: WitnessAnswer, horizon: Horizon, not_before_ms: int) -> WitnessAnswer:
+    if answer.presence is Presence.FOUND:
+        return replace(answer, is_partial=True)
+    if answer.presence is Presence.UNKNOWN:
+        return answer
+    return replace(answer, presence=Presence.UNKNOWN, detail=_short_of(horizon, answer, not_before_ms))
 
 
 def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> str:
@@ -304,8 +312,8 @@ def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]
 
 
 def _unless(lookup: Lookup[StoredMessage], blind: str | None) -> Lookup[StoredMessage]:
-    """ABSENT means nothing where such copies are not indexed."""
-    return Lookup.unknown("index", blind) if lookup.is_absent and blind is not None else lookup
+    """ABSENT means nothing where such copies are not indexed, and there may be more than what is found."""
+    return lookup if blind is None or lookup.is_unknown else _together([lookup, Lookup.unknown("index", blind)])
 
 
 def _of(records: tuple[StoredMessage, ...], answers: tuple[WitnessAnswer, ...]) -> Lookup[StoredMessage]:

@@ -27,6 +27,8 @@ class Said:
     records: tuple[StoredMessage, ...] = ()
     #: True: the broker has a record of this key that nobody can read.
     is_damaged: bool = False
+    #: True: FOUND, but there may be more of this key than what it showed.
+    is_partial: bool = False
 
     def and_elsewhere(self, other: Said) -> Said:
         """The same broker's answer for two topics: what is in either is found; absent only if it is in neither."""
@@ -35,13 +37,14 @@ class Said:
         )
         detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
         is_damaged = self.is_damaged or other.is_damaged
-        return Said(self.broker_name, presence, detail, self.records + other.records, is_damaged)
+        is_partial = any(one.is_partial or one.presence is Presence.UNKNOWN for one in (self, other))
+        return Said(self.broker_name, presence, detail, self.records + other.records, is_damaged, is_partial)
 
     def doubted(self, doubt: str) -> Said:
         """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
         if doubt and self.presence is Presence.ABSENT:
             return replace(self, presence=Presence.UNKNOWN, detail=doubt)
-        return self
+        return replace(self, is_partial=True) if doubt else self
 
 
 def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS) -> Said:
@@ -51,11 +54,13 @@ def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum
     if equal:
         try:
             records = tuple(_readable(equal[offset] for offset in sorted(equal)))
+            is_damaged = len(records) < len(equal)
+            is_partial = is_damaged or len(hits) >= maximum
         except MissingDependency as error:
             return Said(broker_name, Presence.UNKNOWN, str(error))
         except ProtocolViolation as error:
             return Said(broker_name, Presence.UNKNOWN, str(error), is_damaged=True)
-        return Said(broker_name, Presence.FOUND, f"{len(records)} records", records)
+        return Said(broker_name, Presence.FOUND, f"{len(records)} records", records, is_damaged, is_partial)
     if len(hits) >= maximum:
         return Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
     return Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
@@ -78,7 +83,13 @@ def _readable(hits: Iterable[MessageRecord]) -> Iterator[StoredMessage]:
 def together(said: list[Said]) -> Lookup[StoredMessage]:
     """ABSENT only if every broker says so; what one has is FOUND, whatever the others say."""
     answers = tuple(
-        WitnessAnswer(witness=one.broker_name, presence=one.presence, detail=one.detail, is_damaged=one.is_damaged)
+        WitnessAnswer(
+            witness=one.broker_name,
+            presence=one.presence,
+            detail=one.detail,
+            is_damaged=one.is_damaged,
+            is_partial=one.is_partial,
+        )
         for one in sorted(said, key=lambda one: one.broker_name)
     )
     records = [record for one in said for record in one.records]

@@ -269,10 +269,18 @@ class Lookups:
             said = judge(
                 place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
             )
-            if scans is None or said.presence is not Presence.ABSENT or place.master is None:
-                return said
+        except ReconcilerError as error:
+            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+        unindexed = None if scans is None or said.presence is Presence.UNKNOWN else self._unindexed(place, hits, scans)
+        return said if unindexed is None else unindexed.and_elsewhere(said)
+
+    def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], scans: _Scan) -> Said | None:
+        """3.2.6 has committed copies that no key finds, beside ordinary ones that it finds; None: the index has all."""
+        if place.master is None:
+            return None
+        try:
             if self._families.facts(place.master).indexes_committed:
-                return said
+                return None
             return self._scan(place.broker_name, place.master, hits, scans)
         except ReconcilerError as error:
             return Said(place.broker_name, Presence.UNKNOWN, str(error))

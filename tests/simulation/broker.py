@@ -20,6 +20,8 @@ RECORD_BYTES = 100
 HOST = ("broker", 10911)
 #: Code and remark of an answer.
 Answer = tuple[int, str]
+#: Body of somebody's ordinary message that uses the key of another.
+THEIRS = b"theirs"
 GONE = (1, "Find prepared transaction message failed")
 
 
@@ -138,7 +140,9 @@ class Broker:
     def has_copy(self, key: str, topics: tuple[str, ...]) -> bool:
         """Whether the log still holds a record of the message in one of the topics, however its queue was left."""
         for record in self.log:
-            if record is not None and record.properties.get("UNIQ_KEY") == key and record.topic in topics:
+            if record is None or record.body == THEIRS:
+                continue
+            if record.properties.get("UNIQ_KEY") == key and record.topic in topics:
                 return True
         return False
 

@@ -8,11 +8,13 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
+from tests.simulation.broker import THEIRS
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.redis_data import Scores
 
@@ -115,7 +117,7 @@ class Checkers:
         # A broker outside the route holds up no group: none can consume from it.
         for broker in self._world.cluster.routed:
             for record in broker.index.get((self._world.plan.topic, key), ()):
-                is_copy = record.physical_offset and broker.at_offset(record.physical_offset) is record
+                is_copy = record.body != THEIRS and broker.at_offset(record.physical_offset) is record
                 stored_at = broker.stored_at[record.physical_offset // 100 - 1]
                 if is_copy and record.system_flag != 4 and stored_at < since:
                     return self._waits(broker, record.topic, record.queue_id, record.queue_offset, groups=[group])
@@ -146,14 +148,9 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        age = world.kernel.now - self._committed_at(unique_key)
-        differs = 0.1
+        age, differs = world.kernel.now - self._committed_at(unique_key), 0.1
         if unique_key in world.troubles.forged:
-            # Announced before its commit: its row tells about when that was, by its database's clock, and no later
-            # than a minute, or the grace period, after it was written.
-            differs = world.swarm.skew_margin
-            written = max(d.written.get(unique_key, -1e9) for d in world.outboxes.values())
-            age = max(age, world.kernel.now - written - max(60.0, world.swarm.grace_period))
+            age, differs = max(age, self._told_age(unique_key)), world.swarm.skew_margin
         if age < world.swarm.grace_period - differs and not world.redis_was_set:
             self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):
@@ -169,6 +166,17 @@ class Checkers:
                 self.judgement.raced.append(f"{unique_key} by {kind}: the last effect came while it was decided")
         else:
             self._in_vain(process, unique_key, kind)
+
+    def _told_age(self, key: str) -> float:
+        """Announced before its commit: its row tells how old it is, by its database's clock. Once its own service has
+        announced it, the commit was no later, and no later than a minute, or the grace period, after the row was
+        written; until then nobody knows how long after it."""
+        world = self._world
+        written, row = max(((d.written.get(key, -1e9), d.rows.get(key)) for d in world.outboxes), key=itemgetter(0))
+        repair = world.ledger.rows.repairs.get((world.plan.environment, world.plan.topic, "*", key))
+        judged_at_ms = repair.created_at_ms - 10_000 - world.swarm.skew_margin * 1000 if repair is not None else 0
+        is_announced = row is not None and row.announced_at_ms is not None and row.announced_at_ms < judged_at_ms
+        return world.kernel.now - written - (max(60.0, world.swarm.grace_period) if is_announced else 0.0)
 
     def replayed(self, unique_key: str, group: str) -> None:
         """The original hands a message to the business: in vain if the group has it, or a copy waits for it."""
@@ -219,7 +227,7 @@ class Checkers:
                 if topic != self._world.plan.topic:
                     continue
                 for record in queue:
-                    if record.unique_key != unique_key:
+                    if record.unique_key != unique_key or record.body == THEIRS:
                         continue
                     if not self._waits(broker, topic, queue_id, record.queue_offset, groups=self._world.inboxes):
                         continue
@@ -301,7 +309,8 @@ class Checkers:
         for member in members:
             key = member.hex().upper()
             row = self._world.candidate(group, key)
-            if (row is None or row.state is CandidateState.OPEN) and not self._is_not_taken(group, key):
+            is_open = row is None or row.state is CandidateState.OPEN or row.damage is not None
+            if is_open and not self._is_not_taken(group, key):
                 self.judgement.unaccounted.append(f"{key} left pending of {group} before its ledger row said why")
 
     def _is_not_taken(self, group: str, key: str) -> bool:
@@ -339,7 +348,7 @@ class Checkers:
 
     def _committed_at(self, key: str) -> float:
         """Long ago for a key without a commit."""
-        return max(database.orders.get(key, -1e9) for database in self._world.outboxes.values())
+        return max(database.orders.get(key, -1e9) for database in self._world.outboxes)
 
     def _committed(self, key: str) -> bool:
         return self._world.is_committed(key)
@@ -349,7 +358,7 @@ class Checkers:
         if order is None:
             return
         users = {name: value for name, value in effect.properties.items() if name not in NOT_USERS}
-        marks = [one.name for one in self._world.outboxes.values() if effect.unique_key in one.rows]
+        marks = [one.name for one in self._world.outboxes if effect.unique_key in one.orders]
         wanted = {**order.properties, "BUSINESS_ID": f"business-{order.number}"}
         wanted |= {"RECONCILER_OUTBOX": marks[0] if marks else users.get("RECONCILER_OUTBOX", "")}
         words = [word for word in (effect.keys or "").split() if word != effect.unique_key]
@@ -358,18 +367,17 @@ class Checkers:
 
     def _without_effect(self, group: str, key: str) -> None:
         world, judgement = self._world, self.judgement
-        if not world.is_excused(group, key):
+        if not world.is_excused(group, key) and key not in world.troubles.unreadable:
             row = world.candidate(group, key)
             said = "nothing" if row is None else f"{row.state} {row.verdict}: {row.evidence.get('reason')}"
             judgement.lost.append(f"{key} has no effect in {group}; the ledger says {said}")
             return
-        row = world.candidate(group, key)
-        if row is None or row.state is CandidateState.OPEN:
+        if not world.is_told(group, key):
             judgement.unaccounted.append(f"{key} cannot take effect in {group}, and nobody is told")
 
     def _outboxes(self) -> None:
         """Business and outbox row are one transaction, and a tombstone is never beside an order."""
-        for database in self._world.outboxes.values():
+        for database in self._world.outboxes:
             for key in database.orders:
                 row = database.rows.get(key)
                 if row is None or not row.is_committed:

@@ -204,7 +204,7 @@ class ClassicWorld(World):
     def _start(self) -> None:
         swarm = self.swarm
         for number in range(swarm.producers):
-            self._begin("producer", f"producer-{number}", self._producer)
+            self._begin("producer", f"producer-{number}", partial(self._producer, number))
         for group in self.inboxes:
             for number in range(swarm.consumers):
                 self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))

@@ -43,6 +43,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "retention": ("retention deleted records",),
     "route": ("route read without a broker",),
     "checks lost": ("check-back question lost",),
+    "foreign copies": ("look-up met another message",),
     "announcements lost": ("announcement not taken by its broker", "announcement stored twice"),
     # databases
     "outbox away": ("outbox request lost", "outbox reply lost", "outbox slow", "outbox refused", "outbox away"),
@@ -75,6 +76,15 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "overlapping consumers": ("inbox row waited for another writer", "group's offset set back"),
     "forged announcements": ("announced key rejected",),
     "malformed announcements": ("announcement refused",),
+    # set-ups
+    "several outboxes": ("check-back about another database's half",),
+    "older instances": ("an older instance rolled back another database's half",),
+    "mixed group": ("check-back about a stranger's half",),
+    "outbox damage": ("outbox row unreadable",),
+    "inbox damage": ("inbox row unreadable",),
+    "ledger damage": ("ledger row unreadable",),
+    "outbox replica": ("outbox replica behind a read",),
+    "inbox replica": ("inbox replica behind a read",),
     # clocks; those of processes and other servers differ by less than the margin, and step: no kind of fault
     "redis clock": ("Redis' clock was set back", "Redis' clock was set forward"),
 }  # fmt: skip

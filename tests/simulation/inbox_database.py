@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 from tests.simulation.outbox_database import LOCK_SECONDS, POLL_SECONDS, Deadlock, DriverError
+from tests.simulation.replicas import Reading
 
 
 @dataclass(slots=True)
@@ -41,8 +42,18 @@ class InboxDatabase:
         self.rows: dict[str, Mapping[str, Any]] = {}
         self.effects: list[Effect] = []
         self.open_rows: dict[str, InboxConnection] = {}
+        self.reading = Reading(kernel, "inbox")
+        #: Keys of rows that nobody can read.
+        self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
+
+    def damage_of(self, key: str) -> str | None:
+        """What is wrong with a row; None: it is sound."""
+        if key not in self.damaged:
+            return None
+        self.kernel.saw("inbox row unreadable", key[-4:])
+        return "reconciler_inbox.applied_at_ms is 'soon'"
 
     def connection(self, process: Process) -> InboxConnection:
         """A DB-API connection."""
@@ -114,6 +125,7 @@ class InboxConnection:
 
         def run() -> None:
             database.rows.update(self._rows)
+            database.reading.committed(self._rows)
             for effect in self._effects:
                 effect.at = database.kernel.now
                 database.effects.append(effect)

@@ -16,11 +16,13 @@ from typing import Any
 from producers.errors import KeyTaken, RolledBackAlready
 from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
 from reconciler.contract.tables import OutboxState
-from reconciler.errors import DatabaseAway
+from reconciler.errors import DatabaseAway, MalformedInput
 from reconciler.evidence import OutboxRow
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
+from tests.simulation.replicas import Reading
 
-INFINITY = float("inf")
+TOPIC = "ORDERS"
+PRODUCER_GROUP = "orders"
 LOCK_SECONDS = 2.0
 POLL_SECONDS = 0.05
 
@@ -47,18 +49,18 @@ class OutboxDatabase:
         #: Key -> when its row was written, in a transaction that committed later.
         self.written: dict[str, float] = {}
         self.open_rows: dict[str, LocalTransaction] = {}
-        #: Of a replica that stands still and is taken for the primary: rows written later are not shown.
-        self.shown_until = INFINITY
+        self.reading = Reading(kernel, "outbox")
+        #: Keys of rows that nobody can read.
+        self.damaged: set[str] = set()
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
 
-    def shown(self, unique_keys: Sequence[str]) -> list[OutboxRow]:
-        """What the reconciler reads."""
-        there = [key for key in unique_keys if key in self.rows]
-        late = [key for key in there if self.written.get(key, 0.0) > self.shown_until]
-        for key in late:
-            self.kernel.saw("outbox row not shown yet", key[-4:])
-        return [self.rows[key] for key in there if key not in late]
+    def damage_of(self, key: str) -> str | None:
+        """What is wrong with a row; None: it is sound."""
+        if key not in self.damaged:
+            return None
+        self.kernel.saw("outbox row unreadable", key[-4:])
+        return "reconciler_outbox.state is 'DONE'"
 
 
 class LocalTransaction:
@@ -142,6 +144,7 @@ class LocalTransaction:
             entry = self._entry
             database.rows[entry.unique_key] = _outbox_row(entry, self._created_at_ms)
             database.written[entry.unique_key] = self._written
+            database.reading.committed([entry.unique_key])
         for unique_key in self._orders:
             database.orders[unique_key] = database.kernel.now
         self.undo()
@@ -187,6 +190,8 @@ class SimulatedOutbox:
     def find(self, unique_key: str) -> OutboxFact | None:
         """The committed row."""
         row: OutboxRow | None = self._call(lambda: self._database.rows.get(unique_key), "SELECT outbox")
+        if row is not None and (damage := self._database.damage_of(unique_key)) is not None:
+            raise MalformedInput(f"outbox row of {unique_key}: {damage}")
         return None if row is None else _fact(row)
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
@@ -205,6 +210,7 @@ class SimulatedOutbox:
             if key in database.open_rows or key in database.rows:
                 return False
             database.rows[key] = _tombstone(half, database.clock.now_ms())
+            database.reading.committed([key])
             database.kernel.saw("tombstone written", key[-4:])
             return True
 
@@ -264,14 +270,16 @@ class SimulatedOutbox:
             found.sort()
             if after is not None:
                 found = [place for place in found if place > (getattr(after, column), after.unique_key)]
-            facts = tuple(_fact(database.rows[key]) for _, key in found[:limit])
+            facts = tuple(_fact(database.rows[key], database.damage_of(key)) for _, key in found[:limit])
             return OutboxPage(facts=facts, now_ms=now_ms)
 
         page: OutboxPage = self._call(select, f"SELECT {state}")
         return page
 
     def mark_swept(self) -> None:
-        """A primary: nobody asks how far it has come."""
+        """The sign of life."""
+        database = self._database
+        self._call(lambda: database.reading.swept(database.clock.now_ms()), "UPDATE sign of life")
 
     def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
         """Histories are shorter than any retention of rows."""
@@ -308,7 +316,7 @@ def _tombstone(half: CheckedHalf, now_ms: int) -> OutboxRow:
     )  # fmt: skip
 
 
-def _fact(row: OutboxRow) -> OutboxFact:
+def _fact(row: OutboxRow, damage: str | None = None) -> OutboxFact:
     return OutboxFact(
         unique_key=row.unique_key,
         topic=row.topic,
@@ -316,4 +324,6 @@ def _fact(row: OutboxRow) -> OutboxFact:
         state=row.state,
         created_at_ms=row.created_at_ms,
         announced_at_ms=row.announced_at_ms,
+        content_digest=row.content_digest,
+        damage=damage,
     )

@@ -26,7 +26,8 @@ from reconciler.shard_rounds import ShardRounds
 from reconciler.verify import Verifier, VerifyRules
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
-from tests.simulation.producing import ENVIRONMENT, TOPIC, UNIQUE_KEY_TOPIC
+from tests.simulation.outbox_database import TOPIC
+from tests.simulation.producing import ENVIRONMENT, UNIQUE_KEY_TOPIC
 from tests.simulation.redis_client import SimulatedRedis
 from tests.simulation.repairs_seen import SimulatedRepairs
 from tests.simulation.tables_seen import InboxSeen, OutboxSeen
@@ -126,7 +127,7 @@ class Reconciling:
         self.ledger = ledger = world.ledger_of(process)
         evidence = SimulatedEvidence(process, world.cluster, skew_margin_seconds=swarm.skew_margin)
         evidence.lookups.on_look_up = partial(world.checkers.looked_up, process)
-        outbox = OutboxSeen(process, list(world.outboxes.values()))
+        outbox = OutboxSeen(process, world.outboxes)
         inbox = InboxSeen(process, world.inboxes)
         events = Events(world, process)
         self.rounds = ReconcileRound(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.tables import CandidateState, RepairState
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -15,7 +14,7 @@ def unrest(world: World) -> str:
     """Why the world is not quiet yet; empty when it is."""
     if world.is_producing():
         return "messages are still sent"
-    if any(database.open_rows for database in world.outboxes.values()):
+    if any(database.open_rows for database in world.outboxes):
         return "a local transaction is open"
     return _missing_effect(world) or _unfinished(world)
 
@@ -27,7 +26,7 @@ def _missing_effect(world: World) -> str:
                 key not in inbox.rows
                 and world.is_committed(key)
                 and world.takes(group, order.tag)
-                and not _is_told(world, group, key)
+                and not world.is_told(group, key)
             ):
                 return f"{key} has no effect in {group}"
     return ""
@@ -40,15 +39,11 @@ def _unfinished(world: World) -> str:
     if world.has_open_outage():
         return "an outage is open"
     for (owner, key), row in world.ledger.rows.candidates.items():
-        if row.state is CandidateState.OPEN:
+        if row.state is CandidateState.OPEN and row.damage is None:
             return f"candidate {key} of {owner.group} is open: {row.verdict}"
     for place, repair in world.ledger.rows.repairs.items():
+        if repair.state is RepairState.SENT and any(place[3] in inbox.damaged for inbox in world.inboxes.values()):
+            continue  # its effect is there, and nobody can read that; its candidate says so
         if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
             return f"repair of {place[3]} is {repair.state}: {repair.answer}"
     return ""
-
-
-def _is_told(world: World, group: str, key: str) -> bool:
-    row = world.candidate(group, key)
-    told = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
-    return told and world.is_excused(group, key)

@@ -98,6 +98,8 @@ def draw(
             swarm.troubles[trouble] = strength
     if swarm.of("overlapping consumers"):
         swarm.consumers = max(2, swarm.consumers)
+    if swarm.of("several outboxes"):
+        swarm.producers = 2
     if swarm.of("route"):
         swarm.brokers = 2
     if swarm.of("pauses"):

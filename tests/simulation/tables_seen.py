@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
+from consumers.inbox_reader import _NAMES, _answer, _row
+from producers.outbox_reader import Damage, ReadOutbox, SqlOutboxReader, _Said
+from reconciler.contract.row_values import ReadRow
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.evidence import InboxRow, Lookup, OutboxRow
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import Process
-from tests.simulation.outbox_database import OutboxDatabase
+from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 
 
-class OutboxSeen:
-    """ports.OutboxEvidence of one process."""
+class OutboxSeen(SqlOutboxReader):
+    """The product's reader over simulated databases, of one process."""
 
     def __init__(self, process: Process, databases: Sequence[OutboxDatabase]) -> None:
         self._process = process
-        self._databases = databases
+        self._seen = {database.name: database for database in databases}
+        self._outboxes = tuple(
+            ReadOutbox(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=name) for name in self._seen
+        )
 
-    def is_configured(self, topic: str) -> bool:
-        return True
+    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _Said:
+        database = self._seen[url or ""]
 
-    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
-        unique_keys = list(not_before_ms)
-        rows: dict[str, list[OutboxRow]] = {key: [] for key in unique_keys}
-        answers: list[WitnessAnswer] = []
-        for database in self._databases:
-            try:
-                found = database.link.call(
-                    self._process, partial(database.shown, unique_keys), DatabaseAway, what="SELECT outbox"
-                )
-                for row in found:
-                    if row.topic == topic:
-                        rows[row.unique_key].append(row)
-                presence = Presence.ABSENT
-            except DatabaseAway:
-                presence = Presence.UNKNOWN
-            answers.append(WitnessAnswer(witness=database.name, presence=presence, detail=""))
-        unknown = any(answer.presence is Presence.UNKNOWN for answer in answers)
-        missing = Presence.UNKNOWN if unknown else Presence.ABSENT
-        return {
-            key: Lookup(
-                presence=Presence.FOUND if found else missing, records=tuple(found), answers=tuple(answers)
+        def select() -> _Said:
+            rows = {key: database.rows[key] for key in keys if key in database.rows and database.reading.has(key)}
+            return _Said(
+                rows={key: _damaged_or(row, database) for key, row in rows.items() if row.topic == topic},
+                role=database.reading.role(),
             )
-            for key, found in rows.items()
-        }  # fmt: skip
+
+        try:
+            said: _Said = database.link.call(self._process, select, DatabaseAway, what="SELECT outbox")
+        except DatabaseAway as error:
+            return _Said(problem=str(error))
+        return said
 
 
 class InboxSeen:
@@ -67,27 +60,26 @@ class InboxSeen:
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
         group = subscription.group
+        witness = f"inbox of {group}"
         try:
-            rows = self._call(subscription, lambda database: {k: database.rows.get(k) for k in unique_keys})
+            role, rows = self._call(
+                subscription, lambda found: (found.reading.role(), {k: _read(found, k) for k in unique_keys})
+            )
         except DatabaseAway as error:
-            return {key: Lookup.unknown(f"inbox of {group}", str(error)) for key in unique_keys}
-        answers: dict[str, Lookup[InboxRow]] = {}
-        for key, row in rows.items():
-            presence = Presence.ABSENT if row is None else Presence.FOUND
-            answer = WitnessAnswer(witness=f"inbox of {group}", presence=presence, detail="")
-            records = () if row is None else (_inbox_row(row),)
-            answers[key] = Lookup(presence=presence, records=records, answers=(answer,))
-        return answers
+            return {key: Lookup.unknown(witness, str(error)) for key in unique_keys}
+        return {key: _answer(witness, row, role) for key, row in rows.items()}
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
         def page(database: InboxDatabase) -> list[InboxRow]:
             places = sorted(
-                (row["applied_at_ms"], key) for key, row in database.rows.items() if row["applied_at_ms"] >= since_ms
+                (row["applied_at_ms"], key)
+                for key, row in database.rows.items()
+                if row["applied_at_ms"] >= since_ms and database.reading.has(key)
             )
             chosen = [place for place in places if after is None or place > after][:limit]
-            return [_inbox_row(database.rows[key]) for _, key in chosen]
+            return [_row(_read_row(database, key)) for _, key in chosen]
 
         found: list[InboxRow] = self._call(subscription, page)
         return found
@@ -99,13 +91,14 @@ class InboxSeen:
         return newest
 
 
-def _inbox_row(row: Mapping[str, Any]) -> InboxRow:
-    return InboxRow(
-        group=row["consumer_group"],
-        unique_key=row["unique_key"],
-        topic=row["topic"],
-        content_digest=row["content_digest"],
-        source=row["source"],
-        applied_at_ms=row["applied_at_ms"],
-        duplicate_of=row["duplicate_of"],
-    )
+def _damaged_or(row: OutboxRow, database: OutboxDatabase) -> OutboxRow | Damage:
+    return Damage(damage) if (damage := database.damage_of(row.unique_key)) is not None else row
+
+
+def _read(database: InboxDatabase, key: str) -> ReadRow | None:
+    return _read_row(database, key) if key in database.rows and database.reading.has(key) else None
+
+
+def _read_row(database: InboxDatabase, key: str) -> ReadRow:
+    row = database.rows[key]
+    return ReadRow({name: row[name] for name in _NAMES}, database.damage_of(key))

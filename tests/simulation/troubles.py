@@ -6,14 +6,17 @@ Nothing is counted here: an accident is counted where the world sees its effect 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.broker import Broker
+from tests.simulation.broker import THEIRS, Broker
+from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import NEVER, Process
-from tests.simulation.outbox_database import INFINITY
-from tests.simulation.producing import TOPIC, UNIQUE_KEY_TOPIC, Order
+from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
+from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
+from tests.simulation.replicas import NEVER_STOOD_STILL
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -25,6 +28,8 @@ DIES = {
     "announcer": "announcers die",
     "reconciler": "reconcilers die",
 }
+#: How many damages are mended; a row that is not keeps its key's history open for some twelve minutes.
+MENDED = 0.9
 #: Port calls between two deaths at full strength, about.
 CALLS = {"producer": 150, "consumer": 250, "sweeper": 12, "announcer": 60, "reconciler": 150}
 
@@ -40,6 +45,8 @@ class Troubles:
         self._is_over = False
         #: Group -> keys that an operator's offset reset has skipped.
         self.reset_over: dict[str, set[str]] = {}
+        #: Keys whose outbox row nobody will ever be able to read again.
+        self.unreadable: set[str] = set()
         #: Keys that a stranger has announced.
         self.forged: set[str] = set()
         self._set_rates()
@@ -47,6 +54,10 @@ class Troubles:
             strength = self._of(name)
             if strength:
                 self._several(act, 1 + round(2 * strength))
+        if self._of("ledger damage"):
+            # The first verdicts often come when all other troubles are over; the next one mends a row.
+            for _ in range(6):
+                self._kernel.after((world.swarm.load_seconds + 150.0) * self._dice.random(), self._damage_ledger)
         if world.swarm.clocks_differ:
             self._several(self._step_clock, 2)
 
@@ -81,7 +92,7 @@ class Troubles:
         links = (
             (world.redis.link, "redis network", "redis away"),
             *((broker.link, "broker network", "broker away") for broker in world.cluster.brokers.values()),
-            (world.outboxes["orders"].link, "outbox away", "outbox away"),
+            *((outbox.link, "outbox away", "outbox away") for outbox in world.outboxes),
             *((inbox.link, "inbox away", "inbox away") for inbox in world.inboxes.values()),
             (world._ledger_link, "ledger away", "ledger away"),
         )
@@ -96,7 +107,7 @@ class Troubles:
         world.announcements_lost = 0.3 * of("announcements lost")
         world.announcements_twice = 0.3 * of("announcements lost")
         for database in world.databases:
-            kind = "outbox" if database in world.outboxes.values() else "inbox"
+            kind = "outbox" if isinstance(database, OutboxDatabase) else "inbox"
             database.commit_reply_lost = 0.05 * of(f"{kind} commits")
             database.deadlocks = 0.02 * of("rollbacks" if kind == "outbox" else "flaky handlers")
         for broker in world.cluster.brokers.values():
@@ -107,6 +118,8 @@ class Troubles:
     # ---- accidents at some moments
 
     def _accidents(self) -> list[tuple[str, Callable[[], object]]]:
+        outboxes = self._world.outboxes
+        longest = 30.0 if len(outboxes) == 1 else 90.0  # one of several may be away for long: the others go on
         return [
             ("redis wipe", self._wipe),
             ("redis suffix", lambda: self._fall_back(within=20.0, kind="Redis lost its last writes")),
@@ -117,7 +130,7 @@ class Troubles:
             ("redis away", lambda: self._down(self._world.redis.link, 20.0)),
             ("redis scripts", self._forget_scripts),
             ("broker away", lambda: self._down(self._any_broker().link, 30.0)),
-            ("outbox away", lambda: self._down(self._world.outboxes["orders"].link, 30.0)),
+            *(("outbox away", partial(self._down, outbox.link, longest)) for outbox in outboxes),
             ("outbox behind", self._stand_still),
             ("inbox away", self._inboxes_away),
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
@@ -131,9 +144,14 @@ class Troubles:
             ("pauses", self._stop_reconcilers),
             ("forged announcements", self._forge),
             ("malformed announcements", self._malform),
+            ("foreign copies", self._use_keys),
             ("producers gone", self._producers_leave),
             ("overlapping consumers", self._reset_offset),
             ("redis clock", self._step_redis_clock),
+            ("outbox damage", lambda: self._damage(self._any_outbox())),
+            ("inbox damage", lambda: self._damage(self._any_inbox())),
+            ("outbox replica", lambda: self._read_replica(self._any_outbox())),
+            ("inbox replica", lambda: self._read_replica(self._any_inbox())),
         ]
 
     def _several(self, act: Callable[[], object], times: int) -> None:
@@ -146,14 +164,20 @@ class Troubles:
         brokers = list(self._world.cluster.brokers.values())
         return brokers[self._dice.randrange(len(brokers))]
 
+    def _any_inbox(self) -> InboxDatabase:
+        inboxes = list(self._world.inboxes.values())
+        return inboxes[self._dice.randrange(len(inboxes))]
+
+    def _any_outbox(self) -> OutboxDatabase:
+        return self._world.outboxes[self._dice.randrange(len(self._world.outboxes))]
+
     def _down(self, link: object, longest: float) -> None:
         link.down_until = self._kernel.now + longest * self._dice.random()  # type: ignore[attr-defined]
 
     def _stand_still(self) -> None:
         """The replica that outboxes are read from, believed to be the primary, does not go on for a while."""
-        for database in self._world.outboxes.values():
-            database.shown_until = min(database.shown_until, self._kernel.now)
-            self._kernel.after(90 * self._dice.random(), partial(setattr, database, "shown_until", INFINITY))
+        for outbox in self._world.outboxes:
+            outbox.reading.believe_replica(for_seconds=90 * self._dice.random())
 
     def _inboxes_away(self) -> None:
         for inbox in self._world.inboxes.values():
@@ -311,14 +335,54 @@ class Troubles:
         self.forged.update(keys)
         tag = self._dice.choice(("paid", "noise"))
         entries = ",".join(f'{{"key":"{key}","tag":"{tag}","committed_at_ms":1700000000000}}' for key in keys)
-        self._announce(f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"orders","keys":[{entries}]}}'.encode())
+        self._announce(
+            f'{{"v":1,"env":"sim","topic":"{TOPIC}","group":"{PRODUCER_GROUP}","keys":[{entries}]}}'.encode()
+        )
 
     def _malform(self) -> None:
         self._announce(self._dice.choice((b"{", b"\xff\xfe", b'{"v":9}', b'{"v":1,"env":"other","topic":"X"}')))
 
+    def _use_keys(self) -> None:
+        """Somebody sends ordinary messages of another content under the newest keys; consumers acknowledge them."""
+        dice = self._dice
+        for key in list(self._world.orders)[-6:]:
+            properties = {"UNIQ_KEY": key, "KEYS": key, "TAGS": dice.choice(("paid", "theirs"))}
+            self._any_broker().append(TOPIC, dice.randrange(self._world.swarm.queues), properties, THEIRS)
+
     def _producers_leave(self) -> None:
         """The producer group dies out after the load."""
         self._world.producers_stay_away = True
+
+    def _damage(self, database: OutboxDatabase | InboxDatabase) -> None:
+        """Somebody writes into some of the newest rows what nobody can read; mended later, or never."""
+        keys = [key for key in list(database.rows)[-12:] if self._dice.random() < 0.3]
+        database.damaged.update(keys)
+        if self._dice.random() < MENDED:
+            self._kernel.after(60 * self._dice.random(), lambda: database.damaged.difference_update(keys))
+        else:
+            self.unreadable.update(keys if isinstance(database, OutboxDatabase) else ())
+
+    def _read_replica(self, database: OutboxDatabase | InboxDatabase) -> None:
+        """From now on evidence is read from a replica, which is behind; it stands still for a while, or not."""
+        reading, dice = database.reading, self._dice
+        reading.is_from_replica, reading.lag_seconds = True, 20 * dice.random() ** 3
+        if dice.random() < 0.5:
+            reading.stands_since = self._kernel.now
+
+            def go_on() -> None:
+                reading.stands_since = NEVER_STOOD_STILL
+
+            self._kernel.after(90 * dice.random(), go_on)
+
+    def _damage_ledger(self) -> None:
+        """The same, in verdicts: until the next one is written. Such a row is never due."""
+        rows = self._world.ledger.rows.candidates
+        for place, row in list(rows.items()):
+            if self._dice.random() < 0.3:
+                self._kernel.saw("ledger row unreadable", place[1][-4:])
+                rows[place] = replace(
+                    row, evidence={}, next_at_ms=NEVER, damage="reconciler_candidate.next_at_ms is 'x'"
+                )
 
     def _reset_offset(self) -> None:
         """An operator rewinds a group: everything is delivered again."""
@@ -376,14 +440,17 @@ class Troubles:
         self._is_over = True
         world = self._world
         for link in (
-            world.redis.link, world._ledger_link, *(d.link for d in world.outboxes.values()),
-            *(d.link for d in world.inboxes.values()), *(b.link for b in world.cluster.brokers.values()),
+            world.redis.link, world._ledger_link, *(d.link for d in world.databases),
+            *(b.link for b in world.cluster.brokers.values()),
         ):  # fmt: skip
             link.heal()
         for database in world.databases:
             database.commit_reply_lost = database.deadlocks = 0.0
-        for outbox in world.outboxes.values():
-            outbox.shown_until = INFINITY
+            database.reading.lag_seconds, database.reading.stands_since = 0.1, NEVER_STOOD_STILL
+            database.reading.believe_nobody()
+        for inbox in world.inboxes.values():
+            # A replica of an outbox proves what it has by its sign of life; one of an inbox never proves an absence.
+            inbox.reading.is_from_replica = False
         for broker in world.cluster.brokers.values():
             broker.ends_busy, broker.is_disk_full, broker.index_stalled_until = 0.0, False, 0.0
             broker.settings.index_lag = 0.002

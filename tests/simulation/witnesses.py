@@ -21,7 +21,7 @@ from reconciler.rocketmq.lookup import Lookups, Window, _Scan
 from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
 from reconciler.rocketmq.watermark import Watermarks
-from tests.simulation.broker import Broker
+from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
 
 
@@ -137,10 +137,12 @@ class SimulatedLookups(Lookups):
             hits = ask(self._process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
         except (BrokerUnavailable, RequestTimeout) as error:
             return Said(place.broker_name, Presence.UNKNOWN, str(error))
+        if any(hit.body == THEIRS for hit in hits):
+            self._process.kernel.saw("look-up met another message", key[-4:])
         said = judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
-        if scans is None or said.presence is not Presence.ABSENT or broker.facts.indexes_committed:
+        if scans is None or said.presence is Presence.UNKNOWN or broker.facts.indexes_committed:
             return said
-        return self._scanned(broker, hits, scans)
+        return self._scanned(broker, hits, scans).and_elsewhere(said)
 
     def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> Said:
         """3.2.6: the committed copy is seen by reading the queue of the prepared record."""

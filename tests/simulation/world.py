@@ -10,7 +10,8 @@ from typing import Any
 from consumers.effect import Inbox, SqlInbox
 from consumers.handler import Recorder
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import Rung
+from reconciler.contract.tables import CandidateState, Rung
+from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence import EndOutcome
 from reconciler.ledger.memory import MemoryLedger
@@ -25,13 +26,14 @@ from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
 from tests.simulation.inbox_database import InboxDatabase
 from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
-from tests.simulation.outbox_database import OutboxDatabase
-from tests.simulation.producing import ENVIRONMENT, TOPIC, Order, ProducingService, Sweeping
+from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
+from tests.simulation.producing import ENVIRONMENT, Order, ProducingService, Sweeping
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
 from tests.simulation.redis_client import RedisServer, SimulatedRedis
 from tests.simulation.redis_data import RedisData
 from tests.simulation.repairs_seen import end_answer
 from tests.simulation.rest import unrest
+from tests.simulation.strangers import Stranger
 from tests.simulation.swarm import VERSIONS, Swarm
 from tests.simulation.troubles import Troubles
 from tests.simulation.witnesses import Cluster, ask
@@ -57,9 +59,9 @@ class World:
         skew = swarm.skew_margin * 1000 / 2 * 0.9 if swarm.clocks_differ else 0.0
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
-        # By default hours: only where brokers lose announcements must the sweeper be quick.
-        is_deleted = swarm.of("broker tail") or swarm.of("retention")
-        self.announce_again_seconds = 120.0 if is_deleted else 21_600.0
+        # By default hours: only where announcements, or rows about them, get lost must the sweeper be quick.
+        is_forgotten = swarm.of("broker tail") or swarm.of("retention") or swarm.of("ledger damage")
+        self.announce_again_seconds = 120.0 if is_forgotten else 21_600.0
         self.look_ups_max = 2_000
         self.half_unsafe = self.announcements_lost = self.announcements_twice = 0.0
         self.end_lost = self.end_late = self.end_twice = self.checks_lost = 0.0
@@ -74,17 +76,22 @@ class World:
         #: By how much Redis' clock has been wrong.
         self.redis_skews_ms = [self.redis_clock.skew_ms]
         self.redis = RedisServer(RedisData(self.redis_clock.now_ms), redis_link)
-        self.outboxes = {"orders": OutboxDatabase(kernel, "outbox of orders", link=self._link("outbox"), skew_ms=0)}
+        names = ["outbox of orders", "second outbox of orders"][: 2 if swarm.of("several outboxes") else 1]
+        self.outboxes = [OutboxDatabase(kernel, name, link=self._link("outbox"), skew_ms=0) for name in names]
+        #: Commits of strangers in the producer group, by key: no outbox that is known here has their rows.
+        self.strangers_commits: dict[str, float] = {}
+        #: Rows that the last sweep could not read.
+        self.damaged_rows_told = 0
         groups = [f"group-{number}" for number in range(swarm.groups)]
         self.inboxes = {g: InboxDatabase(kernel, g, link=self._link("inbox"), skew_ms=self._skew()) for g in groups}
-        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes.values(), *self.inboxes.values()]
+        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes, *self.inboxes.values()]
         self.ledger = MemoryLedger(ServerClock(kernel, self._skew()))
         self._ledger_link = self._link("ledger")
         self.plan = TopicPlan(
             environment=ENVIRONMENT,
             topic=TOPIC,
             subscriptions=tuple(self._subscription(group) for group in groups),
-            producer_groups=frozenset({"orders"}),
+            producer_groups=frozenset({PRODUCER_GROUP}),
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
         )
@@ -157,7 +164,9 @@ class World:
     def _start(self) -> None:
         swarm = self.swarm
         for number in range(swarm.producers):
-            self._begin("producer", f"producer-{number}", self._producer)
+            self._begin("producer", f"producer-{number}", partial(self._producer, number))
+        if swarm.of("mixed group"):
+            self._begin("producer", "stranger", self._stranger)
         for group in self.inboxes:
             for number in range(swarm.consumers):
                 self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))
@@ -168,9 +177,9 @@ class World:
         for number in range(swarm.reconcilers):
             self._begin("reconciler", f"reconciler-{number}", lambda process: Reconciling(self, process))
 
-    def _producer(self, process: Process) -> ProducingService:
+    def _producer(self, number: int, process: Process) -> ProducingService:
         self._producing += 1
-        service = ProducingService(self, process, self.outboxes["orders"], "orders")
+        service = ProducingService(self, process, self.outboxes[number % len(self.outboxes)])
         process.on_death.append(partial(self._producer_died, process))
         return service
 
@@ -192,13 +201,22 @@ class World:
         pause = 1.0 if self.is_healed else 20 * self.kernel.dice.random() ** 2
         self.kernel.after(pause, lambda: self._begin(kind, name, make))
 
+    def _stranger(self, process: Process) -> Stranger:
+        self._producing += 1
+        process.on_death.append(partial(self._producer_died, process))
+        return Stranger(self, process)
+
+    def is_older(self, process: Process) -> bool:
+        """An instance of the release before halves had marks."""
+        return process.name == "producer-0" and bool(self.swarm.of("older instances"))
+
     def _producer_died(self, process: Process) -> None:
         self._producing -= 1
         self._services.pop(process, None)
 
         def noticed() -> None:
             for broker in self.cluster.brokers.values():
-                broker.producers["orders"] = max(0, broker.producers.get("orders", 0) - 1)
+                broker.producers[PRODUCER_GROUP] = max(0, broker.producers.get(PRODUCER_GROUP, 0) - 1)
 
         self.kernel.after(10 * self.kernel.dice.random(), noticed)
 
@@ -249,7 +267,7 @@ class World:
 
     def is_committed(self, key: str) -> bool:
         """The business of the message has committed."""
-        return any(key in database.orders for database in self.outboxes.values())
+        return any(key in database.orders for database in self.outboxes) or key in self.strangers_commits
 
     def is_excused(self, group: str, key: str) -> bool:
         """Nobody could deliver it: the handler never takes it, or every copy was deleted and no body was kept."""
@@ -262,6 +280,19 @@ class World:
             return False
         return not any(broker.has_copy(key, (TOPIC, HALF_TOPIC)) for broker in self.cluster.brokers.values())
 
+    def is_told(self, group: str, key: str) -> bool:
+        """A person is told that the message has no effect: of one that nobody could deliver by a closed ledger row; of
+        one whose outbox row nobody can read because that is damaged, by the ledger, or by the sweeper before it could
+        be announced."""
+        row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
+        is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
+        if is_closed and self.is_excused(group, key):
+            return True
+        if row is None or row.damage is not None:
+            return is_unreadable and self.damaged_rows_told > 0
+        is_quarantined = row.state is CandidateState.QUARANTINED and "damaged" in str(row.evidence.get("reason"))
+        return is_unreadable and is_quarantined
+
     # ---- what brokers and networks do
 
     def send_end(
@@ -272,7 +303,8 @@ class World:
         kernel, dice = self.kernel, self.kernel.dice
         what = f"{'COMMIT' if is_commit else 'ROLLBACK'} {half.unique_key[-4:]}"
         half_offset = half.physical_offset
-        if not is_commit and not process.is_dead:  # what a dead process says reaches nobody
+        # What a dead process says reaches nobody; what an older instance says must be repaired, no more.
+        if not is_commit and not process.is_dead and not self.is_older(process):
             self.checkers.told_to_roll_back(half.unique_key)
 
         def end() -> tuple[int, str]:

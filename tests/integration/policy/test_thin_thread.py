@@ -83,13 +83,20 @@ class Thread:
         self.shards._memory(shard).half.add(sent.unique_key)
         return sent.unique_key
 
+    def use_key(self, key: str, *, body: bytes, tags: str) -> None:
+        """Somebody's ordinary message with the key of another."""
+        message = Message(topic=TOPIC, body=body, tags=tags, unique_key=key)
+        self.instance.sender("strangers").send(message, queue=self.queue)
+
     def consume(self) -> None:
-        """All messages of the topic take effect; the group's offsets are stored."""
+        """The services' messages take effect, others are acknowledged only; the group's offsets are stored."""
         client, address = self.instance.client, self.address
         for queue_id in range(4):
             queue = replace(self.queue, queue_id=queue_id)
             result = pull(client, address, PullRequest(queue=queue, offset=0, group=GROUP))
             for record in result.records:
+                if "trace" not in record.properties:
+                    continue
                 row = World.inbox_row_of(GROUP, record.unique_key, self.instance.clock.now_ms())
                 self.inbox.rows.setdefault((GROUP, record.unique_key), row)
             self.instance.offsets.store(address, queue, GROUP, self.instance.offsets.maximum(address, queue))
@@ -246,6 +253,24 @@ def test_republished_message_equals_its_half_and_is_no_half_again(thread: Thread
     assert "TRAN_MSG" not in copies.records[0].properties
     thread.consume()
     thread.until(key, RepairState.DONE)
+
+
+@over((Rung.END, Rung.REPUBLISH), "3.2.6-embedded", "4.2", "4.4", "5.x", "3.2.6", "4.9.7", "5.3.3")
+def test_lost_end_is_ended_once_whoever_used_its_key(thread: Thread) -> None:
+    key = thread.lose_end()
+    thread.use_key(key, body=b"order 1", tags="refund")
+    thread.use_key(key, body=b"theirs", tags="paid")
+    thread.consume()
+    thread.until(key, RepairState.SENT)
+    assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.LOST_CONFIRM, CandidateState.OPEN)
+    thread.use_key(key, body=b"theirs", tags="paid")
+    thread.consume()
+    thread.until(key, RepairState.DONE)
+    eventually(lambda: settled(thread, key), within_seconds=60)
+    assert thread.verdicts(key) == (Verdict.LOST_CONFIRM, Verdict.CONSUMED, CandidateState.SETTLED)
+    found = thread.evidence.committed_copies(TOPIC, key, horizon=thread.evidence.horizon(TOPIC), not_before_ms=0)
+    digests = [copy.content_digest for copy in found.records]
+    assert (len(digests), digests.count(thread.outbox.rows[key].content_digest or b"")) == (4, 1)
 
 
 @over((Rung.END,), "4.2", "5.x")

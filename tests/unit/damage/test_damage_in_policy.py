@@ -83,6 +83,22 @@ def test_damage_of_one_witness_hides_no_row_of_another() -> None:
     assert found.damage is None
 
 
+def test_damage_beside_a_copy_of_another_message_is_the_reason_of_the_key() -> None:
+    world = World()
+    broken = world.lose(1)
+    theirs = replace(world.broker.halves[0], topic="ORDERS", body=b"theirs")
+    answer = WitnessAnswer(
+        witness="broker-a", presence=Presence.FOUND, detail=WHAT, is_damaged=True, is_partial=True
+    )  # fmt: skip
+    found = Lookup(presence=Presence.FOUND, records=(theirs,), answers=(answer,))
+    world.broker.committed_copies = lambda *_, **__: found  # type: ignore[method-assign]
+    world.rounds(world.process(), DAMAGED_LOOKS_MAX + 5, every=120.0)
+    candidate = world.candidate(broken)
+    assert candidate is not None
+    assert candidate.verdict is Verdict.QUARANTINED
+    assert WHAT in str(candidate.evidence["reason"])
+
+
 def test_looks_at_damage_count_only_in_a_row() -> None:
     world = World()
     broken = world.lose(1)

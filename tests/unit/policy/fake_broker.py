@@ -144,11 +144,10 @@ class FakeBroker:
         if self.away and not records:
             return Lookup.unknown(sorted(self.away)[0], "left the route")
         if records:
-            return Lookup(
-                presence=Presence.FOUND,
-                records=tuple(records),
-                answers=(WitnessAnswer(witness=self.name, presence=Presence.FOUND, detail="hit"),),
-            )
+            partial = not horizon.covers([self.name], not_before_ms)
+            found = WitnessAnswer(witness=self.name, presence=Presence.FOUND, detail="hit", is_partial=partial)
+            gone = [WitnessAnswer(witness=n, presence=Presence.UNKNOWN, detail="left") for n in sorted(self.away)]
+            return Lookup(presence=Presence.FOUND, records=tuple(records), answers=(found, *gone))
         if not horizon.covers([self.name], not_before_ms):
             return Lookup.unknown(self.name, "the index is not proved to be late enough")
         answer = WitnessAnswer(witness=self.name, presence=Presence.ABSENT, detail="code 22")

@@ -166,7 +166,7 @@ CASES = st.builds(
                             found(replace(ROW, body=b"kept"))]),
     inboxes=st.fixed_dictionaries({g: st.sampled_from([ABSENT, UNKNOWN, EFFECT]) for g in ("billing", "shipping")}),
     copies=LOOKUP | st.just(found(COPY)),
-    halves=LOOKUP | st.just(found(HALF)) | st.just(found(replace(HALF, producer_group="stranger"))),
+    halves=LOOKUP | st.just(found(HALF)),
     parked=LOOKUP | st.just(found(HALF)),
     standings=st.none() | st.fixed_dictionaries({g: st.sampled_from([
         Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED])

@@ -36,7 +36,9 @@ def test_unknown_digest_is_no_collision() -> None:
     world = World()
     lost = world.deliver(1)
     world.inbox.rows["billing", lost] = world.inbox_row("billing", lost, None)
-    assert judged(world, lost).verdict is Verdict.CONSUMED
+    verification = judged(world, lost)
+    assert verification.verdict is Verdict.CONSUMED
+    assert verification.evidence["compared"] == "not the effect: the inbox row has no digest"
 
 
 def test_effect_without_an_outbox_row_is_still_consumed() -> None:
@@ -228,10 +230,15 @@ def test_group_topic_that_does_not_answer_is_unknown(kind: str) -> None:
     assert judged(world, lost).verdict is Verdict.UNKNOWN
 
 
-def test_tag_of_the_copy_decides_where_the_outbox_does_not_tell() -> None:
+def test_tag_of_the_copy_decides_only_where_there_is_no_outbox() -> None:
     world = World(tags={"billing": frozenset({"refund"})})
     lost = world.deliver(1)
     world.outbox.away = True
+    assert judged(world, lost).verdict is Verdict.UNKNOWN
+    del world.outbox.rows[lost]
+    world.outbox.away = False
+    assert judged(world, lost).verdict is Verdict.REJECTED, "which is looked at again when it is announced again"
+    world.outbox.configured = False
     assert judged(world, lost).verdict is Verdict.FILTERED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -22,6 +22,7 @@ from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World,
 BILLING = Subscription(environment="test", topic=TOPIC, group="billing")
 SHIPPING = Subscription(environment="test", topic=TOPIC, group="shipping")
 HOUR_MS = 3_600_000
+OURS, THEIRS = b"o" * 32, b"t" * 32
 ROW = InboxRow(
     group="billing", unique_key="A" * 32, topic=TOPIC, content_digest=None, source="consumer", applied_at_ms=1_000
 )
@@ -32,6 +33,7 @@ class MemoryInboxes:
     """The port InboxEvidence in memory."""
 
     applied: dict[Subscription, set[str]] = field(default_factory=dict)
+    digests: dict[str, bytes] = field(default_factory=dict)
     away: set[Subscription] = field(default_factory=set)
     unconfigured: set[Subscription] = field(default_factory=set)
     #: Keys that a second inbox of every group has, too; whether another one of them is away.
@@ -44,11 +46,15 @@ class MemoryInboxes:
         applied = self.applied.get(subscription, set())
         answers = (WitnessAnswer(witness="b", presence=Presence.UNKNOWN, detail="away"),) if self.is_one_away else ()
         return {
-            key: Lookup(presence=Presence.FOUND, records=(ROW, ROW) if key in self.doubled else (ROW,), answers=answers)
+            key: Lookup(presence=Presence.FOUND, records=self._rows(key), answers=answers)
             if key in applied
             else Lookup(presence=Presence.UNKNOWN if answers else Presence.ABSENT, answers=answers)
             for key in unique_keys
         }
+
+    def _rows(self, unique_key: str) -> tuple[InboxRow, ...]:
+        row = replace(ROW, content_digest=self.digests.get(unique_key))
+        return (row, row) if unique_key in self.doubled else (row,)
 
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
@@ -116,6 +122,55 @@ def test_a_young_row_is_left_to_its_producer(world: World) -> None:
     world.insert_row(new_key(), created_at_ms=sweeping.now_ms() - 11_000)
     assert sweeping.sweeper().sweep_once().announced == 1
     assert world.state(key) == "NEW"
+
+
+def test_effect_of_another_message_settles_nothing_and_the_key_is_announced_again_at_once(world: World) -> None:
+    sweeping = Sweeping(world)
+    key, sound = (sweeping.announced(hours_ago=2, content_digest=OURS) for _ in range(2))
+    sweeping.inboxes.applied[BILLING] = {key, sound}
+    sweeping.inboxes.digests = {key: THEIRS, sound: OURS}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.settled, report.differing, report.announced_again, report.failed_sources) == (1, 1, 1, 0)
+    assert sweeping.announcements.keys == [key]
+    assert (world.state(key), world.state(sound)) == ("ANNOUNCED", "SETTLED")
+    (problem,) = report.problems
+    assert "1 keys with another content" in problem
+    assert key in problem
+
+
+def test_effect_of_another_message_is_told_at_every_look_and_announced_seldom(world: World) -> None:
+    sweeping = Sweeping(world)
+    recently = sweeping.announced(hours_ago=2, created_hours_ago=5, content_digest=OURS)
+    long_ago = sweeping.announced(hours_ago=7, created_hours_ago=12, content_digest=OURS)
+    sweeping.inboxes.applied[BILLING] = {recently, long_ago}
+    sweeping.inboxes.digests = {recently: THEIRS, long_ago: THEIRS}
+    report = sweeping.sweeper().sweep_once()
+    assert (report.differing, report.announced_again, len(report.problems)) == (2, 1, 1)
+    assert sweeping.announcements.keys == [long_ago]
+
+
+def test_effect_that_one_of_two_groups_had_from_another_message_settles_nothing(world: World) -> None:
+    sweeping = Sweeping(world, subscriptions=tuple(SweptSubscription(subscription=s) for s in (BILLING, SHIPPING)))
+    key = sweeping.announced(hours_ago=2, content_digest=OURS)
+    sweeping.inboxes.applied = {BILLING: set(), SHIPPING: {key}}
+    sweeping.inboxes.digests = {key: THEIRS}
+    assert sweeping.sweeper().sweep_once().differing == 1
+
+
+def test_effect_without_a_digest_on_one_side_is_believed(world: World) -> None:
+    sweeping = Sweeping(world)
+    without, compared_with_none = sweeping.announced(hours_ago=2), sweeping.announced(hours_ago=2, content_digest=OURS)
+    sweeping.inboxes.applied[BILLING] = {without, compared_with_none}
+    sweeping.inboxes.digests = {without: THEIRS}
+    assert sweeping.sweeper().sweep_once().settled == 2
+
+
+def test_digest_that_nobody_can_read_stops_no_announcement(world: World) -> None:
+    sweeping = Sweeping(world)
+    key = new_key()
+    world.insert_row(key, created_at_ms=1, content_digest=b"short")
+    assert sweeping.sweeper().sweep_once().announced == 1
+    assert world.outbox().find(key) is not None, "nor an answer to the broker"
 
 
 def test_tombstones_are_never_announced(world: World) -> None:

@@ -53,7 +53,7 @@ COPY = StoredMessage(
     producer_group="orders",
     check_times=None,
     reconsume_times=0,
-    properties={},
+    properties={"TAGS": "paid"},
     body=b"",
 )
 CANDIDATE = Candidate(
@@ -194,6 +194,24 @@ def test_every_kind_of_copy_has_its_words(name: str, copy: StoredMessage, what: 
     (event,) = story(copies={name: found(copy)}).events
     assert event.what == what
     assert "from_half_at" not in event.evidence
+
+
+def test_copy_and_effect_of_another_message_are_told_as_such() -> None:
+    row = replace(ROW, content_digest=COPY.content_digest)
+    theirs = replace(COPY, body=b"theirs", store_timestamp_ms=2_000)
+    told = story(
+        outbox=found(row),
+        copies={"ORDERS half": found(COPY), "ORDERS committed": found(theirs)},
+        inboxes={BILLING: found(replace(EFFECT, content_digest=theirs.content_digest))},
+    )
+    said = {event.witness: event.what for event in told.events if event.at_ms >= 2_000}
+    digests = f"{theirs.content_digest.hex()[:16]}, the outbox says {COPY.content_digest.hex()[:16]}"
+    assert said["broker"] == f"visible to consumers, but of another message: its digest is {digests}"
+    assert said["inbox"] == f"another message of this key took effect in billing: digest {digests}"
+    assert "half message stored" in [event.what for event in told.events]
+    assert told.outlook == (
+        f"{BILLING}: COLLISION, a person must look: the effect is of another message, digest {digests}",
+    )
 
 
 def test_second_message_of_one_business_id_names_the_first() -> None:
