@@ -112,9 +112,10 @@ class Accounting:
     def _queue_link(self, end: QueueEnd, taken: int | None, *, is_extra: bool) -> Link:
         name = f"{end.queue.broker_name} queue {end.queue.queue_id} of {end.queue.topic}"
         waiting_since_ms = None
-        if taken is not None and end.begin <= taken < end.end:
+        first = end.begin if taken is None else taken  # a broker may be new, and its first announcements young
+        if end.begin <= first < end.end:
             try:
-                waiting_since_ms = self._ends.waiting_since_ms(end, taken)
+                waiting_since_ms = self._ends.waiting_since_ms(end, first)
             except ReconcilerError as error:
                 return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
         seen = QueueSeen(
