@@ -130,6 +130,20 @@ def test_announcements_that_nobody_reads_while_rounds_run_are_no_calm(
     assert deployed.topic in stopped["late"][0]
 
 
+def test_announcements_that_are_refused_need_a_person(new_deployment: DeploymentFactory) -> None:
+    deployed = new_deployment()
+    deployed.run("run")
+    calm(deployed)
+    deployed.environment += "-of-somebody-else"  # as its producers have it
+    deployed.commit(8)
+    report = eventually(
+        lambda: ended.document if (ended := status(deployed)).exit_code == 1 else None, within_seconds=40
+    )
+    (line,) = report["damaged"]
+    assert "were refused, and what they tell of passes by unseen: ENVIRONMENT: announced for" in line
+    assert line in report["summary"]
+
+
 def test_announcements_in_a_queue_beyond_the_configured_ones_are_no_calm(new_deployment: DeploymentFactory) -> None:
     deployed = new_deployment()
     deployed.run("run")
