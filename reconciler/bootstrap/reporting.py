@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.accounted import Accounted, sentence
-from reconciler.bootstrap.accounting import Accounting
+from reconciler.bootstrap.accounting import Accounting, ledger_now_ms
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import damaged_rows, misshapen_members, refused_announcements
@@ -226,13 +226,14 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
-        now_ms = connections.clock.now_ms()
+        now_ms = ledger_now_ms(connections)
         away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"
-        accounting = Accounting(connections, policy.memory, within_seconds=rounds_within_seconds) if is_full else None
+        accounting = None
         if is_full:
+            accounting = Accounting(connections, policy.memory, asked_ms=now_ms, within_seconds=rounds_within_seconds)
             late += open_outage(connections.ledger.outages.current(settings.environment))
         for topic in policy.plans:
             for plan in topic.subscriptions:

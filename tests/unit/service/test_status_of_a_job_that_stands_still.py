@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.accounted import OutboxSeen
+from reconciler.bootstrap.accounting import ledger_now_ms
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import refused_announcements
 from reconciler.bootstrap.outbox_backlog import look_into_outbox
@@ -148,6 +149,15 @@ def shop(tmp_path: Path) -> Iterator[tuple[Connections, sa.Engine]]:
     with Connections(load_settings(ROOT / "config" / "reconciler.toml", environ)) as connections:
         yield connections, engine
     engine.dispose()
+
+
+def test_a_wrong_clock_of_the_host_that_asks_neither_hides_a_dead_job_nor_makes_one(tmp_path: Path) -> None:
+    settings = load_settings(
+        ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db"}
+    )
+    (tmp_path / "ledger.db").touch()
+    with Connections(settings, clock=ManualClock()) as connections:
+        assert abs(ledger_now_ms(connections) - SystemClock().now_ms()) < 60_000
 
 
 def insert(engine: sa.Engine, key: str, **changes: object) -> None:
