@@ -8,7 +8,7 @@ set apart is no candidate yet (not_taken.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -153,14 +153,23 @@ class CandidateSelector:
         trickle: int,
         count_until: float,
         keys_max: int,
+        going_on: Collection[str] = frozenset(),
     ) -> Selection:
         """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
 
         `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
+        `going_on`: keys that are candidates although they may be set apart again.
         """
         known = self._open_rows(plan, shards, gate, limit=max(1, keys_max // 2))
         room = keys_max - len(known)
-        walk = _Walk(plan, room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
+        walk = _Walk(
+            plan,
+            room=room,
+            scan=self.rules.scan_max,
+            count_until=count_until,
+            shards_in_all=shards_in_all,
+            going_on=going_on,
+        )
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
         for number in range(len(shards)):
@@ -239,7 +248,7 @@ class CandidateSelector:
                     walk.leave_out(shard, pending)
                 elif row is not None and is_closed(row, plan):
                     walk.close(shard, row)
-                elif not pending.is_apart and (row is None or not is_followed(row, walk.shards_in_all)):
+                elif not walk.waits(pending) and (row is None or not is_followed(row, walk.shards_in_all)):
                     fresh.append(_suspect(shard, pending, row))
             if not fresh and len(page) == PAGE_KEYS:
                 self._trickle_cursors[shard] = page[-1]
@@ -254,9 +263,19 @@ def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossie
 class _Walk:
     """Budget and findings of one walk over pending."""
 
-    def __init__(self, plan: SubscriptionPlan, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+    def __init__(
+        self,
+        plan: SubscriptionPlan,
+        *,
+        room: int,
+        scan: int,
+        count_until: float,
+        shards_in_all: int,
+        going_on: Collection[str],
+    ) -> None:
         self.plan = plan
         self.shards_in_all = shards_in_all
+        self._going_on = going_on
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
         self.misshapen: dict[Shard, list[str]] = {}
@@ -293,6 +312,10 @@ class _Walk:
         """How many to read next: not many more than there is room for, in whole pages where they are only counted."""
         return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
 
+    def waits(self, pending: PendingKey) -> bool:
+        """True while its tag has not been compared with the outbox."""
+        return pending.is_apart and pending.unique_key not in self._going_on
+
     def visit(self, shard: Shard, pending: PendingKey, row: Candidate | None, *, is_new: bool) -> None:
         """Sorts one pending key."""
         self._scan_share -= 1
@@ -301,7 +324,7 @@ class _Walk:
             self.leave_out(shard, pending)
         elif row is not None and is_closed(row, self.plan):
             self.close(shard, row)
-        elif not pending.is_apart and (row is None or not is_followed(row, self.shards_in_all)):
+        elif not self.waits(pending) and (row is None or not is_followed(row, self.shards_in_all)):
             # Keys that the ledger knows are looked at again: their number says nothing of new losses.
             self.became_due += is_new and row is None
             if self._room_share <= 0:

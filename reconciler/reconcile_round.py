@@ -124,12 +124,15 @@ class ReconcileRound:
         ours = [r for r in rounds if r.is_ours]
         looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
         with looked.beyond_bugs():
-            looked.not_taken = self._not_taken.leave(topic, plan, [r.shard for r in ours])
+            looked.not_taken, looked.going_on = self._not_taken.leave(topic, plan, [r.shard for r in ours])
 
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(looked.announced)
-        select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
+        shards = [r.shard for r in ours]
+        select = partial(
+            self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on
+        )
         keys_max = self._selector.rules.candidates_max
         selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
