@@ -37,16 +37,17 @@ def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
         message = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode()
         pool = connection.engine.pool
         try:
-            _begin(connection, message)
-        except psycopg.OperationalError as lost:
-            connection.invalidate(lost)
-            if connection.engine.pool is pool:
-                connection.engine.dispose()  # whatever cut one connection has cut the others that lie there
             try:
                 _begin(connection, message)
-            except psycopg.OperationalError as error:
-                connection.invalidate(error)
-                raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
+            except psycopg.OperationalError as lost:
+                connection.invalidate(lost)
+                if connection.engine.pool is pool:
+                    connection.engine.dispose()  # whatever cut one connection has cut the others that lie there
+                _begin(connection, message)
+        except psycopg.Error as error:
+            # SQLAlchemy wraps what its own statements raise, and this is none: poolers refuse a BEGIN with any state.
+            connection.invalidate(error)
+            raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
     return begin
 

@@ -181,7 +181,8 @@ def _refusal(connection: sa.Connection, sql: str) -> str | None:
             connection.execute(sa.select(sa.literal_column(sql)))
     except DBAPIError as error:
         number = next(iter(getattr(error.orig, "args", ())), None)
-        if "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE:
+        is_refused = "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE
+        if is_refused and not error.connection_invalidated:
             return str(error.orig).strip().splitlines()[0][:200]
         raise
     return None
