@@ -358,7 +358,7 @@ class ReconcileRound:
         dossier = Dossier(
             unique_key=unique_key,
             first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
-            shard=known.shard if known is not None else topic.shard_of(unique_key),
+            shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
             known=known,
         )
         self._verifier.recall_brokers(topic)
