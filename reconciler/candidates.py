@@ -16,7 +16,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
 from reconciler.contract.verdicts import Verdict
-from reconciler.dossier import PAGE_KEYS, Dossier
+from reconciler.dossier import PAGE_KEYS, Dossier, lacked_commit
 from reconciler.events import LeftKey
 from reconciler.evidence import Watermark, WatermarkState
 from reconciler.plan import SubscriptionPlan
@@ -109,13 +109,14 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
 
     REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
     announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
-    hold a tombstone and another one commit later. So is CONSUMED where a second effect may have come in another inbox.
-    Nor does a row close anything that nobody can read.
+    hold a tombstone and another one commit later. So is CONSUMED where a second effect may have come in another inbox,
+    and where no commit was there that the effect could be compared with: it may be another message's. Nor does a row
+    close anything that nobody can read.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
     if candidate.verdict is Verdict.CONSUMED:
-        return not plan.has_several_inboxes
+        return not (plan.has_several_inboxes or lacked_commit(candidate.evidence))
     return candidate.verdict is not Verdict.REJECTED
 
 
