@@ -72,11 +72,6 @@ class GroupInboxes:
         """Of all databases."""
         return [effect for database in self.databases for effect in database.effects]
 
-    @property
-    def rows(self) -> set[str]:
-        """Keys of the rows of all databases."""
-        return {key for database in self.databases for key in database.rows}
-
     def has_row(self, key: str) -> bool:
         """An effect, in any database."""
         return any(key in database.rows for database in self.databases)

@@ -309,19 +309,17 @@ class World:
         return is_unreadable and is_quarantined
 
     def is_double_told(self, group: str, key: str) -> bool:
-        """The ledger says that the message had two effects; nobody can who settled it after the first one, who cannot
-        read one of them or its outbox row, or to whom nobody announces it again."""
+        """The ledger says that the message had two effects. Excused: rows that nobody can read, messages without an
+        outbox, and those that were settled before the last effect, as far as a sweeper that was stopped could know."""
         row = self.candidate(group, key)
         if row is not None and row.verdict is Verdict.COLLISION:
             return True
-        is_unreadable = self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable
-        return is_unreadable or key in self.strangers_commits or self._was_settled_before(key, group)
-
-    def _was_settled_before(self, key: str, group: str) -> bool:
-        """Settled before the group's last effect, as far as a sweeper that was stopped in between could know."""
-        known_ms = (self.inboxes[group].doubled()[key] + (100 if self.swarm.of("pauses") else 10)) * 1000 + BASE_MS
-        settled_ms = (database.rows[key].settled_at_ms for database in self.outboxes if key in database.rows)
-        return any(at_ms is not None and at_ms < known_ms for at_ms in settled_ms)
+        if self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable or key in self.strangers_commits:
+            return True
+        known_at = self.inboxes[group].doubled()[key] + (100.0 if self.swarm.of("pauses") else 10.0)
+        rows = [database.rows[key] for database in self.outboxes if key in database.rows]
+        settled_at = [(one.settled_at_ms - BASE_MS) / 1000 for one in rows if one.settled_at_ms is not None]
+        return any(at < known_at for at in settled_at)
 
     # ---- what brokers and networks do
 
