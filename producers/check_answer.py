@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from producers.ports import CheckedHalf, Outbox, OutboxFact, Outcome
 from reconciler.clock import Clock
-from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.errors import DatabaseAway, MalformedInput, ReconcilerError
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,8 @@ class StandIn:
                     return Decision(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
                 if fact is not None and _is_own(outbox, half):
                     rolled_back = Decision(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
+            except MalformedInput as error:
+                silent.append(str(error))  # the database answered: other halves' rows are read there
             except ReconcilerError as error:
                 self._away[number] = (self._clock.monotonic_seconds() + AWAY_SECONDS, str(error))
                 silent.append(str(error))

@@ -131,7 +131,7 @@ class QueueSeen:
     end: int
     #: Next offset when the round ran; None: the round knew none.
     taken: int | None
-    #: Store time of the first message that was not taken; None: there is none.
+    #: Store time of the first message that was not taken; None: there is none that can be read.
     waiting_since_ms: int | None = None
     #: Its number is not below the number of shards.
     is_extra: bool = False
@@ -142,8 +142,10 @@ def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
     if seen.end <= seen.begin or seen.taken == seen.end:
         return Link(until_ms=asked_ms, cause="")
     remedy = _EXTRA if seen.is_extra else _CONSUMER
+    waiting_ms = None if seen.waiting_since_ms is None else min(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
-        return Link(until_ms=None, cause=f"no round has taken announcements of {seen.name}: {remedy}", kind="queues")
+        cause = f"no round has taken announcements of {seen.name}: {remedy}"
+        return Link(until_ms=waiting_ms, cause=cause, kind="queues")
     if seen.taken > seen.end:
         lost = f"{seen.name} ends at {seen.end} although it was read to {seen.taken}: the broker lost its end, or"
         return Link(until_ms=None, cause=f"{lost} the topic was made anew; {remedy}")
@@ -151,7 +153,7 @@ def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
         lost = f"announcements {seen.taken} to {seen.begin - 1} of {seen.name} were deleted before they were taken"
         return Link(until_ms=None, cause=f"{lost}: {remedy}")
     waits = f"announcements of {seen.name} wait from offset {seen.taken} on, {seen.end - seen.taken} of them"
-    until_ms = asked_ms if seen.waiting_since_ms is None else min(seen.waiting_since_ms, asked_ms)
+    until_ms = asked_ms if waiting_ms is None else waiting_ms
     return Link(until_ms=until_ms, cause=f"{waits}: {remedy}", kind="queues")
 
 

@@ -8,7 +8,7 @@ set apart is no candidate yet (not_taken.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -16,7 +16,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
 from reconciler.contract.verdicts import Verdict
-from reconciler.dossier import PAGE_KEYS, Dossier
+from reconciler.dossier import PAGE_KEYS, Dossier, lacked_commit
 from reconciler.events import LeftKey
 from reconciler.evidence import Watermark, WatermarkState
 from reconciler.plan import SubscriptionPlan
@@ -109,14 +109,14 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
 
     REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
     announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
-    hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time,
-    and CONSUMED where a second effect may have come in another inbox.
-    Nor does a row close anything that nobody can read.
+    hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
+    So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
+    could be compared with: it may be another message's. Nor does a row close anything that nobody can read.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
     if candidate.verdict is Verdict.CONSUMED:
-        return not plan.has_several_inboxes
+        return not (plan.has_several_inboxes or lacked_commit(candidate.evidence))
     return candidate.verdict not in {Verdict.REJECTED, Verdict.FILTERED}
 
 
@@ -154,14 +154,23 @@ class CandidateSelector:
         trickle: int,
         count_until: float,
         keys_max: int,
+        going_on: Collection[str] = frozenset(),
     ) -> Selection:
         """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
 
         `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
+        `going_on`: keys that are candidates although they may be set apart again.
         """
         known = self._open_rows(plan, shards, gate, limit=max(1, keys_max // 2))
         room = keys_max - len(known)
-        walk = _Walk(plan, room=room, scan=self.rules.scan_max, count_until=count_until, shards_in_all=shards_in_all)
+        walk = _Walk(
+            plan,
+            room=room,
+            scan=self.rules.scan_max,
+            count_until=count_until,
+            shards_in_all=shards_in_all,
+            going_on=going_on,
+        )
         # Another shard begins every round, so that none starves where there are more shards than room.
         self._turn += 1
         for number in range(len(shards)):
@@ -240,7 +249,7 @@ class CandidateSelector:
                     walk.leave_out(shard, pending)
                 elif row is not None and is_closed(row, plan):
                     walk.close(shard, row)
-                elif not pending.is_apart and (row is None or not is_followed(row, walk.shards_in_all)):
+                elif not walk.waits(pending) and (row is None or not is_followed(row, walk.shards_in_all)):
                     fresh.append(_suspect(shard, pending, row))
             if not fresh and len(page) == PAGE_KEYS:
                 self._trickle_cursors[shard] = page[-1]
@@ -255,9 +264,19 @@ def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossie
 class _Walk:
     """Budget and findings of one walk over pending."""
 
-    def __init__(self, plan: SubscriptionPlan, *, room: int, scan: int, count_until: float, shards_in_all: int) -> None:
+    def __init__(
+        self,
+        plan: SubscriptionPlan,
+        *,
+        room: int,
+        scan: int,
+        count_until: float,
+        shards_in_all: int,
+        going_on: Collection[str],
+    ) -> None:
         self.plan = plan
         self.shards_in_all = shards_in_all
+        self._going_on = going_on
         self.found: list[Dossier] = []
         self.closed: dict[Shard, list[LeftKey]] = {}
         self.misshapen: dict[Shard, list[str]] = {}
@@ -294,6 +313,10 @@ class _Walk:
         """How many to read next: not many more than there is room for, in whole pages where they are only counted."""
         return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
 
+    def waits(self, pending: PendingKey) -> bool:
+        """True while its tag has not been compared with the outbox."""
+        return pending.is_apart and pending.unique_key not in self._going_on
+
     def visit(self, shard: Shard, pending: PendingKey, row: Candidate | None, *, is_new: bool) -> None:
         """Sorts one pending key."""
         self._scan_share -= 1
@@ -302,7 +325,7 @@ class _Walk:
             self.leave_out(shard, pending)
         elif row is not None and is_closed(row, self.plan):
             self.close(shard, row)
-        elif not pending.is_apart and (row is None or not is_followed(row, self.shards_in_all)):
+        elif not self.waits(pending) and (row is None or not is_followed(row, self.shards_in_all)):
             # Keys that the ledger knows are looked at again: their number says nothing of new losses.
             self.became_due += is_new and row is None
             if self._room_share <= 0:

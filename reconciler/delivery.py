@@ -159,11 +159,16 @@ def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
 
 def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
     """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
-    rows = outbox.records if outbox is not None else ()
-    digests = sorted({shown(row.content_digest) for row in rows if row.is_committed and row.content_digest})
-    if len(digests) < 2:
+    rows = [row for row in outbox.records if row.is_committed] if outbox is not None else []
+    digests = sorted({shown(row.content_digest) for row in rows if row.content_digest})
+    tags = sorted({repr(row.tag or None) for row in rows})
+    if len(digests) > 1:
+        what = f"digests {', '.join(digests)}"
+    elif len(tags) > 1:
+        what = f"tags {', '.join(tags)}"  # all that a row without a digest tells
+    else:
         return None
-    return f"outboxes have committed rows of this key with different contents: digests {', '.join(digests)}"
+    return f"outboxes have committed rows of this key with different contents: {what}"
 
 
 def double_effect(inbox: Lookup[InboxRow]) -> str | None:

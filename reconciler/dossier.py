@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import QUARANTINING, SETTLING, Verdict
 from reconciler.delivery import difference, of_row, row_of
 from reconciler.evidence import FilterKind, InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage
@@ -144,6 +145,11 @@ def evidence_of(dossier: Dossier, bench: Bench, *, reason: str) -> dict[str, obj
     if dossier.check_back is not None:
         evidence["half_age_seconds"] = round(dossier.check_back.age_seconds, 3)
     return evidence
+
+
+def lacked_commit(evidence: Mapping[str, object]) -> bool:
+    """True of a verdict for which the outbox was asked and had no committed row."""
+    return "outbox" in evidence and evidence.get("outbox_state") in (None, str(OutboxState.ROLLED_BACK))
 
 
 def _places(dossier: Dossier, row: OutboxRow | None) -> dict[str, object]:

@@ -393,15 +393,17 @@ def state_of(verdict: Verdict) -> CandidateState:
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def ask_again_seconds(finding: Finding, d: Dossier, bench: Bench) -> float | None:
+def ask_again_seconds(finding: Finding, d: Dossier) -> float | None:
     """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
 
-    A tombstone is final, and so is another content.
+    A tombstone is final, and so is another content. An effect that is there already would be found each time anew.
     """
     if finding.verdict is Verdict.REJECTED:
         lacks_row = row_of(d.outbox) is None
     else:
-        lacks_row = bench.has_inbox and finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION
+        inbox = d.inbox_again or d.inbox
+        is_missed = finding.verdict in QUARANTINING and finding.verdict is not Verdict.COLLISION
+        lacks_row = is_missed and inbox is not None and not inbox.is_found
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None
 
 

@@ -28,6 +28,8 @@ class Looked:
     settled: int = 0
     #: Keys that were, because the group does not take their tag.
     not_taken: int = 0
+    #: Keys that were set apart, and that are candidates by the outbox's word.
+    going_on: set[str] = field(default_factory=set)
     judged: list[Judged] = field(default_factory=list)
     #: Keys of earlier passes that databases alone had settled: counted by verdict and not kept; and those of them that
     #: the ledger did not know.

@@ -5,9 +5,11 @@ not drop them: anybody can announce, and only the outbox tells the tag of what w
 stand still with an outbox that is away. So such a key is admitted like every other one and *set apart* in the same
 atomic step, in a set beside the half set. That set is a hint and nothing rests on it. Round and floor see an ordinary
 pending key; a hint that is lost, forged, or not understood by a release that runs beside this one costs one verdict,
-and a key that was announced twice with different tags is compared like any other. What the outbox has with a tag that
-the group does not take leaves without a look-up and without a row in the ledger; the outbox row is the evidence. All
-else goes on as it would have without the hint, and what the outbox does not answer stays pending and set apart.
+and a key that was announced twice with different tags is compared like any other. Who announces a key again and again
+with a foreign tag hides it from no round: what a round has compared is a candidate in it, set apart again or not. What
+the outbox has with a tag that the group does not take leaves without a look-up and without a row in the ledger; the
+outbox row is the evidence. All else goes on as it would have without the hint, and what the outbox does not answer
+stays pending and set apart.
 """
 
 from __future__ import annotations
@@ -52,23 +54,27 @@ class NotTaken:
         self._cursors: dict[Shard, int] = {}
         self._unanswered: dict[Subscription, int] = {}
 
-    def leave(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Sequence[Shard]) -> int:
-        """Returns how many keys left pending. A crash in the middle leaves the rest set apart."""
+    def leave(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Sequence[Shard]) -> tuple[int, set[str]]:
+        """Returns how many keys left pending, and those that go on as candidates of this round.
+
+        A crash in the middle leaves the rest set apart.
+        """
         share = COMPARED_KEYS_MAX // max(1, len(shards))
         found = [(shard, key) for shard in shards for key in self._apart(shard, share)]
         # Behind a page of which nothing was answered there may be keys of an outbox that is not away.
         first = self._unanswered.pop(plan.subscription, 0) % max(1, len(found))
         found = found[first:] + found[:first]
-        left = 0
+        left, going_on = 0, set[str]()
         for start in range(0, len(found), PAGE_KEYS):
             page = found[start : start + PAGE_KEYS]
             answers = self._compare(topic, plan, [key for _, key in page])
             for shard in dict.fromkeys(shard for shard, _ in page):
                 left += self._sort(shard, {key: answers[key] for of, key in page if of == shard})
+            going_on.update(key for key, answer in answers.items() if answer is False)
             if all(answer is None for answer in answers.values()):
                 self._unanswered[plan.subscription] = first + start + PAGE_KEYS
                 break  # it is away: the next round asks again
-        return left
+        return left, going_on
 
     def _apart(self, shard: Shard, share: int) -> Sequence[str]:
         found: dict[str, None] = {}

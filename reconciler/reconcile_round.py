@@ -124,12 +124,15 @@ class ReconcileRound:
         ours = [r for r in rounds if r.is_ours]
         looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
         with looked.beyond_bugs():
-            looked.not_taken = self._not_taken.leave(topic, plan, [r.shard for r in ours])
+            looked.not_taken, looked.going_on = self._not_taken.leave(topic, plan, [r.shard for r in ours])
 
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(looked.announced)
-        select = partial(self._selector.select, plan, [r.shard for r in ours], gate, shards_in_all=topic.shards)
+        shards = [r.shard for r in ours]
+        select = partial(
+            self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on
+        )
         keys_max = self._selector.rules.candidates_max
         selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
@@ -183,14 +186,21 @@ class ReconcileRound:
         return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")
 
     def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> Gate:
-        """Asked once a round, before any per-key question, and only if a key is old enough."""
+        """Asked once a round, before any per-key question, and only if a key is old enough or was taken back."""
         now_ms = max((r.now_ms for r in ours), default=0)
         old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
         oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
-        if oldest_ms is None or oldest_ms > old_until_ms:
+        is_due = oldest_ms is not None and oldest_ms <= old_until_ms
+        if not is_due and not self._has_open_rows(plan, ours):
             return Gate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
+
+    def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
+        """True if the gate matters to a row of the ledger: a key that was taken back is in no pending."""
+        numbers = {r.shard.number for r in ours}
+        rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=PAGE_KEYS) if numbers else ()
+        return any(row.loss_verdict is None for row in rows)
 
     def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
         """What the outbox's times are compared with. While Redis' clock is behind, no commit would seem to be past."""
@@ -358,7 +368,7 @@ class ReconcileRound:
         dossier = Dossier(
             unique_key=unique_key,
             first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
-            shard=known.shard if known is not None else topic.shard_of(unique_key),
+            shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
             known=known,
         )
         self._verifier.recall_brokers(topic)

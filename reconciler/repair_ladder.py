@@ -310,6 +310,9 @@ def _sent(case: Case) -> Ask | Decision:
             return _handed_over(case, case.rows)
     if case.waited_seconds < case.patience_seconds:
         return _wait(case, "waits for the effect")
+    if case.has_outbox and case.outbox.is_unknown and case.outbox.damage is None:
+        # Without its tag, a group that does not take the message looks like one that has passed it without an effect.
+        return _wait(case, f"outbox: {case.outbox.reason}")
     if case.copies is None:
         return Ask.COPIES
     if case.copies.is_unknown:

@@ -332,6 +332,6 @@ def _judged(dossier: Dossier, finding: Finding, bench: Bench) -> Judged:
             first_seen_ms=dossier.first_seen_ms,
             state=state_of(finding.verdict),
             wait_seconds=wait_seconds(finding, attempts=attempts, grace_period_seconds=grace),
-            ask_again_seconds=ask_again_seconds(finding, dossier, bench),
+            ask_again_seconds=ask_again_seconds(finding, dossier),
         ),
     )

@@ -29,21 +29,26 @@ from reconciler.plan import SubscriptionPlan, TopicPlan
 from reconciler.ports import ShardMemory, StoredRound
 from reconciler.rocketmq.name_servers import TopicNotFound
 from reconciler.rocketmq.queue_ends import QueueEnd, QueueEnds
+from reconciler.sql.engines import database_now_ms, reading
 
 
 class Accounting:
     """One `status`: every outbox is asked once a topic. Confined to one thread."""
 
-    def __init__(self, connections: Connections, memory: ShardMemory, *, within_seconds: float | None) -> None:
-        """`within_seconds`: the time that a monitor names; None: the default."""
+    def __init__(
+        self, connections: Connections, memory: ShardMemory, *, asked_ms: int, within_seconds: float | None
+    ) -> None:
+        """`asked_ms`: the ledger's time before anybody is asked: what comes meanwhile is nobody's concern.
+
+        `within_seconds`: the time that a monitor names; None: the default.
+        """
         self._settings = connections.settings
         self._connections = connections
         self._memory = memory
         self._is_given = within_seconds is not None
         margin_seconds = self._settings.rounds.skew_margin_seconds
         self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
-        #: Before anybody is asked: what comes meanwhile is nobody's concern.
-        self._asked_ms = connections.clock.now_ms()
+        self._asked_ms = asked_ms
         self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
         self._outboxes = cache(self._look_into_outboxes)
 
@@ -112,9 +117,10 @@ class Accounting:
     def _queue_link(self, end: QueueEnd, taken: int | None, *, is_extra: bool) -> Link:
         name = f"{end.queue.broker_name} queue {end.queue.queue_id} of {end.queue.topic}"
         waiting_since_ms = None
-        if taken is not None and end.begin <= taken < end.end:
+        first = end.begin if taken is None else taken  # a broker may be new, and its first announcements young
+        if end.begin <= first < end.end:
             try:
-                waiting_since_ms = self._ends.waiting_since_ms(end, taken)
+                waiting_since_ms = self._ends.waiting_since_ms(end, first)
             except ReconcilerError as error:
                 return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
         seen = QueueSeen(
@@ -142,6 +148,15 @@ class Accounting:
             for shard in topic.shards_of(plan.subscription):
                 unlisted = oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
                 yield verdicts_link(unlisted, asked_ms=self._asked_ms)
+
+
+def ledger_now_ms(connections: Connections) -> int:
+    """Time by the ledger, which dates rounds: this host's clock may be wrong, and nobody compares it with the others.
+
+    Raises DatabaseAway.
+    """
+    with reading(connections.engine(connections.settings.ledger.url.get_secret_value())) as connection:
+        return database_now_ms(connection)
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:

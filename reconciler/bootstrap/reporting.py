@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.accounted import Accounted, sentence
-from reconciler.bootstrap.accounting import Accounting
+from reconciler.bootstrap.accounting import Accounting, ledger_now_ms
 from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.damage import damaged_rows, misshapen_members
+from reconciler.bootstrap.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.bootstrap.double_effects import double_effects
 from reconciler.bootstrap.history import read_standing, rows_of_key
 from reconciler.bootstrap.listing import outage_row, text_of
@@ -79,7 +79,7 @@ class StatusReport:
     doubled: tuple[str, ...] = ()
     #: Databases of evidence that are not proved to be primaries, one line each; those that blind us are in `late`, too.
     unproved: tuple[str, ...] = ()
-    #: Values that nobody can read, and recorders that write no keys, one line each.
+    #: Values that nobody can read, refused announcements, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()
 
     @property
@@ -226,13 +226,14 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
-        now_ms = connections.clock.now_ms()
+        now_ms = ledger_now_ms(connections)
         away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
         is_full = settings.rounds.mode == "full"
-        accounting = Accounting(connections, policy.memory, within_seconds=rounds_within_seconds) if is_full else None
+        accounting = None
         if is_full:
+            accounting = Accounting(connections, policy.memory, asked_ms=now_ms, within_seconds=rounds_within_seconds)
             late += open_outage(connections.ledger.outages.current(settings.environment))
         for topic in policy.plans:
             for plan in topic.subscriptions:
@@ -269,7 +270,11 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
             rejected=tuple(rejected(verdicts)),
             doubled=tuple(double_effects(reports, verdicts, settings.environment)),
             unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
-            damaged=(*damaged_rows(verdicts, repairs), *(_misshapen(policy) if is_full else ())),
+            damaged=(
+                *damaged_rows(verdicts, repairs),
+                *(_refused(connections, newest, now_ms=now_ms) if is_full else ()),
+                *(_misshapen(policy) if is_full else ()),
+            ),
         )
 
 
@@ -296,6 +301,19 @@ def _status_of(
         accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
     )
+
+
+def _refused(
+    connections: Connections, newest: Mapping[Subscription, Sequence[StoredRound]], *, now_ms: int
+) -> Iterator[str]:
+    """One line a unique-key topic."""
+    settings = connections.settings
+    of_topic: dict[str, list[StoredRound]] = {}
+    for subscription, rounds in newest.items():
+        of_topic.setdefault(settings.unique_key_topic.name_for(subscription.topic), []).extend(rounds)
+    reports = connections.ledger.reports
+    for name, rounds in of_topic.items():
+        yield from refused_announcements(reports, settings.environment, name, rounds, now_ms=now_ms)
 
 
 def _misshapen(policy: Policy) -> Iterator[str]:

@@ -37,14 +37,16 @@ class QueueEnds:
         self._offsets = Offsets(client)
 
     def read(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
-        """Readable queues of every broker of the route; and what keeps a broker from telling, by its name.
+        """Queues of every broker of the route; and what keeps a broker from telling, by its name.
+
+        Also those that may be written only: what is announced there nobody reads.
 
         `known`: broker -> queues that something was read of before: such a broker is asked though it left the route.
         Raises TopicNotFound or BrokerUnavailable.
         """
         self._routes.expect(topic, known)
         offered: dict[str, list[MessageQueue]] = {}
-        for queue in self._routes.read_queues(topic):
+        for queue in sorted({*self._routes.read_queues(topic), *self._routes.write_queues(topic)}):
             offered.setdefault(queue.broker_name, []).append(queue)
         ends: list[QueueEnd] = []
         silent: dict[str, str] = {}

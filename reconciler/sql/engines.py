@@ -119,8 +119,9 @@ def _open_server(
         execution_options={"reconciler_read_only": read_only},
     )
     if is_postgres:
-        from reconciler.sql.postgres_messages import begin_with  # only who has the driver
+        from reconciler.sql.postgres_messages import begin_with, read_text  # only who has the driver
 
+        event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
         event.listen(engine, "begin", begin_with(lock_timeout_seconds))
         return engine
     if autocommit:
@@ -152,7 +153,7 @@ def _mysql_arguments(lock_timeout_seconds: float) -> dict[str, Any]:
     }
 
 
-def _sqlite_text(stored: bytes) -> str | bytes:
+def text_or_bytes(stored: bytes) -> str | bytes:
     """A text; bytes where it is no UTF-8: the driver would refuse the whole answer for one such value."""
     try:
         return stored.decode()
@@ -163,7 +164,7 @@ def _sqlite_text(stored: bytes) -> str | bytes:
 def _sqlite_connect(connection: Any, _record: object) -> None:
     # The driver must not begin transactions by itself, or it begins them deferred.
     connection.isolation_level = None
-    connection.text_factory = _sqlite_text
+    connection.text_factory = text_or_bytes
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
@@ -171,7 +172,7 @@ def _sqlite_connect(connection: Any, _record: object) -> None:
 
 def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
     connection.isolation_level = None
-    connection.text_factory = _sqlite_text
+    connection.text_factory = text_or_bytes
     with closing(connection.cursor()) as cursor:
         cursor.execute("PRAGMA query_only=ON")
 

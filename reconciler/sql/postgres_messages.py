@@ -13,11 +13,28 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 from psycopg import errors, generators
-from psycopg.adapt import Transformer
+from psycopg.adapt import Buffer, Loader, Transformer
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
+from reconciler.sql.engines import text_or_bytes
+
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+
+
+class _UncheckedText(Loader):
+    """Reads the texts of a database that knows no encoding."""
+
+    def load(self, data: Buffer) -> str | bytes:
+        """UTF-8, as every client of ours writes it; else bytes."""
+        return text_or_bytes(bytes(data))
+
+
+def read_text(connection: Any, _record: object) -> None:
+    """At the event `connect`. To a client in SQL_ASCII the driver gives bytes for every text, keys and names too."""
+    if connection.info.encoding == "ascii":
+        for kind in ("text", "varchar", "bpchar", "name"):
+            connection.adapters.register_loader(kind, _UncheckedText)
 
 
 def lock_timeout_sql(lock_timeout_seconds: float) -> str:
@@ -37,16 +54,17 @@ def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
         message = f"BEGIN ISOLATION LEVEL READ COMMITTED {mode}; {settings}".encode()
         pool = connection.engine.pool
         try:
-            _begin(connection, message)
-        except psycopg.OperationalError as lost:
-            connection.invalidate(lost)
-            if connection.engine.pool is pool:
-                connection.engine.dispose()  # whatever cut one connection has cut the others that lie there
             try:
                 _begin(connection, message)
-            except psycopg.OperationalError as error:
-                connection.invalidate(error)
-                raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
+            except psycopg.OperationalError as lost:
+                connection.invalidate(lost)
+                if connection.engine.pool is pool:
+                    connection.engine.dispose()  # whatever cut one connection has cut the others that lie there
+                _begin(connection, message)
+        except psycopg.Error as error:
+            # SQLAlchemy wraps what its own statements raise, and this is none: poolers refuse a BEGIN with any state.
+            connection.invalidate(error)
+            raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
     return begin
 

@@ -85,6 +85,9 @@ class SingleStatements:
             if is_lost:
                 return _Lost(error)
             raise translate_driver_error(error, self._shown) or error from error
+        except BaseException as interruption:
+            connection.invalidate(interruption)  # its answer is still to come
+            raise
         finally:
             connection.close()
 

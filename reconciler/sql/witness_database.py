@@ -76,17 +76,29 @@ _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
     _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),
 )
-# A replica may well have read_only = 0. MariaDB tells every login the heartbeat of a configured replication, running or
-# stopped. RESET SLAVE ALL leaves it until the next start, so one whose newest transaction is its own was promoted.
-_MARIADB = _Word(
-    "(NOT EXISTS (SELECT 1 FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'SLAVE_HEARTBEAT_PERIOD' "
-    "AND VARIABLE_VALUE > 0) OR LOCATE(CONCAT('-', @@global.server_id, '-'), @@gtid_current_pos) > 0)",
-    _ANY_LOGIN,
+# A replica may well have read_only = 0. MariaDB tells every login the heartbeat of the replication without a name,
+# running or stopped, how many replications run, and how far any has come. RESET SLAVE ALL leaves the heartbeat until
+# the next start, so one whose newest transactions are its own was promoted: those of all domains, since a write by hand
+# on a replica with a domain of its own stays the newest there. Without a binary log own transactions have no number.
+_MARIADB = (
+    _Word(
+        "(NOT EXISTS (SELECT 1 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_VALUE > 0 "
+        "AND VARIABLE_NAME IN ('SLAVE_HEARTBEAT_PERIOD', 'SLAVES_RUNNING')) "
+        "OR @@global.gtid_current_pos RLIKE CONCAT('^([0-9]+-', @@global.server_id, '-[0-9]+(,|$))+$'))",
+        _ANY_LOGIN,
+    ),
+    _Word(
+        "(@@global.gtid_slave_pos = '' OR @@global.log_bin = 0 "
+        "OR LOCATE(CONCAT('-', @@global.server_id, '-'), @@global.gtid_current_pos) > 0)",
+        _ANY_LOGIN,
+    ),
 )
-_MYSQL = _Word(
-    "NOT EXISTS (SELECT 1 FROM performance_schema.replication_connection_configuration "
-    "WHERE HOST <> '' AND LEFT(CHANNEL_NAME, 17) <> 'group_replication')",
-    "GRANT SELECT ON performance_schema.replication_connection_configuration",
+_MYSQL = (
+    _Word(
+        "NOT EXISTS (SELECT 1 FROM performance_schema.replication_connection_configuration "
+        "WHERE HOST <> '' AND LEFT(CHANNEL_NAME, 17) <> 'group_replication')",
+        "GRANT SELECT ON performance_schema.replication_connection_configuration",
+    ),
 )
 _SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
 #: MySQL and MariaDB: a database, a table, a column, a variable that the login must not see or that is not there.
@@ -171,7 +183,7 @@ class WitnessDatabase:
 def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
     if dialect.name == "postgresql":
         return _POSTGRESQL
-    return (*_READ_ONLY, _MARIADB if getattr(dialect, "is_mariadb", False) else _MYSQL)
+    return _READ_ONLY + (_MARIADB if getattr(dialect, "is_mariadb", False) else _MYSQL)
 
 
 def _refusal(connection: sa.Connection, sql: str) -> str | None:
@@ -181,7 +193,8 @@ def _refusal(connection: sa.Connection, sql: str) -> str | None:
             connection.execute(sa.select(sa.literal_column(sql)))
     except DBAPIError as error:
         number = next(iter(getattr(error.orig, "args", ())), None)
-        if "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE:
+        is_refused = "ProgrammingError" in class_names(error.orig) or number in _UNREADABLE
+        if is_refused and not error.connection_invalidated:
             return str(error.orig).strip().splitlines()[0][:200]
         raise
     return None

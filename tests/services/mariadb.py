@@ -180,9 +180,11 @@ class MariaDBReplica(MariaDBServer):
     It is started before the primary has anything but users: databases made later come to it.
     """
 
-    def __init__(self, primary: MariaDBServer, *, options: dict[str, str] | None = None) -> None:
+    def __init__(self, primary: MariaDBServer, *, options: dict[str, str] | None = None, name: str = "") -> None:
+        """`name`: of the replication."""
         super().__init__(options={"server-id": "2", "log-bin": "binary", **(options or {})})
         self._primary = primary
+        self._name = name
 
     def start(self) -> Self:
         """Starts it and the replication."""
@@ -191,19 +193,19 @@ class MariaDBReplica(MariaDBServer):
         self._execute(
             "RESET MASTER",  # what made its users
             f"SET GLOBAL gtid_slave_pos = '{position}'",
-            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self._primary.port}, "
+            f"CHANGE MASTER '{self._name}' TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {self._primary.port}, "
             f"MASTER_USER = '{USER}', MASTER_PASSWORD = '{PASSWORD}', MASTER_USE_GTID = slave_pos",
-            "START SLAVE",
+            f"START SLAVE '{self._name}'",
         )
         return self
 
     def pause(self) -> None:
         """Nothing comes any more."""
-        self._execute("STOP SLAVE")
+        self._execute(f"STOP SLAVE '{self._name}'")
 
     def resume(self) -> None:
         """Replicates on."""
-        self._execute("START SLAVE")
+        self._execute(f"START SLAVE '{self._name}'")
 
     def catch_up(self) -> None:
         """Returns when everything that is committed on the primary now is here."""
@@ -213,4 +215,4 @@ class MariaDBReplica(MariaDBServer):
 
     def promote(self) -> None:
         """It follows nobody any more."""
-        self._execute("STOP SLAVE", "RESET SLAVE ALL")
+        self._execute(f"STOP SLAVE '{self._name}'", f"RESET SLAVE '{self._name}' ALL")

@@ -213,8 +213,9 @@ class ClassicWorld(World):
     def recorder_of(self, client: SimulatedRedis, group: str) -> Recorder:
         return ClassicRecorder(client, group)
 
-    def inbox_of(self, process: Process, group: str) -> Inbox:
-        return RedisDedupe(SimulatedRedis(self.redis, process), group, self.inboxes[group])
+    def inbox_of(self, process: Process, group: str, number: int) -> Inbox:
+        del number  # it knows one database
+        return RedisDedupe(SimulatedRedis(self.redis, process), group, self.inboxes[group].databases[0])
 
     def handler_of(self, process: Process, group: str) -> TransactionalHandler:
         """The group's handler in another process."""
@@ -224,7 +225,7 @@ class ClassicWorld(World):
 
         client = SimulatedRedis(self.redis, process)
         return TransactionalHandler(
-            handle, self.inbox_of(process, group), group=group, recorder=self.recorder_of(client, group)
+            handle, self.inbox_of(process, group, 0), group=group, recorder=self.recorder_of(client, group)
         )  # fmt: skip
 
     def run(self) -> Judgement:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from consumers.handler import TransactionalHandler
+from consumers.handler import transactional_handler
 from consumers.redis_sets import RedisCommitSets
 from consumers.replay import ReplayWorker
 from reconciler.contract.subscription import Subscription
@@ -74,16 +74,14 @@ class ConsumingService:
         self._world = world
         self._process = process
         self._group = group
-        self._database = world.inboxes[group]
         self._tags = world.tags_of(group)
         client = SimulatedRedis(world.redis, process)
-        self.handler = TransactionalHandler(
-            self._handle,
-            world.inbox_of(process, group),
+        self.handler = transactional_handler(
+            world.inbox_of(process, group, number),
             group=group,
             topics=(TOPIC,),
             recorder=world.recorder_of(client, group),
-        )
+        )(self._handle)
         count = world.swarm.consumers
         places = [(TOPIC, queue_id) for queue_id in range(world.swarm.queues)] + [(retry_topic(group), 0)]
         self._mine = [

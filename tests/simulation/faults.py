@@ -80,6 +80,8 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "several outboxes": ("check-back about another database's half",),
     "older instances": ("an older instance rolled back another database's half",),
     "mixed group": ("check-back about a stranger's half",),
+    "several inboxes": ("inboxes of a group answered differently",),
+    "inboxes by instance": ("effect in two inboxes of a group",),
     "outbox damage": ("outbox row unreadable",),
     "inbox damage": ("inbox row unreadable",),
     "ledger damage": ("ledger row unreadable",),
@@ -114,6 +116,9 @@ def saw_round(world: World) -> None:
 def saw_at_rest(world: World) -> None:
     """What the ledger shows of strangers' announcements."""
     rows = world.ledger.rows
+    for group, inbox in world.inboxes.items():
+        for key in inbox.doubled():
+            world.kernel.saw("effect in two inboxes of a group", f"{key[-4:]} {group}")
     for (_, key), row in rows.candidates.items():
         if row.verdict is Verdict.REJECTED:
             world.kernel.saw("announced key rejected", key[-4:])

@@ -7,7 +7,8 @@ whoever inserts the same key waits for its end. What a transaction wrote becomes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,33 @@ class InboxDatabase:
     def connection(self, process: Process) -> InboxConnection:
         """A DB-API connection."""
         return InboxConnection(self, process)
+
+
+class GroupInboxes:
+    """The databases of one group."""
+
+    def __init__(self, databases: Sequence[InboxDatabase]) -> None:
+        self.databases = databases
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Of all databases."""
+        return [effect for database in self.databases for effect in database.effects]
+
+    def has_row(self, key: str) -> bool:
+        """An effect, in any database."""
+        return any(key in database.rows for database in self.databases)
+
+    def is_damaged(self, key: str) -> bool:
+        """Nobody can read a row of the key."""
+        return any(key in database.damaged for database in self.databases)
+
+    def doubled(self) -> dict[str, float]:
+        """Keys that took effect in several databases, with the time of the last effect."""
+        if len(self.databases) == 1:
+            return {}
+        rows = Counter(key for database in self.databases for key in database.rows)
+        return {e.unique_key: e.at for e in sorted(self.effects, key=lambda e: e.at) if rows[e.unique_key] > 1}
 
 
 class InboxConnection:

@@ -23,18 +23,23 @@ def _missing_effect(world: World) -> str:
     for group, inbox in world.inboxes.items():
         for key, order in world.orders.items():
             if (
-                key not in inbox.rows
+                not inbox.has_row(key)
                 and world.is_committed(key)
                 and world.takes(group, order.tag)
                 and not world.is_told(group, key)
             ):
                 return f"{key} has no effect in {group}"
+        for key in inbox.doubled():
+            if not world.is_double_told(group, key):
+                return f"{key} has two effects in {group}"
     return ""
 
 
 def _unfinished(world: World) -> str:
+    # Who took effect twice is never settled: the sweeper announces it again and again, for every group.
+    doubled = {bytes.fromhex(key) for inbox in world.inboxes.values() for key in inbox.doubled()}
     for name, value in world.redis.data.values.items():
-        if name.endswith((":pending", ":half")) and value:
+        if name.endswith((":pending", ":half")) and not doubled.issuperset(value):
             return f"{name} has {len(value)} keys"
     if world.has_open_outage():
         return "an outage is open"
@@ -42,7 +47,7 @@ def _unfinished(world: World) -> str:
         if row.state is CandidateState.OPEN and row.damage is None:
             return f"candidate {key} of {owner.group} is open: {row.verdict}"
     for place, repair in world.ledger.rows.repairs.items():
-        if repair.state is RepairState.SENT and any(place[3] in inbox.damaged for inbox in world.inboxes.values()):
+        if repair.state is RepairState.SENT and any(inbox.is_damaged(place[3]) for inbox in world.inboxes.values()):
             continue  # its effect is there, and nobody can read that; its candidate says so
         if repair.state.value not in ("DONE", "FAILED") and place[2] == "*":
             return f"repair of {place[3]} is {repair.state}: {repair.answer}"

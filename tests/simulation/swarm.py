@@ -96,7 +96,7 @@ def draw(
             swarm.troubles[trouble] = 0.5 + strength / 2
         elif is_on and (only is None or trouble in only):
             swarm.troubles[trouble] = strength
-    if swarm.of("overlapping consumers"):
+    if swarm.of("overlapping consumers") or swarm.of("inboxes by instance"):
         swarm.consumers = max(2, swarm.consumers)
     if swarm.of("several outboxes"):
         swarm.producers = 2

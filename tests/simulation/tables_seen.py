@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
-from consumers.inbox_reader import _NAMES, _answer, _row
+from consumers.inbox_reader import _NAMES, _answer, _combine, _place, _row
 from producers.outbox_reader import Damage, ReadOutbox, SqlOutboxReader, _Said
 from reconciler.contract.row_values import ReadRow
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence import InboxRow, Lookup, OutboxRow
-from tests.simulation.inbox_database import InboxDatabase
+from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 
@@ -46,24 +49,31 @@ class OutboxSeen(SqlOutboxReader):
 class InboxSeen:
     """ports.InboxEvidence of one process."""
 
-    def __init__(self, process: Process, databases: Mapping[str, InboxDatabase]) -> None:
+    def __init__(self, process: Process, inboxes: Mapping[str, GroupInboxes]) -> None:
         self._process = process
-        self._databases = databases
+        self._inboxes = inboxes
 
     def is_configured(self, subscription: Subscription) -> bool:
         return True
 
-    def _call(self, subscription: Subscription, act: Callable[[InboxDatabase], Any]) -> Any:
-        database = self._databases[subscription.group]
+    def _databases(self, subscription: Subscription) -> Sequence[InboxDatabase]:
         self._process.asked_inbox_at = self._process.kernel.now
-        return database.link.call(self._process, lambda: act(database), DatabaseAway, what="SELECT inbox")
+        return self._inboxes[subscription.group].databases
+
+    def _call(self, database: InboxDatabase, act: Callable[[], Any]) -> Any:
+        return database.link.call(self._process, act, DatabaseAway, what="SELECT inbox")
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        group = subscription.group
-        witness = f"inbox of {group}"
+        answers = [self._ask(database, unique_keys) for database in self._databases(subscription)]
+        if any(len({one[key].presence for one in answers}) > 1 for key in unique_keys):
+            self._process.kernel.saw("inboxes of a group answered differently", subscription.group)
+        return {key: _combine([one[key] for one in answers]) for key in unique_keys}
+
+    def _ask(self, database: InboxDatabase, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        witness = f"inbox of {database.group}"
         try:
             role, rows = self._call(
-                subscription, lambda found: (found.reading.role(), {k: _read(found, k) for k in unique_keys})
+                database, lambda: (database.reading.role(), {key: _read(database, key) for key in unique_keys})
             )
         except DatabaseAway as error:
             return {key: Lookup.unknown(witness, str(error)) for key in unique_keys}
@@ -81,14 +91,15 @@ class InboxSeen:
             chosen = [place for place in places if after is None or place > after][:limit]
             return [_row(_read_row(database, key)) for _, key in chosen]
 
-        found: list[InboxRow] = self._call(subscription, page)
-        return found
+        pages = [self._call(one, partial(page, one)) for one in self._databases(subscription)]
+        return list(islice(heapq.merge(*pages, key=_place), limit))
 
     def newest_ms(self, subscription: Subscription) -> int | None:
-        newest: int | None = self._call(
-            subscription, lambda database: max((row["applied_at_ms"] for row in database.rows.values()), default=None)
-        )
-        return newest
+        def newest(database: InboxDatabase) -> int | None:
+            return max((row["applied_at_ms"] for row in database.rows.values()), default=None)
+
+        found = [self._call(one, partial(newest, one)) for one in self._databases(subscription)]
+        return max((at_ms for at_ms in found if at_ms is not None), default=None)
 
 
 def _damaged_or(row: OutboxRow, database: OutboxDatabase) -> OutboxRow | Damage:

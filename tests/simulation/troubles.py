@@ -43,6 +43,7 @@ class Troubles:
         self._dice = world.kernel.dice
         self._of = world.swarm.of
         self._is_over = False
+        self._inboxes = [one for inboxes in world.inboxes.values() for one in inboxes.databases]
         #: Group -> keys that an operator's offset reset has skipped.
         self.reset_over: dict[str, set[str]] = {}
         #: Keys whose outbox row nobody will ever be able to read again.
@@ -93,7 +94,7 @@ class Troubles:
             (world.redis.link, "redis network", "redis away"),
             *((broker.link, "broker network", "broker away") for broker in world.cluster.brokers.values()),
             *((outbox.link, "outbox away", "outbox away") for outbox in world.outboxes),
-            *((inbox.link, "inbox away", "inbox away") for inbox in world.inboxes.values()),
+            *((inbox.link, "inbox away", "inbox away") for inbox in self._inboxes),
             (world._ledger_link, "ledger away", "ledger away"),
         )
         for link, network, away in links:
@@ -132,7 +133,7 @@ class Troubles:
             ("broker away", lambda: self._down(self._any_broker().link, 30.0)),
             *(("outbox away", partial(self._down, outbox.link, longest)) for outbox in outboxes),
             ("outbox behind", self._stand_still),
-            ("inbox away", self._inboxes_away),
+            *(("inbox away", partial(self._down, inbox.link, 30.0)) for inbox in self._inboxes),
             ("ledger away", lambda: self._down(self._world._ledger_link, 20.0)),
             ("broker tail", self._tail),
             ("broker disk", self._disk),
@@ -165,8 +166,7 @@ class Troubles:
         return brokers[self._dice.randrange(len(brokers))]
 
     def _any_inbox(self) -> InboxDatabase:
-        inboxes = list(self._world.inboxes.values())
-        return inboxes[self._dice.randrange(len(inboxes))]
+        return self._inboxes[self._dice.randrange(len(self._inboxes))]
 
     def _any_outbox(self) -> OutboxDatabase:
         return self._world.outboxes[self._dice.randrange(len(self._world.outboxes))]
@@ -178,10 +178,6 @@ class Troubles:
         """The replica that outboxes are read from, believed to be the primary, does not go on for a while."""
         for outbox in self._world.outboxes:
             outbox.reading.believe_replica(for_seconds=90 * self._dice.random())
-
-    def _inboxes_away(self) -> None:
-        for inbox in self._world.inboxes.values():
-            self._down(inbox.link, 30.0)
 
     def _wipe(self) -> None:
         if self._world.redis.data.wipe(forgets_scripts=bool(self._of("redis scripts"))):
@@ -448,7 +444,7 @@ class Troubles:
             database.commit_reply_lost = database.deadlocks = 0.0
             database.reading.lag_seconds, database.reading.stands_since = 0.1, NEVER_STOOD_STILL
             database.reading.believe_nobody()
-        for inbox in world.inboxes.values():
+        for inbox in self._inboxes:
             # A replica of an outbox proves what it has by its sign of life; one of an inbox never proves an absence.
             inbox.reading.is_from_replica = False
         for broker in world.cluster.brokers.values():

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from consumers.effect import Inbox, SqlInbox
-from consumers.handler import Recorder
+from consumers.handler import DatabaseOf, Recorder
+from consumers.message import ConsumedMessage
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -24,8 +25,8 @@ from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder
 from tests.simulation.faults import saw_at_rest, saw_round
-from tests.simulation.inbox_database import InboxDatabase
-from tests.simulation.kernel import NEVER, Kernel, Link, Process, ServerClock, SimulationBug
+from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
+from tests.simulation.kernel import BASE_MS, NEVER, Kernel, Link, Process, ServerClock, SimulationBug
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import ENVIRONMENT, Order, ProducingService, Sweeping
 from tests.simulation.reconciling import Announcing, LedgerSeen, Reconciling
@@ -60,7 +61,8 @@ class World:
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
         # By default hours: only where announcements, or rows about them, get lost must the sweeper be quick.
-        is_forgotten = swarm.of("broker tail") or swarm.of("retention") or swarm.of("ledger damage")
+        forgetting = ("broker tail", "retention", "ledger damage", "inboxes by instance")
+        is_forgotten = any(map(swarm.of, forgetting))
         self.announce_again_seconds = 120.0 if is_forgotten else 21_600.0
         self.look_ups_max = 2_000
         self.half_unsafe = self.announcements_lost = self.announcements_twice = 0.0
@@ -83,8 +85,11 @@ class World:
         #: Rows that the last sweep could not read.
         self.damaged_rows_told = 0
         groups = [f"group-{number}" for number in range(swarm.groups)]
-        self.inboxes = {g: InboxDatabase(kernel, g, link=self._link("inbox"), skew_ms=self._skew()) for g in groups}
-        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes, *self.inboxes.values()]
+        #: Two a group where it has several: the database is a function of the message, or of the instance.
+        count = 2 if swarm.of("several inboxes") or swarm.of("inboxes by instance") else 1
+        self.inboxes = {g: GroupInboxes([self._inbox(g) for _ in range(count)]) for g in groups}
+        inboxes = [database for several in self.inboxes.values() for database in several.databases]
+        self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes, *inboxes]
         self.ledger = MemoryLedger(ServerClock(kernel, self._skew()))
         self._ledger_link = self._link("ledger")
         self.plan = TopicPlan(
@@ -141,11 +146,15 @@ class World:
     def _link(self, name: str) -> Link:
         return Link(self.kernel, name, delay_seconds=0.002)
 
+    def _inbox(self, group: str) -> InboxDatabase:
+        return InboxDatabase(self.kernel, group, link=self._link("inbox"), skew_ms=self._skew())
+
     def _subscription(self, group: str) -> SubscriptionPlan:
         return SubscriptionPlan(
             subscription=Subscription(environment=ENVIRONMENT, topic=TOPIC, group=group),
             tags=self.tags_of(group),
             grace_period_seconds=self.swarm.grace_period,
+            has_several_inboxes=len(self.inboxes[group].databases) > 1,
         )
 
     @property
@@ -228,10 +237,16 @@ class World:
         """Where a group's consumed keys are recorded."""
         return ShardRecorder(client, group, self.swarm.shards)
 
-    def inbox_of(self, process: Process, group: str) -> Inbox:
-        """How a group's effects happen once."""
-        database = self.inboxes[group]
-        return SqlInbox(lambda: database.connection(process))
+    def inbox_of(self, process: Process, group: str, number: int) -> Inbox | DatabaseOf:
+        """How a group's effects happen once; `number`: the instance of the group."""
+        databases = self.inboxes[group].databases
+        is_by_instance = bool(self.swarm.of("inboxes by instance"))
+
+        def database_of(message: ConsumedMessage) -> Callable[[], Any]:
+            place = number if is_by_instance else int(str(message.unique_key)[-1], 16)
+            return partial(databases[place % len(databases)].connection, process)
+
+        return database_of if len(databases) > 1 else SqlInbox(partial(databases[0].connection, process))
 
     def ledger_of(self, process: Process) -> LedgerSeen:
         """The ledger as a process sees it."""
@@ -292,6 +307,19 @@ class World:
             return is_unreadable and self.damaged_rows_told > 0
         is_quarantined = row.state is CandidateState.QUARANTINED and "damaged" in str(row.evidence.get("reason"))
         return is_unreadable and is_quarantined
+
+    def is_double_told(self, group: str, key: str) -> bool:
+        """The ledger says that the message had two effects. Excused: rows that nobody can read, messages without an
+        outbox, and those that were settled before the last effect, as far as a sweeper that was stopped could know."""
+        row = self.candidate(group, key)
+        if row is not None and row.verdict is Verdict.COLLISION:
+            return True
+        if self.inboxes[group].is_damaged(key) or key in self.troubles.unreadable or key in self.strangers_commits:
+            return True
+        known_at = self.inboxes[group].doubled()[key] + (100.0 if self.swarm.of("pauses") else 10.0)
+        rows = [database.rows[key] for database in self.outboxes if key in database.rows]
+        settled_at = [(one.settled_at_ms - BASE_MS) / 1000 for one in rows if one.settled_at_ms is not None]
+        return any(at < known_at for at in settled_at)
 
     # ---- what brokers and networks do
 

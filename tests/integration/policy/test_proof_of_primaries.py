@@ -205,3 +205,40 @@ def test_a_promoted_mariadb_is_a_primary_from_its_first_write_on_and_a_read_only
             connection.cursor().execute("SET GLOBAL read_only = 1")
         with role_of(url) as database:
             assert database.role().is_primary is False
+
+
+def test_a_mariadb_that_replicates_under_a_name_is_no_primary_running_or_stopped() -> None:
+    require(mariadb.missing())
+    with (
+        mariadb.MariaDBServer(options={"server-id": "1", "log-bin": "binary"}) as server,
+        mariadb.MariaDBReplica(server, name="orders") as replica,
+    ):
+        url = server.create_database()
+        schema.upgrade(url, "outbox")
+        replica.catch_up()
+        with role_of(replica.url(str(sa.make_url(url).database))) as database:
+            assert database.role().is_primary is False
+            replica.pause()
+            assert database.role().is_primary is False
+        with role_of(url) as database:
+            assert database.role().is_primary is True
+
+
+def test_a_write_by_hand_makes_no_primary_of_a_replica_with_a_domain_of_its_own() -> None:
+    require(mariadb.missing())
+    with (
+        mariadb.MariaDBServer(options={"server-id": "1", "log-bin": "binary"}) as server,
+        mariadb.MariaDBReplica(server, options={"gtid-domain-id": "7"}) as replica,
+    ):
+        url = server.create_database()
+        schema.upgrade(url, "outbox")
+        replica.catch_up()
+        copy = replica.url(str(sa.make_url(url).database))
+        engine = open_engine(copy)
+        with writing(engine) as connection:
+            connection.exec_driver_sql("CREATE TABLE noted_by_hand (id INTEGER)")
+        engine.dispose()
+        with role_of(copy) as database:
+            assert database.role().is_primary is False
+            replica.pause()
+            assert database.role().is_primary is False

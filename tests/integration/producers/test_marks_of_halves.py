@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from producers import NotCommitted, Outcome, SqlOutbox, StandIn, TransactionalProducer
 from producers.ports import CheckedHalf
 from reconciler.contract.properties import OUTBOX_MARK
+from reconciler.sql.tables import outbox
 from tests.unit.producers.world import World, checked, message, new_key
 
 
@@ -112,3 +114,14 @@ def test_one_database_that_is_away_stops_a_stand_in_from_rolling_back_and_from_n
         assert stand_in.answer(world.checked(rolled_back)) is Outcome.UNKNOWN
         assert stand_in.answer(world.checked(committed)) is Outcome.COMMIT
     gone.close()
+
+
+def test_a_damaged_row_silences_its_database_for_no_other_half(world: World) -> None:
+    damaged, sound = new_key(), new_key()
+    world.insert_row(damaged)
+    world.insert_row(sound)
+    with world.engine.begin() as connection:
+        connection.execute(sa.update(outbox).where(outbox.c.unique_key == damaged).values(state="LOST"))
+    stand_in = StandIn([world.outbox()], clock=world.clock)
+    assert stand_in.answer(world.checked(damaged)) is Outcome.UNKNOWN
+    assert stand_in.answer(world.checked(sound)) is Outcome.COMMIT

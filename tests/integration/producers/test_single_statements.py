@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import closing
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.engines import open_engine
 from reconciler.sql.single_statements import MARKERS, SingleStatements
 from reconciler.sql.tables import outbox_metadata
+from tests.polling import eventually
 from tests.unit.producers.world import World, new_key
 
 
@@ -136,3 +140,37 @@ def test_every_statement_is_committed_by_itself(world: World) -> None:
         assert world.row(key).announced_at_ms == 9
         found = single.select_one(f"SELECT announced_at_ms FROM reconciler_outbox WHERE unique_key = {marker}", (key,))
         assert found == (9,)
+
+
+class _TimeIsUp(BaseException):
+    """As gevent's Timeout: the driver cancels nothing for it."""
+
+
+@pytest.mark.sql("postgres")
+def test_a_statement_that_was_interrupted_leaves_no_answer_to_the_next_one(postgres_url: str) -> None:
+    watcher = open_engine(postgres_url)
+    find = sa.text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)' AND wait_event = 'PgSleep'")
+
+    def is_running() -> bool:
+        with watcher.connect() as connection:
+            return bool(connection.execute(find).scalar_one())
+
+    def interrupt() -> None:
+        eventually(is_running, within_seconds=20)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        raise _TimeIsUp
+
+    before = signal.signal(signal.SIGUSR1, leave)
+    other = threading.Thread(target=interrupt)
+    try:
+        with closing(SingleStatements(postgres_url, pool_size=1)) as single:
+            other.start()
+            with pytest.raises(_TimeIsUp):
+                single.select_one("SELECT pg_sleep(30)", ())
+            assert single.select_one("SELECT 2", ()) == (2,)
+    finally:
+        other.join()
+        signal.signal(signal.SIGUSR1, before)
+        watcher.dispose()

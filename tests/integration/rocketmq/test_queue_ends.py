@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.client_instance import ClientInstance
 from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.name_servers import TopicNotFound
 from reconciler.rocketmq.queue_ends import QueueEnd, QueueEnds
 from reconciler.rocketmq.routes import MessageQueue
 from tests.integration.rocketmq.conftest import new_topic
+from tests.polling import eventually
+
+#: PermName.PERM_WRITE.
+WRITE_ONLY = 2
 
 
 def test_queue_tells_its_ends_and_since_when_something_waits(broker: EmbeddedBroker, instance: ClientInstance) -> None:
@@ -26,6 +31,18 @@ def test_queue_tells_its_ends_and_since_when_something_waits(broker: EmbeddedBro
     first, second = (message.store_timestamp_ms for message in broker.stored(topic))
     assert [ends.waiting_since_ms(found[1], offset) for offset in (0, 1)] == [first, second]
     assert ends.waiting_since_ms(found[0], 0) is None
+
+
+def test_queues_that_may_be_written_and_not_read_are_no_empty_topic(
+    broker: EmbeddedBroker, instance: ClientInstance
+) -> None:
+    topic = new_topic(instance, broker.address, queues=1)
+    Admin(instance.client).create_topic(broker.address, topic, queues=1, permission=WRITE_ONLY)
+    eventually(lambda: not instance.routes.refresh(topic).readable_queues, within_seconds=20)
+    instance.sender("SENDERS").send(Message(topic=topic, body=b"nobody reads it"))
+    found, silent = QueueEnds(instance.client, instance.routes).read(topic, {})
+    assert [(end.begin, end.end) for end in found] == [(0, 1)]
+    assert silent == {}
 
 
 def test_broker_that_left_with_what_was_read_of_it_is_not_forgotten(

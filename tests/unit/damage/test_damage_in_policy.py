@@ -72,6 +72,21 @@ def test_a_damaged_outbox_row_is_unknown_then_quarantined_and_stops_no_other_los
     assert broken not in world.pending()
 
 
+def test_a_damaged_key_whose_effect_is_there_is_not_taken_back_for_ever() -> None:
+    """Its inbox row is no news: it would be found each minute, and the damage again."""
+    world = World()
+    broken = world.deliver(1)
+    world.consume(records=False)
+    world.outbox = Readings(world.outbox, broken, damaged())  # type: ignore[assignment]  # in its place
+    process = world.process()
+    world.rounds(process, DAMAGED_LOOKS_MAX + 5, every=61.0)
+    before = world.candidate(broken)
+    assert before is not None
+    assert before.state is CandidateState.QUARANTINED
+    world.rounds(process, 5, every=61.0)
+    assert world.candidate(broken) == before
+
+
 def test_a_witness_that_is_away_beside_the_damage_may_know_better() -> None:
     world, broken, _ = run(damaged(AWAY), DAMAGED_LOOKS_MAX + 5)
     assert world.verdict(broken) == Verdict.UNKNOWN

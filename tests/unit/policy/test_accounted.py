@@ -126,6 +126,14 @@ def test_a_queue_where_nothing_waits_is_calm_without_traffic(begin: int, end: in
     assert queue(begin, end, taken).until_ms == NOW_MS
 
 
+@pytest.mark.parametrize(("waiting_since_ms", "until_ms"), [(NOW_MS - 4_000, NOW_MS - 4_000), (NOW_MS + 9, NOW_MS)])
+def test_the_first_announcements_of_a_new_broker_are_as_late_as_they_are_old(
+    waiting_since_ms: int, until_ms: int
+) -> None:
+    link = queue(0, 9, None, waiting_since_ms)
+    assert (link.until_ms, link.cause.partition(":")[0]) == (until_ms, "no round has taken announcements of queue 3")
+
+
 @pytest.mark.parametrize(
     ("begin", "end", "taken", "cause"),
     [

@@ -87,6 +87,21 @@ def test_a_commit_that_a_replica_showed_late_is_found_without_another_announceme
     assert reports
 
 
+def test_many_commits_that_a_replica_showed_late_do_not_wait_for_each_other() -> None:
+    """No other key is pending, so nothing else has the gate asked, and the trickle lets one through in five seconds."""
+    world = World()
+    lost = [world.lose(number) for number in range(100)]
+    rows = dict(world.outbox.rows)
+    world.outbox.rows.clear()
+    process = world.process()
+    world.rounds(process, 6)
+    assert {world.verdict(one) for one in lost} == {"REJECTED"}
+    world.outbox.rows.update(rows)
+    world.rounds(process, 24)
+    assert {world.verdict(one) for one in lost} == {"CONSUMED"}
+    assert len(world.broker.ends) == 100
+
+
 def test_a_verdict_that_is_taken_back_is_kept_with_its_reason() -> None:
     world = World()
     process, row = unseen_commit(world)

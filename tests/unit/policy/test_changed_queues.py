@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reconciler.contract.tables import RepairState
 from reconciler.contract.unique_key import shard_of
 from reconciler.contract.verdicts import Verdict
 from reconciler.repair import RepairRules
@@ -52,3 +53,21 @@ def test_an_open_row_of_another_shard_that_there_is_waits_for_its_time_there() -
     assert after is not None
     assert after.shard == 1
     assert after.attempts - before.attempts <= 3
+
+
+def test_a_repair_by_hand_is_followed_where_its_key_belongs_now() -> None:
+    """unique_key_topic.queues was lowered since the key was given up: no round has the shard of its row."""
+    world = World(shards=4)
+    lost = world.lose(next(n for n in range(50) if shard_of(key(n), 4) == 3))
+    world.broker.halves.clear()
+    world.rounds(world.process(), 10)
+    given_up = world.repair(lost)
+    assert given_up is not None
+    assert given_up.state is RepairState.FAILED
+    world.topic = replace(world.topic, shards=2)
+    process = world.process()
+    process.repair_one(world.subscriptions[0], lost)
+    world.rounds(process, 4)
+    row = world.candidate(lost)
+    assert row is not None
+    assert (row.verdict, row.shard) == (Verdict.QUARANTINED, 1), "followed to its end, not open for ever"

@@ -45,6 +45,21 @@ def test_a_loss_with_two_contents_is_a_collision_and_nothing_is_sent(digest: byt
         assert world.repair(lost) is None
 
 
+def test_a_tag_that_only_one_of_two_outboxes_has_filters_nothing() -> None:
+    """A row without a digest tells its tag: settled by the other row's, its message would be forgotten."""
+    world = World(tags={"billing": frozenset({"paid"})})
+    second = TwoOutboxes(world)
+    lost = world.lose(1)
+    second.rows[lost] = replace(world.outbox.rows[lost], tag="other", content_digest=b"x" * 32)
+    world.outbox.rows[lost] = replace(world.outbox.rows[lost], content_digest=None)
+    world.rounds(world.process(), 4)
+    candidate = world.candidate(lost)
+    assert candidate is not None
+    assert candidate.verdict is Verdict.COLLISION
+    assert "tags 'other', 'paid'" in str(candidate.evidence["reason"])
+    assert world.repair(lost) is None
+
+
 def test_an_effect_of_one_of_two_contents_is_not_plainly_consumed() -> None:
     world = World()
     second = TwoOutboxes(world)

@@ -327,3 +327,40 @@ def test_key_that_another_messages_effect_matched_is_judged_in_full_when_it_is_a
     world.announce(lost)
     world.rounds(process, 6)
     assert world.verdict(lost) == "COLLISION"
+
+
+@pytest.mark.parametrize("tombstone", [False, True])
+def test_effect_of_another_message_that_came_before_the_commit_does_not_close_the_key(tombstone: bool) -> None:
+    """With nothing to compare it was CONSUMED for good, and the loss that followed was forgotten at its announcement.
+
+    A tombstone may be that of another database.
+    """
+    world = World()
+    half = world.broker.send_half(key(1))
+    if tombstone:
+        world.commit_locally(key(1), half, state=OutboxState.ROLLED_BACK, content_digest=None)
+    world.apply("billing", replace(half, body=THEIRS))
+    world.announce(key(1))
+    process = world.process()
+    world.rounds(process, 4)
+    assert world.verdict(key(1)) == "CONSUMED"
+    world.commit_locally(key(1), half)
+    world.announce(key(1))
+    world.rounds(process, 4)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert (row.verdict, row.state) == (Verdict.COLLISION, CandidateState.QUARANTINED)
+
+
+def test_effect_whose_outbox_row_was_purged_closes_the_key_again_without_a_broker() -> None:
+    world = World()
+    fine = world.deliver(1)
+    world.consume(records=False)
+    world.outbox.rows.clear()
+    process = world.process()
+    world.rounds(process, 4)
+    world.announce(fine)
+    look_ups = len(world.broker.look_ups)
+    world.rounds(process, 4)
+    assert (world.verdict(fine), world.pending()) == ("CONSUMED", [])
+    assert len(world.broker.look_ups) == look_ups

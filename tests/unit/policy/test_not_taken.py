@@ -14,7 +14,7 @@ from reconciler.contract.tables import OutboxState
 from reconciler.dossier import PAGE_KEYS
 from reconciler.events import KeysNotTaken, RoundFinished, ShardRoundRan
 from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
-from reconciler.ports import Admission, AnnouncementQueue
+from reconciler.ports import Admission, AnnouncementQueue, PendingKey
 from tests.unit.policy.world import Crash, Mortal, World, key
 
 TAGS = {"billing": frozenset({"paid"})}
@@ -97,6 +97,22 @@ def test_a_forged_tag_takes_no_lost_message_out_of_pending() -> None:
     assert world.repair(lost) is not None
     assert world.inbox.rows
     assert not_taken_keys(world) == []
+
+
+@pytest.mark.parametrize("consume", [True, False])
+def test_who_announces_a_lost_key_with_a_foreign_tag_without_end_hides_it_from_no_round(
+    monkeypatch: pytest.MonkeyPatch, *, consume: bool
+) -> None:
+    world = filtering()
+    lost, due = world.lose(1), world.shards.due
+
+    def announced_again(*arguments: Any, **options: Any) -> Sequence[PendingKey]:
+        world.announce(lost, tag="noise")
+        return due(*arguments, **options)
+
+    monkeypatch.setattr(world.shards, "due", announced_again)
+    world.rounds(world.process(), 12, consume=consume)
+    assert world.repair(lost) is not None
 
 
 def test_a_key_announced_with_a_wrong_tag_after_the_right_one_keeps_its_age() -> None:

@@ -59,6 +59,19 @@ def decided(one: Case) -> Decision:
     return answer
 
 
+def test_a_group_that_does_not_take_the_tag_fails_no_repair_while_the_outbox_is_away() -> None:
+    """The others lag behind a copy that was there before a send, and nobody tells the tag."""
+    plans = tuple(
+        replace(p, tags=frozenset({"other"})) if p.group == "shipping" else p for p in WORLD.topic.subscriptions
+    )
+    stands = {"billing": Verdict.LAGGING, "shipping": Verdict.DELIVERED_NOT_APPLIED}
+    late = {"state": RepairState.SENT, "now_ms": NOW + 600_000, "copies": found(HALF), "standings": stands}
+    away = decided(case(topic=replace(WORLD.topic, subscriptions=plans), outbox=UNKNOWN, **late))
+    assert (away.state, away.reason) == (RepairState.SENT, f"outbox: {UNKNOWN.reason}")
+    known = decided(case(topic=replace(WORLD.topic, subscriptions=plans), **late))
+    assert (known.state, known.reason) == (RepairState.SENT, "billing: LAGGING")
+
+
 def test_open_repair_with_a_half_is_ended() -> None:
     assert (decided(case()).act, decided(case()).subject) == (Act.END, HALF)
 

@@ -124,7 +124,9 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
     names = [needed.name for needed in needed_rights(settings) if needed.tree == "outbox"]
     assert names == ["rights in the outbox of shop (1 of 2)", "rights in the outbox of shop (2 of 2)"]
     with Connections(settings) as connections:
-        accounting = Accounting(connections, MemoryShards(connections.clock), within_seconds=None)
+        accounting = Accounting(
+            connections, MemoryShards(connections.clock), asked_ms=connections.clock.now_ms(), within_seconds=None
+        )
         links = [link for _, link in accounting._look_into_outboxes("ORDERS")]
         assert len(links) == 2
         assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from reconciler.accounted import OutboxSeen
+from reconciler.bootstrap.accounting import ledger_now_ms
 from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.damage import refused_announcements
 from reconciler.bootstrap.outbox_backlog import look_into_outbox
 from reconciler.bootstrap.standstill import history_behind, open_outage, unrepaired
 from reconciler.clock import ManualClock, SystemClock
@@ -18,7 +21,15 @@ from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.memory import MemoryLedger
-from reconciler.ports import Outage, RoundCounts, RoundDone, StoredRound, Verification
+from reconciler.ports import (
+    AnnouncementQueue,
+    Outage,
+    RefusedAnnouncement,
+    RoundCounts,
+    RoundDone,
+    StoredRound,
+    Verification,
+)
 from reconciler.settings_file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
@@ -105,6 +116,28 @@ def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
     assert told() == []
 
 
+@pytest.mark.parametrize(
+    ("offset", "seconds_ago", "shard", "told"),
+    [(400, 10, 0, True), (499, 3_500, 0, True), (399, 10, 0, False), (499, 3_700, 0, False), (499, 10, 1, False)],
+)
+def test_announcements_that_are_all_refused_are_no_calm(
+    offset: int, seconds_ago: float, shard: int, *, told: bool
+) -> None:
+    clock = ManualClock()
+    ledger = MemoryLedger(clock)
+    queue = AnnouncementQueue(unique_key_topic="KEYS", broker="a/b", queue_id=0)
+    refused = RefusedAnnouncement(
+        queue=queue, queue_offset=offset, reason="SIGNATURE", detail="the message has no signature", body=b""
+    )
+    ledger.announcements.quarantine("production", [refused])
+    clock.advance(seconds_ago)
+    done = replace(stored(shard, 5).done, offsets={"a/b/0": 500, "a/b/1": 7, "no queue": 9})
+    rounds = [StoredRound(done=done, is_void=False, stored_at_ms=1)]
+    lines = list(refused_announcements(ledger.reports, "production", "KEYS", rounds, now_ms=clock.now_ms()))
+    words = "were refused, and what they tell of passes by unseen: SIGNATURE: the message has no signature"
+    assert [line.partition(" (")[0] for line in lines] == [f"1 of the last announcements on KEYS {words}"] * told
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[tuple[Connections, sa.Engine]]:
     """A service's outbox and what `status` reads it with."""
@@ -116,6 +149,15 @@ def shop(tmp_path: Path) -> Iterator[tuple[Connections, sa.Engine]]:
     with Connections(load_settings(ROOT / "config" / "reconciler.toml", environ)) as connections:
         yield connections, engine
     engine.dispose()
+
+
+def test_a_wrong_clock_of_the_host_that_asks_neither_hides_a_dead_job_nor_makes_one(tmp_path: Path) -> None:
+    settings = load_settings(
+        ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/ledger.db"}
+    )
+    (tmp_path / "ledger.db").touch()
+    with Connections(settings, clock=ManualClock()) as connections:
+        assert abs(ledger_now_ms(connections) - SystemClock().now_ms()) < 60_000
 
 
 def insert(engine: sa.Engine, key: str, **changes: object) -> None:

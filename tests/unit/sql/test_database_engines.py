@@ -175,6 +175,15 @@ def test_a_url_that_names_another_driver_of_postgres_is_reached_by_ours(postgres
     engine.dispose()
 
 
+@pytest.mark.sql("postgres")
+def test_a_begin_that_is_refused_with_any_state_is_database_away(postgres_url: str) -> None:
+    # Poolers answer a BEGIN with states of their own; here the server refuses the setting, which is a DataError.
+    opened = open_engine(postgres_url, lock_timeout_seconds=1e9)
+    with pytest.raises(DatabaseAway, match="lock_timeout"), reading(opened):
+        pass
+    opened.dispose()
+
+
 def test_a_file_that_is_no_database_is_database_away(tmp_path: Path) -> None:
     path = tmp_path / "garbage.db"
     path.write_bytes(b"no database" * 1_000)

@@ -1,0 +1,71 @@
+"""A PostgreSQL database in SQL_ASCII checks no text: its keys and states are read all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from producers import ReadOutbox, SqlOutbox, SqlOutboxReader
+from reconciler.errors import MalformedInput
+from reconciler.evidence import Presence
+from reconciler.sql import schema
+from tests.services.pgbouncer import PgBouncer
+from tests.services.postgres import PostgresServer
+from tests.unit.producers.world import GROUP, TOPIC, World, new_key
+
+pytestmark = pytest.mark.sql("postgres")
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer) -> str:
+    """A fresh database in SQL_ASCII."""
+    made = make_url(postgres_server.create_database())
+    with psycopg.connect(postgres_server.url().replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {made.database}".encode())
+        connection.execute(f"CREATE DATABASE {made.database} ENCODING 'SQL_ASCII' TEMPLATE template0".encode())
+    return made.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def world(url: str) -> Iterator[World]:
+    made = World(url)
+    yield made
+    made.close()
+
+
+def write_tag(url: str, key: str, tag: bytes) -> None:
+    parts = make_url(url)
+    with psycopg.connect(host=parts.host, port=parts.port, user=parts.username, dbname=parts.database) as connection:
+        connection.execute(b"UPDATE reconciler_outbox SET tag = '%b' WHERE unique_key = '%b'" % (tag, key.encode()))
+
+
+def test_a_text_in_another_encoding_is_damage_of_its_row_alone(world: World, url: str) -> None:
+    sound, damaged = new_key(), new_key()
+    world.insert_row(sound)
+    world.insert_row(damaged)
+    write_tag(url, sound, "支付".encode())
+    write_tag(url, damaged, b"pay\xe9")
+    with closing(SqlOutboxReader([ReadOutbox(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)])) as reader:
+        found = reader.read(TOPIC, dict.fromkeys((sound, damaged), 0))
+    assert [row.tag for row in found[sound].records] == ["支付"]
+    assert found[damaged].presence is Presence.UNKNOWN
+    with closing(SqlOutbox(url)) as outbox:
+        assert outbox.mark_announced([sound, damaged]) == 2
+        with pytest.raises(MalformedInput, match="tag"):
+            outbox.find(damaged)
+        fact = outbox.find(sound)
+    assert fact is not None
+    assert fact.tag == "支付"
+
+
+@pytest.mark.sql("pgbouncer")
+def test_its_tables_are_made_behind_a_pooler(pgbouncer_server: PgBouncer, url: str) -> None:
+    pooled = pgbouncer_server.through(url)
+    schema.upgrade(pooled, "outbox")
+    with closing(SqlOutbox(pooled)) as outbox:
+        assert outbox.find(new_key()) is None
+        assert len(outbox.identity()) == 32
