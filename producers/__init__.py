@@ -22,12 +22,13 @@ if TYPE_CHECKING:
         RolledBackAlready,
         UnsafeConnection,
     )
+    from producers.filter_review import SweptSubscription
     from producers.outbox import SqlOutbox
     from producers.outbox_reader import ReadOutbox, SqlOutboxReader
     from producers.ports import CheckedHalf, Outcome, SentHalf
     from producers.producer import TransactionalProducer
     from producers.remoting import RemotingAnnouncements, RemotingHalves, open_producer
-    from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
+    from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport
     from producers.transaction import Transaction
     from reconciler.rocketmq.message import Message
 
@@ -68,12 +69,13 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
             "producers.announcer": "AnnouncementRoute Announcer",
             "producers.check_answer": "CheckAnswerer StandIn",
             "producers.errors": "HalfNotSafe KeyTaken NotCommitted NotRecorded RolledBackAlready UnsafeConnection",
+            "producers.filter_review": "SweptSubscription",
             "producers.outbox": "SqlOutbox",
             "producers.outbox_reader": "ReadOutbox SqlOutboxReader",
             "producers.ports": "CheckedHalf Outcome SentHalf",
             "producers.producer": "TransactionalProducer",
             "producers.remoting": "RemotingAnnouncements RemotingHalves open_producer",
-            "producers.sweeper": "OutboxSource Sweeper SweepPolicy SweepReport SweptSubscription",
+            "producers.sweeper": "OutboxSource Sweeper SweepPolicy SweepReport",
             "producers.transaction": "Transaction",
             "reconciler.rocketmq.message": "Message",
         },

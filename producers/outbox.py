@@ -5,7 +5,8 @@ A visible row that is not ROLLED_BACK means committed, and nothing else does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import attrgetter
@@ -16,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from producers.errors import KeyTaken, RolledBackAlready, UnsafeConnection
 from producers.local_connection import LocalConnection
-from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
+from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ConfigurationError, DatabaseAway, MalformedInput
@@ -35,7 +36,7 @@ from reconciler.sql.engines import (
 )
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
 from reconciler.sql.single_statements import MARKERS, SingleStatements
-from reconciler.sql.tables import outbox, outbox_identity
+from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
 from reconciler.sql.witness_database import WitnessDatabase
 
 #: How long a tombstone waits for a transaction that holds the key.
@@ -178,6 +179,55 @@ class SqlOutbox:
         with writing(self.engine) as connection:
             return connection.execute(remove).rowcount
 
+    def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+        """What the table says. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
+        query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
+        with reading(self.engine) as connection:
+            return {
+                (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
+                for row in connection.execute(query)
+            }
+
+    def write_settled_tags(
+        self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
+    ) -> bool:
+        """One row, inserted or replaced. Raises DatabaseAway, ConfigurationError (no table)."""
+        text = json.dumps("*" if tags is None else sorted(tags))
+        key = {"producer_group": producer_group, "topic": subscription[0], "consumer_group": subscription[1]}
+        if instead_of is None:
+            try:
+                with writing(self.engine) as connection:
+                    connection.execute(sa.insert(outbox_filter).values(**key, tags=text, version=1))
+            except IntegrityError:
+                return False
+            return True
+        replace_it = (
+            sa.update(outbox_filter)
+            .where(*(outbox_filter.c[name] == value for name, value in key.items()))
+            .where(outbox_filter.c.version == instead_of)
+            .values(tags=text, version=instead_of + 1)
+        )
+        with writing(self.engine) as connection:
+            return connection.execute(replace_it).rowcount == 1
+
+    def written(
+        self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """Rows by the time they were written: with a state, a planner might sort all of them. Raises DatabaseAway."""
+        at = outbox.c.created_at_ms
+        query = (
+            sa.select(*(outbox.c[name] for name in _COMPARED_NAMES))
+            .where(outbox.c.producer_group == producer_group, at > self._until(younger_than_seconds))
+            .order_by(at, outbox.c.unique_key)
+            .limit(limit)
+        )
+        behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
+        return self._page(behind, _COMPARED_FACTS)
+
+    def reopen(self, unique_keys: Sequence[str]) -> int:
+        """NEW again, settled no more. Raises DatabaseAway."""
+        return self._mark(unique_keys, _reopened_sql)
+
     def mark_swept(self) -> None:
         """Database time into the row of the sign of life. Raises DatabaseAway, ConfigurationError."""
         write = (
@@ -258,7 +308,8 @@ class SqlOutbox:
 
 
 def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:
-    return sa.or_(at > at_ms, sa.and_(at == at_ms, outbox.c.unique_key > after.unique_key))
+    # The first condition alone is one that an index begins with.
+    return sa.and_(at >= at_ms, sa.or_(at > at_ms, outbox.c.unique_key > after.unique_key))
 
 
 @cache
@@ -278,23 +329,45 @@ def _find_sql(dialect: str) -> str:
     return f"SELECT {columns} FROM {outbox.name} WHERE unique_key = {MARKERS[dialect]}"  # noqa: S608  # names of ours
 
 
+def _tags(text: object) -> frozenset[str] | None:
+    try:
+        tags = json.loads(str(text))
+    except ValueError:
+        return frozenset()
+    if tags == "*":
+        return None
+    return frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset()
+
+
+def _version(value: object) -> int:
+    if not isinstance(value, int):
+        raise MalformedInput(f"{outbox_filter.name}.version is {value!r}")
+    return value
+
+
 def _announced_sql(dialect: str, keys: int) -> str:
     before = (OutboxState.NEW, OutboxState.ANNOUNCED)
-    return _mark_sql(dialect, keys, before, OutboxState.ANNOUNCED, "announced_at_ms")
+    return _mark_sql(dialect, keys, before, OutboxState.ANNOUNCED, f"announced_at_ms = {now_ms_sql(dialect)}")
 
 
 def _settled_sql(dialect: str, keys: int) -> str:
-    return _mark_sql(dialect, keys, (OutboxState.ANNOUNCED,), OutboxState.SETTLED, "settled_at_ms")
+    is_settled = f"settled_at_ms = {now_ms_sql(dialect)}"
+    return _mark_sql(dialect, keys, (OutboxState.ANNOUNCED,), OutboxState.SETTLED, is_settled)
+
+
+def _reopened_sql(dialect: str, keys: int) -> str:
+    before = (OutboxState.ANNOUNCED, OutboxState.SETTLED)
+    return _mark_sql(dialect, keys, before, OutboxState.NEW, "settled_at_ms = NULL")
 
 
 @cache
-def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time_column: str) -> str:
+def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time: str) -> str:
     # PostgreSQL takes all keys as one array, and as one that it plans unseen: else it estimates every key of a list.
     markers = ", ".join([MARKERS[dialect]] * keys)
     wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
     states = ", ".join(f"'{state}'" for state in before)
     return (
-        f"UPDATE {outbox.name} SET state = '{after}', {time_column} = {now_ms_sql(dialect)} "  # noqa: S608  # names of ours
+        f"UPDATE {outbox.name} SET state = '{after}', {time} "  # noqa: S608  # names of ours
         f"WHERE unique_key {wanted} AND state IN ({states})"
     )
 

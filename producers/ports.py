@@ -171,6 +171,16 @@ class LocalTransaction(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledTags:
+    """By which tags rows were settled: those with another tag were not waited for."""
+
+    #: None: all, also rows without a tag.
+    tags: frozenset[str] | None
+    #: Of the value that was read.
+    version: int
+
+
 class Outbox(Protocol):
     """The producer's own database. Raises DatabaseAway (also for a lock), ConfigurationError for a missing table."""
 
@@ -226,6 +236,26 @@ class Outbox(Protocol):
 
         One small transaction; returns how many went. Fewer than `limit`: none is left, or another process is at it.
         """
+        ...
+
+    def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+        """By topic and consumer group; a value that nobody can read is no tag at all."""
+        ...
+
+    def write_settled_tags(
+        self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
+    ) -> bool:
+        """Replaces the value of that version (None: there is none yet); False: another one stands there."""
+        ...
+
+    def written(
+        self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """Rows of every state younger than that, by (created_at_ms, unique_key), after a row."""
+        ...
+
+    def reopen(self, unique_keys: Sequence[str]) -> int:
+        """ANNOUNCED and SETTLED become NEW; other states stay."""
         ...
 
     def mark_swept(self) -> None:

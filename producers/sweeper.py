@@ -1,9 +1,10 @@
 """The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
 
-Five steps a source, each by state and never by a range of ids, each harmless when repeated or done by several:
-write the sign of life, which tells how far a replica has come; announce NEW rows; settle ANNOUNCED rows from the
-inboxes, the only way to SETTLED; announce the rest again later;
-delete rows that were finished long ago. An inbox that has another message under a row's key settles nothing.
+Six steps a source, each by state and never by a range of ids, each harmless when repeated or done by several: write
+the sign of life, which tells how far a replica has come; judge rows again that a group takes since its setting was
+changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce
+the rest again later; delete rows that were finished long ago. An inbox that has another message under a row's key
+settles nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from producers.announcer import Announcer
+from producers.filter_review import FilterReview, SweptSubscription, is_of_another_message
 from producers.ports import Outbox, OutboxFact
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.subscription import Subscription
@@ -34,6 +36,8 @@ class SweepPolicy:
     #: SETTLED and ROLLED_BACK rows older than this are deleted. A tombstone must outlive every half that a broker could
     #: still ask about: at least the brokers' retention and eight days.
     keep_seconds: float = 30 * 86_400.0
+    #: fileReservedTime of the brokers: older rows are not judged again after a change of tags.
+    retention_seconds: float = 72 * 3600.0
     #: Rows deleted in one transaction.
     delete_rows: int = 500
     #: Bounds the deleting in one sweep of one source.
@@ -49,19 +53,6 @@ class OutboxSource:
 
     producer_group: str
     outbox: Outbox
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweptSubscription:
-    """A group whose inbox must have the key before a row is settled."""
-
-    subscription: Subscription
-    #: Tags that the group takes; None: all.
-    tags: frozenset[str] | None = None
-
-    def wants(self, tag: str | None) -> bool:
-        """False: the group's tag filter excludes the message, so it is not waited for."""
-        return self.tags is None or tag in self.tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +77,10 @@ class SweepReport:
     doubled: int = 0
     #: Rows that nobody can read: they are left alone, and one of a page is named in `problems`.
     damaged: int = 0
+    #: Rows that are NEW again, because a group takes their tag since its setting was changed.
+    reopened: int = 0
+    #: How far the rows were looked at for that, one line a group.
+    reviewing: tuple[str, ...] = ()
     #: Sources that were not finished because of `problems`.
     failed_sources: int = 0
     problems: tuple[str, ...] = ()
@@ -102,6 +97,8 @@ class SweepReport:
             deleted=self.deleted + other.deleted,
             doubled=self.doubled + other.doubled,
             damaged=self.damaged + other.damaged,
+            reopened=self.reopened + other.reopened,
+            reviewing=self.reviewing + other.reviewing,
             failed_sources=self.failed_sources + other.failed_sources,
             problems=self.problems + other.problems,
         )
@@ -145,6 +142,18 @@ class Sweeper:
         self._stopped_at: dict[int, OutboxFact | None] = {}
         #: Sources of which it was told that their sign of life cannot be written.
         self._lifeless: set[int] = set()
+        self._reviews = [
+            FilterReview(
+                source.producer_group,
+                source.outbox,
+                subscriptions=subscriptions,
+                inboxes=inboxes,
+                retention_seconds=self._policy.retention_seconds,
+            )
+            for source in sources
+        ]
+        #: Sources of which it was told that their filters cannot be read.
+        self._filterless: set[int] = set()
         #: The end of the page whose announcements failed first in the last sweep.
         self._failed_at: dict[int, OutboxFact] = {}
 
@@ -155,9 +164,12 @@ class Sweeper:
             if self._is_stopping():
                 break
             report = report.plus(self._show_life(source, number))
+            may_settle, reviewed = self._review(source, number)
+            report = report.plus(reviewed)
             try:
                 report = report.plus(self.announce_new(source, number))
-                report = report.plus(self.settle(source, number))
+                if may_settle:
+                    report = report.plus(self.settle(source, number))
                 report = report.plus(self.delete_old(source))
             except ReconcilerError as error:
                 report = report.plus(_failure(source, error))
@@ -175,6 +187,23 @@ class Sweeper:
             return SweepReport(problems=(f"{source.producer_group}: no sign of life: {error}",))
         self._lifeless.discard(number)
         return SweepReport()
+
+    def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
+        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
+        stops nothing of the rest and is a problem once: before the table was made, nothing was reviewed either."""
+        policy = self._policy
+        try:
+            reviewed = self._reviews[number].look(
+                page_rows=policy.page_rows, pages_maximum=policy.pages_maximum, is_stopping=self._is_stopping
+            )
+        except ReconcilerError as error:
+            if number in self._filterless:
+                return True, SweepReport()
+            self._filterless.add(number)
+            problem = f"{source.producer_group}: a change of tags is not seen: {error}"
+            return True, SweepReport(problems=(problem,))
+        self._filterless.discard(number)
+        return reviewed.may_settle, SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
 
     def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
         """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left
@@ -330,10 +359,9 @@ class Sweeper:
 def _of_another_message(
     wanting: Sequence[Subscription], effects: Sequence[Lookup[InboxRow] | None], fact: OutboxFact
 ) -> str | None:
-    """The first group whose inbox has another content; None: none is known to, a missing digest tells nothing."""
+    """The first group whose inbox has another content; None: none is known to."""
     for subscription, effect in zip(wanting, effects, strict=True):
-        digests = {row.content_digest for row in (effect.records if effect is not None else ())} - {None}
-        if fact.content_digest is not None and digests - {fact.content_digest}:
+        if effect is not None and is_of_another_message(effect, fact):
             return str(subscription)
     return None
 

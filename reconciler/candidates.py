@@ -109,15 +109,15 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
 
     REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
     announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
-    hold a tombstone and another one commit later. So is CONSUMED where a second effect may have come in another inbox,
-    and where no commit was there that the effect could be compared with: it may be another message's. Nor does a row
-    close anything that nobody can read.
+    hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
+    So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
+    could be compared with: it may be another message's. Nor does a row close anything that nobody can read.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
     if candidate.verdict is Verdict.CONSUMED:
         return not (plan.has_several_inboxes or lacked_commit(candidate.evidence))
-    return candidate.verdict is not Verdict.REJECTED
+    return candidate.verdict not in {Verdict.REJECTED, Verdict.FILTERED}
 
 
 def is_followed(candidate: Candidate, shards_in_all: int) -> bool:

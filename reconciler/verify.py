@@ -75,11 +75,11 @@ class Judged:
             return False
         if state is CandidateState.OPEN:
             return True
-        # REJECTED was said of an announcement that came before its commit: it outranks nothing that is seen later. Nor
-        # does the first effect of a key outrank its second one.
+        # REJECTED was said of an announcement that came before its commit, FILTERED of another setting: they outrank
+        # nothing that is seen later. Nor does the first effect of a key outrank its second one.
         is_doubled = known.verdict is Verdict.CONSUMED and self.verification.verdict is Verdict.COLLISION
-        is_rejected = known.verdict is Verdict.REJECTED
-        return state is CandidateState.QUARANTINED and (is_rejected or is_doubled)
+        is_of_its_time = known.verdict in {Verdict.REJECTED, Verdict.FILTERED}
+        return state is CandidateState.QUARANTINED and (is_of_its_time or is_doubled)
 
 
 class Soundings:

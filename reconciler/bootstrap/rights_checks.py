@@ -11,7 +11,7 @@ from reconciler.doctor import Check, Finding
 from reconciler.settings import Settings
 from reconciler.sql import schema
 from reconciler.sql.rights import Right, refused_rights
-from reconciler.sql.tables import inbox, ledger_metadata, outbox, outbox_identity
+from reconciler.sql.tables import inbox, ledger_metadata, outbox, outbox_filter, outbox_identity
 
 #: A finding is a line: so many tables with the same rights are named.
 TABLES_NAMED = 3
@@ -66,6 +66,9 @@ def needed_rights(settings: Settings) -> list[NeededRights]:
                     Right("UPDATE", outbox, ("state", "announced_at_ms", "settled_at_ms")),
                     Right("DELETE", outbox),
                     Right("UPDATE", outbox_identity, ("swept_at_ms",)),
+                    Right("SELECT", outbox_filter),
+                    Right("INSERT", outbox_filter),
+                    Right("UPDATE", outbox_filter, ("tags", "version")),
                     *((Right("INSERT", outbox),) if url in answering else ()),
                 ),
             )

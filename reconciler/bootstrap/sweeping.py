@@ -7,9 +7,10 @@ import threading
 
 from producers.announcer import AnnouncementRoute, Announcer
 from producers.check_answer import StandIn
+from producers.filter_review import SweptSubscription
 from producers.outbox import SqlOutbox
 from producers.remoting import RemotingAnnouncements, RemotingHalves
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport, SweptSubscription
+from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import outbox_databases
 from reconciler.bootstrap.outbox_identities import require_own_identities
@@ -69,6 +70,8 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         "deleted": report.deleted,
                         "doubled": report.doubled,
                         "damaged": report.damaged,
+                        "reopened": report.reopened,
+                        "reviewing": list(report.reviewing),
                         "problems": list(report.problems),
                     },
                 )
@@ -118,6 +121,7 @@ def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threa
             settle_after_seconds=sweep.settle_after_seconds,
             announce_again_after_seconds=sweep.announce_again_after_seconds,
             keep_seconds=sweep.keep_days * 86_400.0,
+            retention_seconds=settings.rounds.retention_seconds,
         ),
         is_stopping=stop.is_set,
     )

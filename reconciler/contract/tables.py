@@ -137,6 +137,19 @@ OUTBOX_IDENTITY = Table(
     primary_key=("id",),
 )
 
+OUTBOX_FILTER = Table(
+    name="reconciler_outbox_filter",
+    doc="Tags whose rows were settled only with the group's effect: SETTLED says nothing of its other tags.",
+    columns=(
+        _c("producer_group", "name", "Whose rows."),
+        _c("topic", "name", "Business topic."),
+        _c("consumer_group", "name", "The group."),
+        _c("tags", "json", 'Sorted list, or "*" for every message.'),
+        _c("version", "integer", "Grows with every change: a sweeper replaces only what it has read."),
+    ),
+    primary_key=("producer_group", "topic", "consumer_group"),
+)
+
 INBOX = Table(
     name="reconciler_inbox",
     doc="One row an effect, written in the transaction of the effect: the evidence of the consumption.",
@@ -330,6 +343,6 @@ OPERATOR_ACTION = Table(
     indexes=(("environment", "started_at_ms"), ("unique_key",)),
 )
 
-OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY)
+OUTBOX_TABLES = (OUTBOX, OUTBOX_IDENTITY, OUTBOX_FILTER)
 INBOX_TABLES = (INBOX,)
 LEDGER_TABLES = (CANDIDATE, REPAIR, ROUND, FLOOR, OUTAGE, HOLD, BROKER, QUARANTINE, OPERATOR_ACTION)

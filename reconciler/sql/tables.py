@@ -109,6 +109,7 @@ ledger_metadata = sa.MetaData()
 
 outbox = build_table(contract.OUTBOX, outbox_metadata)
 outbox_identity = build_table(contract.OUTBOX_IDENTITY, outbox_metadata)
+outbox_filter = build_table(contract.OUTBOX_FILTER, outbox_metadata)
 inbox = build_table(contract.INBOX, inbox_metadata)
 candidate = build_table(contract.CANDIDATE, ledger_metadata)
 repair = build_table(contract.REPAIR, ledger_metadata)

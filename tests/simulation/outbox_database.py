@@ -8,13 +8,13 @@ whoever inserts the same key waits for its end. What a transaction wrote becomes
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from producers.errors import KeyTaken, RolledBackAlready
-from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage
+from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import DatabaseAway, MalformedInput
 from reconciler.evidence import OutboxRow
@@ -52,6 +52,8 @@ class OutboxDatabase:
         self.reading = Reading(kernel, "outbox")
         #: Keys of rows that nobody can read.
         self.damaged: set[str] = set()
+        #: Tags that rows were settled by.
+        self.settled_tags: dict[tuple[str, str], SettledTags] = {}
         self.commit_reply_lost = 0.0
         self.deadlocks = 0.0
 
@@ -275,6 +277,35 @@ class SimulatedOutbox:
 
         page: OutboxPage = self._call(select, f"SELECT {state}")
         return page
+
+    def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+        """One producer group has this database."""
+        found: dict[tuple[str, str], SettledTags] = self._call(self._database.settled_tags.copy, "SELECT filter")
+        return found
+
+    def write_settled_tags(
+        self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
+    ) -> bool:
+        """Compare and set by the version."""
+
+        def write() -> bool:
+            stored = self._database.settled_tags.get(subscription)
+            if (None if stored is None else stored.version) != instead_of:
+                return False
+            self._database.settled_tags[subscription] = SettledTags(tags=tags, version=(instead_of or 0) + 1)
+            return True
+
+        return bool(self._call(write, "UPDATE filter"))
+
+    def written(
+        self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """No filter changes in a history."""
+        raise NotImplementedError
+
+    def reopen(self, unique_keys: Sequence[str]) -> int:
+        """No filter changes in a history."""
+        raise NotImplementedError
 
     def mark_swept(self) -> None:
         """The sign of life."""

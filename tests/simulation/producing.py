@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from producers.announcer import AnnouncementRoute, Announcer
 from producers.errors import HalfNotSafe
+from producers.filter_review import SweptSubscription
 from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
 from producers.producer import TransactionalProducer
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweptSubscription
+from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.evidence import SendAnswer

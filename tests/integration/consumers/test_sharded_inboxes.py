@@ -20,8 +20,9 @@ from consumers.inbox import Entered
 from consumers.inbox_reader import SqlInboxEvidence
 from consumers.message import ConsumedMessage, HandedOverMessage
 from producers.announcer import AnnouncementRoute, Announcer
+from producers.filter_review import SweptSubscription
 from producers.outbox import SqlOutbox
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweptSubscription
+from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.delivery import DOUBLE_EFFECT

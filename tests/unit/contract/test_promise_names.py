@@ -21,6 +21,7 @@ def test_tables_have_their_names() -> None:
     names = (
         "outbox",
         "outbox_identity",
+        "outbox_filter",
         "inbox",
         "candidate",
         "repair",

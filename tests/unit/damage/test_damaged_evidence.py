@@ -10,10 +10,11 @@ import sqlalchemy as sa
 
 from consumers.inbox_reader import SqlInboxEvidence
 from producers.announcer import AnnouncementRoute, Announcer
+from producers.filter_review import SweptSubscription
 from producers.outbox import SqlOutbox
 from producers.outbox_reader import ReadOutbox, SqlOutboxReader
 from producers.ports import AnnouncementMessage, OutboxFact
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweptSubscription
+from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX, OUTBOX, Column, Table

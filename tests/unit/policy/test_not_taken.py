@@ -314,3 +314,40 @@ def test_after_a_rewind_keys_leave_once_more() -> None:
     assert not_taken_keys(world) == [key(1), key(1)]
     floor = world.ledger.rows.floors[world.subscriptions[0], "a/0"]
     assert floor.queue_offset == 1
+
+
+# ---- a setting that was wrong
+
+
+def corrected(world: World) -> None:
+    """The service starts with another setting."""
+    plan = replace(world.topic.subscriptions[0], tags=frozenset({"paid"}))
+    world.topic = replace(world.topic, subscriptions=(plan,))
+
+
+def test_loss_that_a_wrong_setting_called_filtered_is_repaired_once_when_it_is_announced_again() -> None:
+    world = World(tags={"billing": frozenset({"refund"})})
+    lost, arrived = world.lose(1), world.deliver(2)
+    world.consume()
+    world.rounds(world.process(), 6)
+    assert (world.verdict(lost), world.pending()) == ("FILTERED", [])
+    corrected(world)
+    process = world.process()
+    world.announce(lost, arrived)
+    world.rounds(process, 12)
+    assert world.verdict(lost) == "CONSUMED"
+    assert world.repair(lost) is not None
+    assert world.repair(arrived) is None
+    assert world.pending() == []
+
+
+def test_what_a_wrong_setting_called_filtered_is_quarantined_where_it_has_to_be() -> None:
+    world = World(tags={"billing": frozenset({"refund"})})
+    skipped = world.deliver(1)
+    world.consume(effects=False, records=False)
+    world.rounds(world.process(), 6, consume=False)
+    assert world.verdict(skipped) == "FILTERED"
+    corrected(world)
+    world.announce(skipped)
+    world.rounds(world.process(), 6, consume=False)
+    assert world.verdict(skipped) == "DELIVERED_NOT_APPLIED"
