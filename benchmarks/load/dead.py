@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.load.dead_producer import group_of
 from benchmarks.load.figures import Goal, at_most, equal, percentile, report
 from benchmarks.load.job import Job
-from benchmarks.load.postgres import ask, tell
+from benchmarks.load.postgres import ask, make_shop
 from benchmarks.load.world import START_SECONDS, Timing, World, until
 
 #: Until the last message has its effect.
@@ -58,7 +58,7 @@ _EFFECTS = "SELECT count(*), count(DISTINCT unique_key) FROM effects"
 def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
     """Databases, tables and settings; the job and the ledger's URL."""
     assert world.postgres is not None
-    outbox, inbox, ledger = (world.postgres.create_database(name) for name in ("orders", "billing", "ledger"))
+    outbox, inbox, ledger = make_shop(world.postgres)
     job = Job(
         folder=str(world.folder),
         name_servers=world.name_servers,
@@ -73,8 +73,6 @@ def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
         for number in range(options.producers)
     )
     world.configure(job, Timing(), ledger_url=ledger, more=groups)
-    tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
-    tell(inbox, "CREATE TABLE effects (unique_key varchar(64) NOT NULL, amount integer NOT NULL)")
     return job, ledger
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 
+from tests.services.postgres import PostgresServer
+
 
 def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection of the driver."""
@@ -22,3 +24,11 @@ def tell(url: str, sql: str) -> None:
     """One statement."""
     with connect(url) as connection:
         connection.execute(sql.encode())
+
+
+def make_shop(server: PostgresServer) -> tuple[str, str, str]:
+    """Databases of the producing service, of the consuming one and of the ledger, with the services' own tables."""
+    outbox, inbox, ledger = (server.create_database(name) for name in ("orders", "billing", "ledger"))
+    tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
+    tell(inbox, "CREATE TABLE effects (unique_key varchar(64) NOT NULL, amount integer NOT NULL)")
+    return outbox, inbox, ledger

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.load import service_log
 from benchmarks.load.figures import Goal, at_least, equal, percentile, report
 from benchmarks.load.job import Job
-from benchmarks.load.postgres import ask, tell
+from benchmarks.load.postgres import ask, make_shop
 from benchmarks.load.processes import Meter
 from benchmarks.load.world import Timing, World, until
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, world: World) -> int:
 def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
     """Databases, tables and settings; the job and the ledger's URL."""
     assert world.postgres is not None
-    outbox, inbox, ledger = (world.postgres.create_database(name) for name in ("orders", "billing", "ledger"))
+    outbox, inbox, ledger = make_shop(world.postgres)
     job = Job(
         folder=str(world.folder),
         name_servers=world.name_servers,
@@ -81,8 +81,6 @@ def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
         pull_interval_seconds=options.pull_interval,
     )
     world.configure(job, _timing(options), ledger_url=ledger)
-    tell(outbox, "CREATE TABLE orders (unique_key varchar(64) PRIMARY KEY, amount integer NOT NULL)")
-    tell(inbox, "CREATE TABLE effects (unique_key varchar(64) NOT NULL, amount integer NOT NULL)")
     return job, ledger
 
 
