@@ -64,7 +64,7 @@ def asked(file: Path, out: Path, *more: str) -> list[str | Path]:
             "FILE has no such subscription; it has ORDERS/billing",
         ),
         (["--inbox", "billing=sqlite:///x.db"], "usage", "expected TOPIC/GROUP"),
-        (["--inbox", "ORDERS/billing=sqlite:///x.db", "--inbox", "ORDERS/billing=sqlite:///y.db"], "usage", "twice"),
+        (["--inbox", "ORDERS/billing=sqlite:///x.db", "--inbox", "ORDERS/billing=sqlite:///x.db"], "usage", "twice"),
         (["--effects", "ORDERS/billing=sqlite:///x.db"], "usage", "one SELECT"),
         (["--effects", "ORDERS/billing=sqlite:///x.db#DELETE FROM payments"], "usage", "one SELECT"),
         (["--effects", "ORDERS/billing=sqlite:///x.db#SELECT 1; DROP TABLE x"], "usage", "one SELECT"),

@@ -111,9 +111,10 @@ def test_a_missing_right_stops_no_sweep_and_is_said_once(outbox_url: str) -> Non
         first, second = sweeper.sweep_once(), sweeper.sweep_once()
     assert (first.announced, first.failed_sources) == (1, 0)
     assert len(announcements.keys) == 1
-    (problem,) = first.problems
+    problem, filters = first.problems
     assert "no sign of life" in problem
     assert "reconciler_outbox_identity" in problem
+    assert "reconciler_outbox_filter" in filters
     assert second.problems == ()
     assert swept_ms(outbox_url) == [None, None]
 
