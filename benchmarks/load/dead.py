@@ -25,6 +25,7 @@ from benchmarks.load.world import START_SECONDS, Timing, World, until
 
 #: Until the last message has its effect.
 PATIENCE_SECONDS = 300.0
+_EFFECTS = "SELECT count(*), count(DISTINCT unique_key) FROM effects"
 
 
 def run(options: argparse.Namespace, world: World) -> int:
@@ -50,9 +51,6 @@ def run(options: argparse.Namespace, world: World) -> int:
     consumer.stop()
     figures = {"producers": options.producers, "messages": committed, **_figures(outbox, inbox, ledger)}
     return report("load_dead", figures, _goals(options, figures, ask(inbox, _EFFECTS)[0]), options.out)
-
-
-_EFFECTS = "SELECT count(*), count(DISTINCT unique_key) FROM effects"
 
 
 def _prepare(options: argparse.Namespace, world: World) -> tuple[Job, str]:
