@@ -18,7 +18,7 @@ help: ## this list
 setup: $(VENV)/.stamp ## virtual environment with everything the tests need
 
 $(VENV)/.stamp: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,audit,postgres,mysql]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,audit,postgres,mysql,compression]' --group dev
 	@touch $@ $(VENV)/.demo
 
 # PySpark is half a gigabyte: who only wants to look does not wait for it.
