@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -267,7 +268,18 @@ def _licence(name: str) -> str:
     return declared.splitlines()[0]
 
 
+def test_vectors_page() -> str:
+    """What other languages check themselves against."""
+    vectors = runpy.run_path(str(FOLDER.parent / "test_vectors.py"))
+    doc = str(vectors["__doc__"]).strip().split("\n\n", 1)
+    lines = ["# Test vectors", "", NOTE, *doc, ""]
+    lines += ["[For teams in other languages](../other-languages.md) says what each is for;"]
+    lines += ["[OtherLanguage.java](../examples/OtherLanguage.java) computes all of them.", "", "```text"]
+    return "\n".join([*lines, *vectors["lines"](), "```"]) + "\n"
+
+
 PAGES = {
+    "test-vectors.md": test_vectors_page,
     "dependencies.md": dependencies_page,
     "audit-classes.md": audit_classes_page,
     "settings.md": settings_page,
