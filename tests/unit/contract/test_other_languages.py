@@ -25,7 +25,9 @@ STATEMENTS = [" ".join(block.split()) for block in re.findall(r"```sql\n(.*?)```
 def tombstone() -> str:
     columns = outbox_table.c
     values: dict[Any, Any] = {columns[name]: "x" for name in ("unique_key", "topic", "producer_group", "tag")}
-    insert = sa.insert(outbox_table).values(values | {columns.state: "ROLLED_BACK", columns.created_at_ms: now_ms("postgresql")})
+    insert = sa.insert(outbox_table).values(
+        values | {columns.state: "ROLLED_BACK", columns.created_at_ms: now_ms("postgresql")}
+    )
     return str(insert.compile(dialect=postgresql.dialect()))
 
 
@@ -60,7 +62,9 @@ def test_the_tombstone_on_the_page_has_the_columns_of_the_plug_ins_own() -> None
 @pytest.mark.skipif(shutil.which("java") is None, reason="java is missing: apt-get install openjdk-17-jdk-headless")
 def test_a_java_service_computes_the_same_bytes() -> None:
     vectors = ROOT / "docs/reference/test-vectors.md"
-    count = len(re.findall(r"^(?:shard|member|commit-set|announcement|signature|digest) ", vectors.read_text(), re.MULTILINE))
+    count = len(
+        re.findall(r"^(?:shard|member|commit-set|announcement|signature|digest) ", vectors.read_text(), re.MULTILINE)
+    )
     ran = subprocess.run(
         ["java", "-XX:TieredStopAtLevel=1", str(ROOT / "docs/examples/OtherLanguage.java"), str(vectors)],
         capture_output=True, text=True, timeout=120, check=False,
