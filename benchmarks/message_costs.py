@@ -3,8 +3,9 @@
     python -m benchmarks.message_costs [--messages 300] [--turns 5] [--body 512] [--out FILE]
 
 PostgreSQL with fsync, redis-server and the embedded broker, one thread. The same business transaction (one INSERT) runs
-bare and inside the producer's block, and bare and behind the consumer's decorator with a recorder, in turns. Statements are those
-that PostgreSQL logged, BEGIN and COMMIT among them; requests are counted in the producer's client, commands by Redis.
+bare and inside the producer's block, then bare and behind the consumer's decorator with a recorder, in turns.
+Statements are those that PostgreSQL logged, BEGIN and COMMIT among them; requests are counted in the producer's
+client, commands by Redis.
 `times` is the median of each turn's ratio to bare, `added_ms` the median of what is added to a message: both belong to
 the machine. Bytes are those of table and indexes, a row, once all rows are announced.
 """

@@ -23,7 +23,7 @@ KEYS = (
 )
 SHARDS = (1, 16, 1024)
 #: Sorted by their UTF-8 bytes the wide letter comes before the emoji; by UTF-16, as in Java and JavaScript, after it.
-UNICODE_PROPERTIES = {"\U0001f4b0": "eur", "Ａ": "wide", "a b": "x=y,z", "BUSINESS_ID": "order-7"}
+UNICODE_PROPERTIES = {"\U0001f4b0": "eur", "\uff21": "wide", "a b": "x=y,z", "BUSINESS_ID": "order-7"}
 SUBSCRIPTION = Subscription(environment="production", topic="ORDERS", group="billing")
 
 
