@@ -28,7 +28,7 @@ def tombstone() -> str:
     insert = sa.insert(outbox_table).values(
         values | {columns.state: "ROLLED_BACK", columns.created_at_ms: now_ms("postgresql")}
     )
-    return str(insert.compile(dialect=postgresql.dialect()))
+    return str(insert.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]  # SQLAlchemy
 
 
 def asked(sql: str) -> str:
