@@ -161,10 +161,6 @@ class CheckBack:
         if found is None:
             logger.warning("%s asks for producer group %s, which is not here", address, check.producer_group)
             return
-        if check.body_error is not None:
-            logger.warning(
-                "check-back of %s: its body cannot be read here: %s", check.message.unique_key, check.body_error
-            )
         answer, pool = found
         if not pool.submit(lambda: self._decide(check, answer)):
             logger.warning("check-back of %s dropped: too many wait; the broker asks again", check.message.unique_key)
@@ -223,4 +219,6 @@ def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
     try:
         return received(half), None
     except (ProtocolViolation, MissingDependency) as error:
+        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+            logger.warning("check-back of %s: its body cannot be read here: %s", half.unique_key, error)
         return with_body(half, half.body), str(error)

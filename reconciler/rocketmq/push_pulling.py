@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, ProtocolViolation, ReconcilerError
+from reconciler.errors import BrokerRefused, BrokerUnavailable, MissingDependency, ProtocolViolation, ReconcilerError
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import ResponseCode
 from reconciler.rocketmq.consumer_message import ReceivedMessage, received
@@ -138,14 +138,18 @@ class PullLoop:
             if subscription.wants(record.tags):
                 try:
                     wanted.append(received(record))
-                except ProtocolViolation as error:
-                    self._damaged(record, error)
+                except (ProtocolViolation, MissingDependency) as error:
+                    self._unreadable(record, error)
         return wanted
 
-    def _damaged(self, record: MessageRecord, error: ProtocolViolation) -> None:
-        """No listener can have it, and it must neither block its queue nor be lost: it goes the way to dead letters."""
+    def _unreadable(self, record: MessageRecord, error: ReconcilerError) -> None:
+        """No listener here can have it, and it must neither block its queue nor be lost.
+
+        It goes the way to dead letters, on which a member that has the package for its compression may take it.
+        """
         key = record.unique_key or record.offset_message_id
-        logger.error("message %s in %s cannot be read and goes back: %s", key, record.topic, error)
+        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+            logger.error("message %s in %s cannot be read and goes back: %s", key, record.topic, error)
         if not self._give_back(record):
             raise BrokerUnavailable(f"message {key} cannot be read, and {record.broker_name} does not take it back")
 

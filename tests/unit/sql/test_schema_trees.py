@@ -36,9 +36,17 @@ def description(engine: sa.Engine) -> dict[str, Any]:
                 "indexes": {
                     index["name"]: (index["column_names"], index["unique"]) for index in inspector.get_indexes(table)
                 },
-                "options": inspector.get_table_options(table),
+                "options": options_of(inspector, table),
             }
     return found
+
+
+def options_of(inspector: sa.Inspector, table: str) -> dict[str, Any]:
+    """None where SQLAlchemy 2.0 cannot ask for them: only MySQL and MariaDB have some."""
+    try:
+        return inspector.get_table_options(table)
+    except NotImplementedError:
+        return {}
 
 
 def described(url: str) -> dict[str, Any]:
