@@ -63,7 +63,7 @@ def _actions(connections: Connections, only: LedgerFilter, limit: int) -> Iterat
         yield (a.started_at_ms, *about, a.result, a.ended_at_ms)
 
 
-_LISTINGS: Mapping[str, tuple[str, Rows]] = {
+LISTINGS: Mapping[str, tuple[str, Rows]] = {
     "candidates": ("topic group unique_key state verdict loss_verdict attempts updated_at_ms", _candidates),
     "repairs": ("topic scope unique_key state rung attempts answer created_at_ms done_at_ms", _repairs),
     "quarantine": ("unique_key_topic broker queue offset reason detail seen_at_ms", _quarantine),
@@ -75,8 +75,8 @@ _LISTINGS: Mapping[str, tuple[str, Rows]] = {
 
 def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int) -> tuple[Sequence[str], list[Row]]:
     """Column names and rows of one listing of the ledger. Raises InvalidValue for one that there is not."""
-    if what not in _LISTINGS:
-        raise InvalidValue("what", what, f"one of {', '.join(_LISTINGS)}")
-    columns, rows = _LISTINGS[what]
+    if what not in LISTINGS:
+        raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
+    columns, rows = LISTINGS[what]
     with Connections(settings) as connections:
         return columns.split(), list(rows(connections, only, limit))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +19,15 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import ask, people, say, tell
 
 if TYPE_CHECKING:
     from reconciler.settings import Settings
 
 #: The operator said no: the repairs are not done.
 DECLINED = 4
+#: What a person looks for in a table of repairs.
+_FIRST = ("unique key", "verdict", "outcome")
 
 
 def repair(
@@ -53,7 +55,7 @@ def repair(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows())
+        print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows(), first=_FIRST)
     raise typer.Exit(report.exit_code)
 
 
@@ -61,15 +63,12 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
     preview = bootstrap.repair_now(settings, [], topic=topic, group=group, dry_run=True)
     if not preview.keys:
         return
-    print_table("Would be repaired", preview.columns, preview.rows(), to_people=True)
-    # Not typer.confirm: it writes a part of its question to standard output.
-    typer.echo(f"Repair these {len(preview.keys)}? [y/N]: ", nl=False, err=True)
-    answer = sys.stdin.readline()
+    print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
+    answer = ask(f"Repair these {len(preview.keys)}? [y/N]: ")
     if not answer:
-        typer.echo(err=True)
         raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys")
     if answer.strip().lower() not in {"y", "yes"}:
-        typer.echo("nothing was changed", err=True)
+        tell("nothing was changed")
         raise typer.Exit(DECLINED)
 
 
@@ -92,7 +91,7 @@ def dismiss(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("Dismissed", report.columns, report.keys)
+        print_table("Dismissed", report.columns, report.keys, first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 
 
@@ -107,7 +106,7 @@ def hold(
     if output is Output.JSON:
         print_json({"topic": topic, "held": True, "changed": placed})
     else:
-        typer.echo(f"repairs of {topic} are on hold" + ("" if placed else " already"))
+        say(f"repairs of {topic} are on hold" + ("" if placed else " already"))
 
 
 def resume(
@@ -122,9 +121,9 @@ def resume(
         lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
         print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
     elif done.left:
-        typer.echo(f"repairs of {topic} are still stopped: the circuit breaker is open, close it with --breaker")
+        say(f"repairs of {topic} are still stopped: the circuit breaker is open, close it with --breaker")
     else:
-        typer.echo(f"repairs of {topic} go on" if done.lifted else f"repairs of {topic} were not on hold")
+        say(f"repairs of {topic} go on" if done.lifted else f"repairs of {topic} were not on hold")
 
 
 def rebuild(
@@ -140,8 +139,6 @@ def rebuild(
     """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
-    from reconciler.instrumentation.console import people
-
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
     console = people()
@@ -152,7 +149,7 @@ def rebuild(
     if output is Output.JSON:
         print_json({"scanned": scanned})
     else:
-        typer.echo(f"{scanned} inbox rows put back")
+        say(f"{scanned} inbox rows put back")
 
 
 def register(app: typer.Typer) -> None:

@@ -15,6 +15,7 @@ from reconciler.cli.output import Output, print_json, print_table, time_text
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import say, tell
 
 
 class Listing(StrEnum):
@@ -38,6 +39,23 @@ _FILTERS = {
     Listing.ACTIONS: frozenset({"--topic", "--group"}),
 }
 
+#: What a person looks for in a listing.
+_LOOKED_FOR = {
+    Listing.CANDIDATES: ("unique_key", "state", "verdict"),
+    Listing.REPAIRS: ("unique_key", "state", "rung"),
+    Listing.QUARANTINE: ("seen_at_ms", "reason"),
+    Listing.OUTAGES: ("started_at_ms", "reason"),
+    Listing.FLOORS: ("topic", "group"),
+    Listing.ACTIONS: ("started_at_ms", "command"),
+}
+#: Likewise in the tables of status; of the others their topic and group.
+_FIRST = {
+    "verdicts": ("topic", "group", "state", "verdict"),
+    "repairs": ("topic", "scope", "state", "rung"),
+    "holds": ("topic", "kind"),
+    "outages": ("started_at_ms", "reason"),
+}
+
 
 def status(
     rounds_within: Annotated[
@@ -57,26 +75,24 @@ def status(
     can read need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
     report = bootstrap.read_status(read_settings(config), rounds_within_seconds=rounds_within)
+    remarks = {
+        "away": report.away,
+        "late": report.late_lines,
+        "undecided": report.undecided,
+        "doubled": report.doubled,
+        "damaged": report.damaged,
+        "unproved": report.unproved,
+        "rejected": report.rejected,
+    }
+    lines = [f"{name}: {line}" for name, of_name in remarks.items() for line in of_name]
     if output is Output.JSON:
         print_json(report.as_dict())
+        tell(*lines)
     else:
-        typer.echo(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.")
+        say(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.", *lines)
         for title, columns, rows in report.tables():
-            _print_rows(title, columns, rows)
-    for line in report.away:
-        typer.echo(f"away: {line}", err=True)
-    for line in report.late_lines:
-        typer.echo(f"late: {line}", err=True)
-    for line in report.undecided:
-        typer.echo(f"undecided: {line}", err=True)
-    for line in report.doubled:
-        typer.echo(f"doubled: {line}", err=True)
-    for line in report.damaged:
-        typer.echo(f"damaged: {line}", err=True)
-    for line in report.unproved:
-        typer.echo(f"unproved: {line}", err=True)
-    for line in report.rejected:
-        typer.echo(f"rejected: {line}", err=True)
+            say("")
+            _print_rows(title, columns, rows, first=_FIRST.get(title.lower(), ("topic", "group")))
     raise typer.Exit(report.exit_code)
 
 
@@ -111,12 +127,13 @@ def list_rows(
     )
     columns, found = bootstrap.list_rows(read_settings(config), what.value, only=only, limit=limit + 1)
     rows, has_more = found[:limit], len(found) > limit
+    more = [f"only the first {limit}: there are more, see --limit"] if has_more else []
     if output is Output.JSON:
         print_json({what.value: [dict(zip(columns, row, strict=True)) for row in rows], "has_more": has_more})
+        tell(*more)
     else:
-        _print_rows(what.value.capitalize(), columns, rows)
-    if has_more:
-        typer.echo(f"only the first {limit}: there are more, see --limit", err=True)
+        say(*more)
+        _print_rows(what.value.capitalize(), columns, rows, first=_LOOKED_FOR[what])
 
 
 def explain(
@@ -129,19 +146,17 @@ def explain(
     Exit code 2: nobody has heard of it; 3: a dependency is away that might know more.
     """
     story = bootstrap.explain(read_settings(config), require_key(key))
+    lines = [] if story.is_known else [f"nobody has heard of {story.unique_key}"]
+    lines += [f"away: {line}" for line in story.away]
+    lines += [f"no answer: {line}" for line in story.silent]
     if output is Output.JSON:
         print_json(story.as_dict())
+        tell(*lines)
     else:
+        say(*story.outlook, *lines, "")
         rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
-        print_table(f"Life of {story.unique_key}", ["time", "witness", "what", "evidence"], rows)
-        for line in story.outlook:
-            typer.echo(line)
-    for line in story.silent:
-        typer.echo(f"no answer: {line}", err=True)
-    for line in story.away:
-        typer.echo(f"away: {line}", err=True)
-    if not story.is_known:
-        typer.echo(f"nobody has heard of {story.unique_key}", err=True)
+        columns = ("time", "witness", "what", "evidence")
+        print_table(f"Life of {story.unique_key}", columns, rows, first=columns[:3])
     raise typer.Exit(story.exit_code)
 
 
@@ -165,10 +180,16 @@ def _evidence(evidence: Mapping[str, object]) -> str:
     )
 
 
-def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: Sequence[str]) -> None:
     """Milliseconds become times, for people."""
     shown = [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows]
-    print_table(title, [column.removesuffix("_ms").replace("_", " ") for column in columns], shown)
+    print_table(title, [_heading(c, columns) for c in columns], shown, first=[_heading(c, columns) for c in first])
+
+
+def _heading(column: str, columns: Sequence[str]) -> str:
+    if f"{column}_ms" in columns:
+        return f"{column} from"  # what the time of that name rests on
+    return column.removesuffix("_ms").replace("_", " ")
 
 
 def _cell(column: str, value: object) -> object:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from typing import Any, Literal
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
+
+from reconciler.contract.visible_text import visible, visible_json
 
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 #: Fields that could carry a body or a secret are dropped wherever they come from.
@@ -24,13 +27,15 @@ def configure_logging(level: str, style: Literal["auto", "json", "console"]) -> 
         _extra_fields,
         _without_secrets,
     ]
-    renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(default=str)
+    rendered: list[Any] = [structlog.processors.JSONRenderer(_visible_document, default=str)]
+    if console:
+        rendered = [_made_visible, structlog.dev.ConsoleRenderer()]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
-            renderer,
+            *rendered,
         ],
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -48,6 +53,17 @@ def _extra_fields(_logger: WrappedLogger, _name: str, event: EventDict) -> Event
             if name not in _STANDARD and not name.startswith("_"):
                 event.setdefault(name, value)
     return event
+
+
+def _made_visible(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    for name, value in event.items():
+        if not isinstance(value, (int, float, type(None))):
+            event[name] = visible(value if isinstance(value, str) else repr(value))
+    return event
+
+
+def _visible_document(event: object, **how: Any) -> str:
+    return visible_json(json.dumps(event, **how))
 
 
 def _without_secrets(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
