@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,6 @@ from reconciler.audit.audit_run import AuditRun, run_audit
 from reconciler.audit.errors import AuditError
 from reconciler.audit.package import write_package
 from reconciler.audit.result import JudgedWindow
-from reconciler.contract.visible_text import visible_line
 
 EXIT_CLEAN, EXIT_VIOLATIONS, EXIT_NO_ANSWER, EXIT_INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": EXIT_NO_ANSWER}
@@ -101,11 +100,7 @@ def summary(done: AuditRun, out: Path) -> str:
         lines.append(f"not judged: {judged.not_judged.omitted_rows} rows of other topics and groups")
     lines += [f"note: {note}" for note in judged.notes]
     lines.append(f"report: {out / 'report.html'}")
-    return _text(lines)
-
-
-def _text(lines: Iterable[str]) -> str:
-    return "".join(f"{visible_line(line)}\n" for line in lines)
+    return streams.lines(lines)
 
 
 def _keygen(options: argparse.Namespace) -> tuple[int, str]:
@@ -137,7 +132,7 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
         lines.append(f"DIFFERS and {report.more_differences} more")
     lines += [f"not checked: {line}" for line in (*report.not_checked, *report.unanswered)]
     lines.append(f"{report.verdict}: {report.files_equal} files are as they were signed")
-    return report.exit_code, _text(lines)
+    return report.exit_code, streams.lines(lines)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -37,6 +37,11 @@ def answer(text: str) -> bool:
         tell(f"reconciler: no answer (engine): standard output cannot be written: {error.strerror or error}\n")
         return False
     return True
+
+
+def lines(parts: Iterable[str]) -> str:
+    """An answer for people, in which each part stays one line, whatever it holds."""
+    return "".join(f"{visible_line(part)}\n" for part in parts)
 
 
 def json_line(document: Mapping[str, Any]) -> str:

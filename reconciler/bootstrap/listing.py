@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
@@ -35,7 +36,11 @@ def _candidates(connections: Connections, only: LedgerFilter, limit: int) -> Ite
 
 
 def _repairs(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    for r in connections.ledger.reports.repairs(connections.settings.environment, only=only, limit=limit):
+    """What may need somebody first: else the first hundred would be repairs of long ago."""
+    environment, reports = connections.settings.environment, connections.ledger.reports
+    found = list(reports.repairs(environment, only=replace(only, is_done=False), limit=limit))
+    found += reports.repairs(environment, only=replace(only, is_done=True), limit=limit)
+    for r in found[:limit]:
         about = (r.topic, r.scope, r.unique_key, str(r.state), str(r.rung))
         yield (*about, r.attempts, r.answer, r.created_at_ms, r.done_at_ms)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.memory_rounds import MemoryHistory
 from reconciler.ports import (
@@ -191,5 +191,6 @@ def _shows_repair(only: LedgerFilter, row: Repair) -> bool:
         only.topic in (None, row.topic)
         and only.scope in (None, row.scope)
         and only.repair_state in (None, row.state)
+        and only.is_done in (None, row.state is RepairState.DONE)
         and only.rung in (None, row.rung)
     )

@@ -83,6 +83,8 @@ class SqlReports:
         c = repair.c
         query = sa.select(*REPAIR_COLUMNS).where(c.environment == environment)
         query = _where(query, {c.topic: only.topic, c.scope: only.scope, c.state: only.repair_state, c.rung: only.rung})
+        if only.is_done is not None:
+            query = query.where(c.state == RepairState.DONE if only.is_done else c.state != RepairState.DONE)
         return [repair_of(row) for row in self._page(query, (c.topic, c.scope, c.unique_key), after, limit)]
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:

@@ -36,6 +36,8 @@ class LedgerFilter:
     #: True: only rows with a loss_verdict, False: only rows without.
     is_loss: bool | None = None
     repair_state: RepairState | None = None
+    #: True: only repairs that are DONE, False: only the others, also those whose state nobody can read.
+    is_done: bool | None = None
     rung: Rung | None = None
     #: EVERY_GROUP, or the group of a hand-over.
     scope: str | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.instrumentation.console import people
+from reconciler.instrumentation.console import tell
 from reconciler.instrumentation.log import configure_logging
 
 
@@ -112,7 +112,7 @@ def test_people_get_text_and_machines_json(
 
 
 def test_progress_never_gets_into_the_data_on_standard_output(capsys: Written) -> None:
-    people().print("40 messages sent")
+    tell("40 messages sent")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "40 messages sent\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,14 @@ from reconciler.cli import report_commands, setup_commands
 from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
+from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import RepairState, Rung
 from reconciler.doctor import Finding
 from reconciler.evidence import Watermark, WatermarkState
+from reconciler.ledger.memory import MemoryLedger
 from reconciler.life_story import LifeEvent, LifeStory
+from reconciler.ports import LedgerFilter, RepairChange
 
 KEYS = ["C00002023B4E6944B7BD75A9469BC272", "C00002023B4E6944B7BD75A9469BC273"]
 TIME, MILLISECONDS = "2026-11-23T20:27:22.394Z", 1_795_465_642_394
@@ -117,6 +123,20 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     assert whole.count(TIME) == sum(name.endswith("_ms") for name in columns)
     headings = [heading.strip() for heading in lines[1].split("┃")[1:-1]]
     assert len(set(headings)) == len(headings)
+
+
+def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
+    ledger = MemoryLedger(ManualClock())
+    for number, state in enumerate((RepairState.DONE, RepairState.DONE, RepairState.FAILED)):
+        ledger.repairs.open("test", "ORDERS", f"{number:032X}", rung=Rung.END)
+        row = ledger.repairs.read("test", "ORDERS", [f"{number:032X}"])[f"{number:032X}"][0]
+        claimed = ledger.repairs.claim(row, token="t", lease_seconds=9)
+        assert claimed is not None
+        ledger.repairs.change(claimed, RepairChange(state=state, rung=Rung.END), token="t")
+    connections: Any = SimpleNamespace(ledger=ledger, settings=SimpleNamespace(environment="test"))
+    columns, rows = LISTINGS["repairs"]
+    states = [row[columns.split().index("state")] for row in rows(connections, LedgerFilter(), 2)]
+    assert states == ["FAILED", "DONE"]
 
 
 def test_failed_checks_come_before_those_that_are_well(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
