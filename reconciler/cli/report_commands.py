@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -16,6 +16,9 @@ from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import say, tell
+
+if TYPE_CHECKING:
+    from reconciler.life_story import LifeStory
 
 
 class Listing(StrEnum):
@@ -153,11 +156,18 @@ def explain(
         print_json(story.as_dict())
         tell(*lines)
     else:
-        say(*story.outlook, *lines, "")
-        rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
-        columns = ("time", "witness", "what", "evidence")
-        print_table(f"Life of {story.unique_key}", columns, rows, first=columns[:3])
+        say(*(story.outlook if story.is_known else ()), *lines)
+        _print_life(story)
     raise typer.Exit(story.exit_code)
+
+
+def _print_life(story: LifeStory) -> None:
+    if not story.is_known:
+        return
+    say("")
+    rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
+    columns = ("time", "witness", "what", "evidence")
+    print_table(f"Life of {story.unique_key}", columns, rows, first=columns[:3])
 
 
 _S = TypeVar("_S", bound=StrEnum)

@@ -116,7 +116,7 @@ def test_what_strangers_named_is_shown_on_a_terminal_and_not_obeyed(
 ) -> None:
     folder = tmp_path / HOSTILE.replace("/", "")
     assert main(["audit", "--evidence", str(folder), "--out", str(tmp_path / "out"), "--output", output]) == 2
-    assert main(["audit", f"--{HOSTILE}", "--output", output]) == 2
+    assert main(["audit", "--out", str(tmp_path), f"--{HOSTILE}", "--output", output]) == 2
     told = capsys.readouterr()
     text = told.out + told.err
     assert not {letter for letter in text if unicodedata.category(letter)[0] == "C"} - {"\n"}

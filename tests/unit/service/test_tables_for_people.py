@@ -178,6 +178,14 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
     assert told.err.splitlines() == remarks
 
 
+def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = LifeStory(unique_key=KEYS[0], events=(), silent=(), away=(), outlook=("ORDERS: in flight",))
+    monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
+    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: story)
+    assert run(["explain", KEYS[0]]) == 2
+    assert printed(capsys) == [f"nobody has heard of {KEYS[0]}"]
+
+
 def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     event = LifeEvent(at_ms=MILLISECONDS, witness="broker", what="half message stored", evidence={"queue": 1})
     story = LifeStory(
