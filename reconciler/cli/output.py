@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from reconciler.clock import utc_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,9 +73,7 @@ def _columns_kept_whole(columns: Sequence[str], rows: Sequence[Sequence[Text]], 
 
 def time_text(milliseconds: int | None) -> str:
     """RFC 3339 UTC with milliseconds, or nothing."""
-    if milliseconds is None:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "" if milliseconds is None else utc_text(milliseconds, timespec="milliseconds")
 
 
 def _jsonable(value: object) -> object:

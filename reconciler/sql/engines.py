@@ -61,7 +61,9 @@ def open_engine(
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
         arguments = (
-            _postgres_arguments() if backend == "postgresql" else _mysql_arguments(lock_timeout_seconds, silence_seconds)
+            _postgres_arguments()
+            if backend == "postgresql"
+            else _mysql_arguments(lock_timeout_seconds, silence_seconds)
         )
         return _open_server(
             parsed, arguments, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit

@@ -31,7 +31,9 @@ def upgrade() -> None:
         case "mysql" | "mariadb":
             if context.is_offline_mode() or not _is_there():  # its statements are no transaction
                 op.execute(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}")
-                op.execute(f"ALTER TABLE {TABLE} ADD INDEX {INDEX} ({', '.join(COLUMNS)}), ALGORITHM=INPLACE, LOCK=NONE")
+                op.execute(
+                    f"ALTER TABLE {TABLE} ADD INDEX {INDEX} ({', '.join(COLUMNS)}), ALGORITHM=INPLACE, LOCK=NONE"
+                )
         case _:
             op.create_index(INDEX, TABLE, COLUMNS)
 
