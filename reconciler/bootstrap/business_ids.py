@@ -46,6 +46,8 @@ class BusinessMessages:
     older: int = 0
     #: Outboxes that did not answer, one line each.
     away: tuple[str, ...] = ()
+    #: Rows that nobody can read, one line each.
+    damaged: tuple[str, ...] = ()
     #: Why there may be more that nobody can see here, one line each.
     silent: tuple[str, ...] = ()
 
@@ -88,6 +90,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
     found: dict[str, MessageOfBusiness] = {}
     older = 0
     away: list[str] = []
+    damaged: list[str] = []
     silent = [
         f"producer group {p.group} has no outbox here: its messages are found by unique key only"
         for p in connections.settings.producers
@@ -105,7 +108,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         older += more
         for read in map(_ROWS.read, rows):
             if read.damage is not None:
-                silent.append(f"{name}: {read.damage}")
+                damaged.append(f"{name}: {read.damage}")
             else:
                 row = MessageOfBusiness(**read.values | {"state": OutboxState(read.values["state"])})
                 found.setdefault(row.unique_key, row)
@@ -115,6 +118,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         messages=tuple(newest[:limit]),
         older=older + len(newest[limit:]),
         away=tuple(away),
+        damaged=tuple(damaged),
         silent=tuple(silent),
     )
 
@@ -147,12 +151,14 @@ def keys_named(connections: Connections, name: str, *, limit: int) -> Named:
     if not found.messages and key is not None:
         return Named(unique_keys=(key,))
     if not found.messages:
-        why = "; ".join(("no outbox has a message of this business id, and it is no unique key", *found.silent))
+        why = "; ".join(
+            ("no outbox has a message of this business id, and it is no unique key", *found.damaged, *found.silent)
+        )
         raise InvalidValue("KEY", name, why)
     told = (
         f"{name!r} is a business id, of {len(found.messages) + found.older} message(s): {', '.join(found.unique_keys)}"
     )
-    notes = (told, *([found.older_text] if found.older else []), *found.silent)
+    notes = (told, *([found.older_text] if found.older else []), *found.damaged, *found.silent)
     return Named(unique_keys=found.unique_keys, business=found, notes=notes)
 
 

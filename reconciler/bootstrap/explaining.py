@@ -41,7 +41,7 @@ class Explained:
     @property
     def silent(self) -> tuple[str, ...]:
         """Witnesses that could not tell, one line each."""
-        return tuple(dict.fromkeys((*(self.business.silent if self.business else ()), *self._of_all("silent"))))
+        return tuple(dict.fromkeys((*self._of_business, *self._of_all("silent"))))
 
     @property
     def away(self) -> tuple[str, ...]:
@@ -52,8 +52,9 @@ class Explained:
     def unheard(self) -> str:
         """That nobody has heard of it: nobody at all, or of those who could tell."""
         who = "nobody who could tell" if self.away or self.silent else "nobody"
-        what = self.stories[0].unique_key if self.business is None else f"the business id {self.business.business_id!r}"
-        return f"{who} has heard of {what}"
+        if self.business is None:
+            return f"{who} has heard of {self.stories[0].unique_key}"
+        return f"{who} has heard of the business id {self.business.business_id!r}, and it is no unique key"
 
     @property
     def exit_code(self) -> int:
@@ -75,6 +76,10 @@ class Explained:
             "silent": list(self.silent),
             "away": list(self.away),
         } | notes
+
+    @property
+    def _of_business(self) -> tuple[str, ...]:
+        return (*self.business.damaged, *self.business.silent) if self.business is not None else ()
 
     def _of_all(self, lines: Literal["silent", "away"]) -> Iterator[str]:
         for story in self.stories:

@@ -239,14 +239,14 @@ def _named(connections: Connections, name: str, *, topic: str | None, dry_run: b
     messages = [message for message in named.business.messages if message.topic in topics]
     if not messages:
         raise InvalidValue("KEYS", name, f"its messages are of other topics: {', '.join(named.notes)}")
-    if not dry_run and (len(messages) > 1 or named.business.older):
+    if not dry_run and (len(messages) > 1 or named.business.older or named.business.damaged):
         found = "; ".join(
             f"{message.unique_key} of {message.topic}, {message.state}, written {utc_text(message.created_at_ms)}"
             for message in messages
         )
-        older = f"; {named.business.older_text}" if named.business.older else ""
-        remedy = "a business id of several messages: name unique keys, --dry-run judges all"
-        raise InvalidValue("KEYS", name, f"{remedy}: {found}{older}")
+        rest = "".join(f"; {line}" for line in (named.business.older_text, *named.business.damaged) if line)
+        remedy = "a business id of more than one message, perhaps: name unique keys, --dry-run judges all"
+        raise InvalidValue("KEYS", name, f"{remedy}: {found}{rest}")
     return replace(named, unique_keys=tuple(message.unique_key for message in messages))
 
 
