@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from reconciler.bootstrap.business_ids import keys_named
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.errors import InvalidValue
@@ -14,6 +15,8 @@ from reconciler.settings import Settings
 Row = tuple[object, ...]
 #: Rows of one listing, at most so many.
 Rows = Callable[[Connections, LedgerFilter, int], Iterator[Row]]
+#: Messages of one business id whose rows are listed.
+KEYS_MAX = 200
 
 
 def outage_row(o: Outage) -> Row:
@@ -78,10 +81,27 @@ LISTINGS: Mapping[str, tuple[str, Rows]] = {
 }
 
 
-def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int) -> tuple[Sequence[str], list[Row]]:
-    """Column names and rows of one listing of the ledger. Raises InvalidValue for one that there is not."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One listing of the ledger."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    #: How the name of the messages was understood, one line each.
+    notes: Sequence[str] = ()
+
+
+def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int, name: str | None = None) -> Listed:
+    """Rows of the ledger; `name`: of a unique key, or of the newest messages of a business id, only.
+
+    Raises InvalidValue for a listing or a name that there is not, DependencyAway.
+    """
     if what not in LISTINGS:
         raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
     columns, rows = LISTINGS[what]
     with Connections(settings) as connections:
-        return columns.split(), list(rows(connections, only, limit))
+        notes: Sequence[str] = ()
+        if name is not None:
+            named = keys_named(connections, name, limit=KEYS_MAX)
+            only, notes = replace(only, unique_keys=named.unique_keys), named.notes
+        return Listed(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)

@@ -31,7 +31,9 @@ _FIRST = ("unique key", "verdict", "outcome")
 
 
 def repair(
-    keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Unique keys, or business ids of one message.", show_default=False)
+    ] = None,
     all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
@@ -42,19 +44,22 @@ def repair(
 ) -> None:
     """Verify and repair keys now, through the same brakes as the service.
 
-    --all shows what it would do and asks first, unless --yes. Exit code 4: some repairs failed, wait or are held;
-    2: a key is unknown or cannot be judged.
+    --all shows what it would do and asks first, unless --yes. A business id of several messages is refused with their
+    unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
+    be judged.
     """
     settings = read_settings(config)
     if bool(keys) == all_open:
-        raise InvalidValue("KEYS", keys or [], "name unique keys, or give --all")
-    wanted = [require_key(key) for key in keys or []]
+        raise InvalidValue("KEYS", keys or [], "name messages, or give --all")
     if all_open and not dry_run and not yes:
         _ask_first(settings, topic, group)
-    report = bootstrap.repair_now(settings, wanted, topic=topic, group=group, dry_run=dry_run)
+    report = bootstrap.repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
+    notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
+        tell(*notes)
     else:
+        say(*notes)
         print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows(), first=_FIRST)
     raise typer.Exit(report.exit_code)
 

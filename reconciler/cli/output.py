@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from reconciler.clock import utc_text
 from reconciler.contract.visible_text import visible, visible_json
 from reconciler.instrumentation.console import console, say
 
@@ -79,9 +79,7 @@ def print_table(
 
 def time_text(milliseconds: int | None) -> str:
     """RFC 3339 UTC with milliseconds, or nothing."""
-    if milliseconds is None:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "" if milliseconds is None else utc_text(milliseconds, timespec="milliseconds")
 
 
 def _columns_kept_whole(rows: Sequence[Row]) -> Collection[int]:

@@ -168,6 +168,7 @@ class MemoryReports:
                 if owner == environment
                 and only.topic in (None, row.intent.topic)
                 and only.group in (None, row.intent.group)
+                and _is_of_keys(only, row.intent.unique_key)
             ]
         return found[::-1][:limit]
 
@@ -183,6 +184,7 @@ def _shows_candidate(only: LedgerFilter, row: Candidate) -> bool:
         and only.candidate_state in (None, row.state)
         and only.verdict in (None, row.verdict)
         and only.is_loss in (None, row.loss_verdict is not None)
+        and _is_of_keys(only, row.unique_key)
     )
 
 
@@ -193,4 +195,9 @@ def _shows_repair(only: LedgerFilter, row: Repair) -> bool:
         and only.repair_state in (None, row.state)
         and only.is_done in (None, row.state is RepairState.DONE)
         and only.rung in (None, row.rung)
+        and _is_of_keys(only, row.unique_key)
     )
+
+
+def _is_of_keys(only: LedgerFilter, unique_key: str | None) -> bool:
+    return only.unique_keys is None or unique_key in only.unique_keys

@@ -31,6 +31,7 @@ class LedgerFilter:
 
     topic: str | None = None
     group: str | None = None
+    unique_keys: tuple[str, ...] | None = None
     candidate_state: CandidateState | None = None
     verdict: Verdict | None = None
     #: True: only rows with a loss_verdict, False: only rows without.
@@ -183,7 +184,7 @@ class OperationReports(Protocol):
         ...
 
     def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
-        """What was done by hand, the newest first; of the filter, topic and group count."""
+        """What was done by hand, the newest first; of the filter, topic, group and unique keys count."""
         ...
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler import bootstrap
-from reconciler.bootstrap.listing import LISTINGS
+from reconciler.bootstrap.explaining import Explained
+from reconciler.bootstrap.listing import LISTINGS, Listed
 from reconciler.bootstrap.reporting import StatusReport, SubscriptionStatus
 from reconciler.cli import report_commands, setup_commands
 from reconciler.cli.app import run
@@ -109,10 +110,11 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     monkeypatch.setenv("COLUMNS", width)
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     rows = [tuple(map(value, columns))] * 2
-    monkeypatch.setattr(bootstrap, "list_rows", lambda *_args, **_options: (columns, rows))
+    listed = Listed(columns=columns, rows=rows, notes=("the newest",))
+    monkeypatch.setattr(bootstrap, "list_rows", lambda *_args, **_options: listed)
     assert run(["list", what.value, "--limit", "1"]) == 0
-    more, _title, *lines = printed(capsys)
-    assert more == "only the first 1: there are more, see --limit"
+    note, more, _title, *lines = printed(capsys)
+    assert (note, more) == ("note: the newest", "only the first 1: there are more, see --limit")
     first = report_commands._LOOKED_FOR[what]
     row = next(line for line in lines if str(value(first[0])) in line or TIME in line)
     assert re.split(r" {2,}| │ ", row.strip("│ "))[: len(first)] == [
@@ -179,11 +181,11 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
 
 
 def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    story = LifeStory(unique_key=KEYS[0], events=(), silent=(), away=(), outlook=("ORDERS: in flight",))
+    story = LifeStory(unique_key=KEYS[0], events=(), silent=("inbox: slow",), away=(), outlook=())
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: story)
+    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: Explained(stories=(story,)))
     assert run(["explain", KEYS[0]]) == 2
-    assert printed(capsys) == [f"nobody has heard of {KEYS[0]}"]
+    assert printed(capsys) == [f"nobody who could tell has heard of {KEYS[0]}", "no answer: inbox: slow"]
 
 
 def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +194,10 @@ def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monk
         unique_key=KEYS[0], events=(event,), silent=("inbox: slow",), away=("redis: gone",), outlook=("ORDERS: done",)
     )
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: story)
+    told = Explained(stories=(story, story), notes=("two messages",))
+    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: told)
     monkeypatch.setenv("COLUMNS", "60")
     assert run(["explain", KEYS[0]]) == 3
-    assert printed(capsys) == [
-        "ORDERS: done", "away: redis: gone", "no answer: inbox: slow", "", f"Life of {KEYS[0]}",
-        f"{TIME}  broker  half message stored", "  evidence  queue 1",
-    ]  # fmt: skip
+    life = [f"Life of {KEYS[0]}", f"{TIME}  broker  half message stored", "  evidence  queue 1"]
+    remarks = ["away: redis: gone", "no answer: inbox: slow"]
+    assert printed(capsys) == ["note: two messages", "ORDERS: done", *remarks, "", *life, "", "ORDERS: done", "", *life]
