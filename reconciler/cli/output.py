@@ -114,19 +114,21 @@ def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, lead
     from rich.text import Text
 
     label = max((len(name) for name in names[leading:]), default=0)
+    width = screen.width  # looked up each time that one asks
     for row in rows:
         head = Text(INDENT, "bold").join(cell for cell in row[:leading] if cell.plain)
-        yield from _hanging(screen, Text("", "bold"), Text(INDENT), head)
+        yield from _hanging(screen, width, Text("", "bold"), Text(INDENT), head)
         for name, cell in zip(names[leading:], row[leading:], strict=True):
             if cell.plain:
                 before = f"{INDENT}{name:{label}}{INDENT}"
-                yield from _hanging(screen, Text(before), Text(" " * len(before)), cell)
+                yield from _hanging(screen, width, Text(before), Text(" " * len(before)), cell)
 
 
-def _hanging(screen: Console, before: Text, below: Text, text: Text) -> Iterator[Text]:
-    """The text in lines as wide as the screen; a word is broken only where it is longer than a line."""
-    room = max(NARROWEST_VALUE, screen.width - below.cell_len)
-    for number, line in enumerate(text.wrap(screen, room)):
+def _hanging(screen: Console, width: int, before: Text, below: Text, text: Text) -> Iterator[Text]:
+    """The text in lines of that width; a word is broken only where it is longer than a line."""
+    room = max(NARROWEST_VALUE, width - below.cell_len)
+    fits = text.cell_len <= room and "\n" not in text.plain
+    for number, line in enumerate([text] if fits else text.wrap(screen, room)):
         line.rstrip()
         yield (below if number else before) + line
 
