@@ -145,7 +145,8 @@ class WitnessDatabase:
         """Where it is, as people know it: host and database, or the file."""
         url = self.engine.url
         if url.get_backend_name() == "sqlite":
-            return unquote((url.database or "").removeprefix("file:"))
+            name = url.database or ""
+            return unquote(name.removeprefix("file:")) if name.startswith("file:") else name
         port = f":{url.port}" if url.port is not None else ""
         return f"{url.host or url.query.get('host') or 'localhost'}{port}/{url.database or ''}"
 
