@@ -150,6 +150,27 @@ def test_rows_that_strangers_wrote_are_shown_and_not_obeyed(
         assert any(name in said for name in (HOSTILE, SHORT)), said[:200]
 
 
+@pytest.mark.parametrize("command", [["doctor"], ["repair", KEY, "--dry-run"]], ids=" ".join)
+def test_what_a_command_says_of_rows_that_strangers_wrote_is_not_obeyed(
+    config: Path, command: list[str], capsys: Captured
+) -> None:
+    assert run([*command, "--config", str(config)]) in {1, 3}
+    assert "redis" in shown(capsys).lower()
+
+
+@pytest.mark.parametrize("columns", ["80", "400"])
+def test_a_terminal_is_sent_styles_and_nothing_else(
+    config: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run(["list", "candidates", "--config", str(config)]) == 0
+    told = capsys.readouterr().out
+    without = re.sub(r"\x1b\[[\d;]*m", "", told)
+    assert without != told
+    assert {letter for letter in without if unicodedata.category(letter)[0] == "C"} == {"\n"}
+
+
 # ----------------------------------------------------------------- what commands and errors say
 
 
