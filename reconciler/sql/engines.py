@@ -39,6 +39,7 @@ def open_engine(
     read_only: bool = False,
     must_exist: bool = False,
     autocommit: bool = False,
+    silence_seconds: int = SILENCE_SECONDS,
 ) -> sa.Engine:
     """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
@@ -46,7 +47,8 @@ def open_engine(
     first use only. Isolation is READ COMMITTED where the database has it. `read_only` engines cannot write, and
     neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
-    a pooled connection is not tested before its use.
+    a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
+    waited for.
     """
     parsed = _parsed(url)
     backend = parsed.get_backend_name()
@@ -58,7 +60,14 @@ def open_engine(
         if backend == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
-        return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit)
+        arguments = (
+            _postgres_arguments()
+            if backend == "postgresql"
+            else _mysql_arguments(lock_timeout_seconds, silence_seconds)
+        )
+        return _open_server(
+            parsed, arguments, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit
+        )
     except NoSuchModuleError as error:
         raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb") from error
     except ModuleNotFoundError as error:
@@ -102,10 +111,15 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
 
 
 def _open_server(
-    url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
+    url: sa.URL,
+    arguments: dict[str, Any],
+    lock_timeout_seconds: float,
+    pool_size: int,
+    *,
+    read_only: bool,
+    autocommit: bool,
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
-    arguments = _postgres_arguments() if is_postgres else _mysql_arguments(lock_timeout_seconds)
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -142,12 +156,12 @@ def _postgres_arguments() -> dict[str, Any]:
     }
 
 
-def _mysql_arguments(lock_timeout_seconds: float) -> dict[str, Any]:
+def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: int) -> dict[str, Any]:
     return {
         # Whole seconds are what the server knows.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-        "read_timeout": SILENCE_SECONDS,
+        "read_timeout": silence_seconds,
         "write_timeout": SILENCE_SECONDS,
         "charset": "utf8mb4",
     }

@@ -121,7 +121,7 @@ def test_history_holds_what_was_announced_and_consumed_and_a_kill_leaves_no_gap(
     assert status.document["late"] == [], "the history keeps up with the rounds"
     [standing] = status.document["history"]
     assert standing["gaps"] == 0
-    assert standing["watermark_ms"] > 0
+    assert standing["captured_until_ms"] > 0
     assert service.end() == 0, service.output[-3000:]
 
     assert keys(root, deployed, "announced") == keys(root, deployed, "consumed") == everything

@@ -11,7 +11,6 @@ from typing import Any
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.documents import canonical
-from reconciler.audit.report.markup import visible
 from reconciler.audit.statement.chain import verify_chains
 from reconciler.audit.statement.compare import SignedChecksums, altered_fields, altered_rows, read_checksums
 from reconciler.audit.statement.document import (
@@ -30,6 +29,7 @@ from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
 from reconciler.audit.statement.verify_inputs import verify_inputs
 from reconciler.audit.statement.writing import OUTPUT
+from reconciler.contract.visible_text import visible
 
 
 def verify_statements(
