@@ -149,7 +149,7 @@ class TransactionalHandler:
             self.apply(message)
         except Collision as error:
             # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
-            logger.error("collision: COLLISION, not applied: %s", error)  # noqa: TRY400 - the trace says nothing
+            logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
             return ConsumeStatus.RECONSUME_LATER
         except HandlerRefused as error:
             logger.info("handler_refused: %s", error)

@@ -187,7 +187,7 @@ class Transaction:
             case Outcome.UNKNOWN if self._parts.completion == "end":
                 self._parts.counts.add("unknown")
                 logger.warning(
-                    "outcome_unknown: %s: outcome unknown (%s): nothing sent, check-back and sweeper decide",
+                    "outcome_unknown: %s: %s: nothing sent, check-back and sweeper decide",
                     self.unique_key,
                     self.reason,
                 )
@@ -215,7 +215,7 @@ class Transaction:
         except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
             parts.counts.add("announcements_failed")
             repeated = "the sweeper repeats it" if parts.outbox is not None else "nobody repeats it without an outbox"
-            logger.warning("announcement_failed: %s: announcement failed (%s); %s", self.unique_key, error, repeated)
+            logger.warning("announcement_failed: %s: %s; %s", self.unique_key, error, repeated)
 
     def _note_announced(self) -> None:
         self.is_announced = True

@@ -72,7 +72,7 @@ def test_a_time_is_rounded_down_also_before_1970() -> None:
         ("postgresql://me:secret@db.shop:5433/orders?sslmode=prefer", "db.shop:5433/orders"),
         ("mysql://me:secret@db.shop/orders", "db.shop/orders"),
         ("postgresql:///orders?host=/run/postgresql", "/run/postgresql/orders"),
-        ("sqlite:////data/or%20ders.db", "/data/or%20ders.db"),
+        ("sqlite:////data/or%20ders.db", "/data/or ders.db"),
     ],
 )
 def test_a_database_is_named_by_host_and_name_or_by_its_file(url: str, place: str) -> None:
