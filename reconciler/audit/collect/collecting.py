@@ -110,7 +110,8 @@ def _trusted_history(request: Request) -> HistoryState:
     if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
-    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
+    about = (request.environment, request.subscriptions, request.shards, window)
+    state = check_history(request.history, *about, asked_at_ms=request.collected_at_ms)
     if state.problems:
         more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
         raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)
