@@ -122,9 +122,7 @@ def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[
     window_ms = (document.window.start_ms, document.window.end_ms)
     stored = _ledger_rounds(root, document)
     about = (document.environment, document.subscriptions, document.shards, window_ms)
-    return history_root, check_history(
-        history_root, *about, asked_at_ms=document.collected_at_ms, ledger_rounds=stored
-    )
+    return history_root, check_history(history_root, *about, asked_at_ms=document.collected_at_ms, ledger_rounds=stored)
 
 
 def _history_root(root: str, history: str) -> str:
@@ -253,11 +251,12 @@ def _no_answer(
     """A gap says more than an open window, which may only follow from it."""
     if history.gaps:
         first = history.gaps[0]
+        between = f"from {time_text(first.from_ms)} to {time_text(first.to_ms)}"
         more = f", and {len(history.gaps) - 1} more gaps" if len(history.gaps) > 1 else ""
         return NoAnswer(
             reason="gap",
-            message=f"history of {first.topic}/{first.group} lacks rows of {first.stream} from {time_text(first.from_ms)} "
-            f"to {time_text(first.to_ms)} ({first.why}){more}; audit a window without them",
+            message=f"history of {first.topic}/{first.group} lacks rows of {first.stream} {between} ({first.why}){more}"
+            "; audit a window without them",
         )
     for asked in document.subscriptions:
         topic, group = asked.topic, asked.group
