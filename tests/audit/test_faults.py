@@ -25,6 +25,7 @@ from tests.services.requirements import postgres_missing, require
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 LOST = bytes(range(16))
+ON_SPARK = ("--master", "local[2]")
 
 
 def small(folder: Path, *, lost: bool = False) -> Path:
@@ -38,8 +39,9 @@ def small(folder: Path, *, lost: bool = False) -> Path:
     return evidence.write(folder)
 
 
-def judged(evidence: Path, out: Path, *more: str | Path) -> Ended:
-    return audit("audit", "--evidence", evidence, "--out", out, "--master", "local[2]", "--output", "json", *more)
+def judged(evidence: Path, out: Path, *engine: str) -> Ended:
+    engine = engine or ("--engine", "here")
+    return audit("audit", "--evidence", evidence, "--out", out, "--output", "json", *engine)
 
 
 def leftovers(out: Path) -> list[str]:
@@ -48,13 +50,13 @@ def leftovers(out: Path) -> list[str]:
 
 
 def test_clean_and_violations_and_the_same_bytes_again(tmp_path: Path) -> None:
-    clean = judged(small(tmp_path / "clean"), tmp_path / "out")
+    clean = judged(small(tmp_path / "clean"), tmp_path / "out", *ON_SPARK)
     assert clean.exit_code == 0, clean.stderr
     assert clean.document["verdict"] == "clean"
     assert clean.document["classes"]["EFFECT_IN_TIME"] == 5
     assert clean.document["engine"].startswith("spark ")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
-    assert judged(tmp_path / "clean", tmp_path / "out").exit_code == 0
+    assert judged(tmp_path / "clean", tmp_path / "out", *ON_SPARK).exit_code == 0
     after = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert before == after
     lost = judged(small(tmp_path / "lost", lost=True), tmp_path / "out")
@@ -195,7 +197,7 @@ def test_a_database_that_goes_away_in_the_middle(tmp_path: Path) -> None:
         ]
         command += ["--subscriptions", settings(tmp_path, f'outbox_url = "{url}"'), "--from-configuration"]
         command += ["--inbox", f"ORDERS/billing={url}", "--effects", f"ORDERS/billing={url}#{query}"]
-        command += ["--out", tmp_path / "out", "--output", "json", "--master", "local[2]"]
+        command += ["--out", tmp_path / "out", "--output", "json", "--engine", "here"]
         with RunningAudit(tmp_path, command) as running:
             watcher = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
