@@ -53,7 +53,7 @@ def local_path(text: str) -> Path:
     """An option's path on this machine: "s3a://bucket/x" must not become a folder "s3a:"."""
     if "://" in text:
         raise ArgumentTypeError(
-            f"{text}: must be a local path: it is locked, synced and put in place in one step, which object stores "
-            "cannot; name a local folder, and copy it when the command has ended"
+            f"{text}: this must be a local path (an output is put in place in one step, which no object store can); "
+            "copy from or to it before or after the command"
         )
     return Path(text)
