@@ -34,9 +34,9 @@ class SparkCluster:
         self.port = free_port()
         self._folder = folder
         self._workers = workers
-        self._hiding = (
-            [] if hidden is None or not may_mount() else ["unshare", "-Urm", "sh", "-c", _HIDE, "hide", hidden]
-        )
+        self._hiding: list[str | Path] = []
+        if hidden is not None and may_mount():
+            self._hiding = ["unshare", "-Urm", "sh", "-c", _HIDE, "hide", hidden]
         self._children: list[Child] = []
 
     @property

@@ -14,7 +14,7 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.command import main
 from reconciler.audit.errors import AuditError
-from tests.audit.asked_options import options_of
+from tests.audit.asked_options import Options, options_of
 from tests.audit.audit_process import audit
 from tests.audit.audited_databases import load_databases
 from tests.audit.signed_samples import files_of, new_key
@@ -86,12 +86,9 @@ def test_evidence_and_history_in_an_object_store_give_the_bytes_of_local_ones(
 ) -> None:
     shutil.copytree(generated, server.buckets / "audits" / "day")
     new_key(tmp_path)
-    key = ["--signing-key", tmp_path / "auditor.pem", "--engine", "here"]
-    there = audit(
-        "audit",
-        *("--evidence", "s3://audits/day", "--out", tmp_path / "there", *key),
-        environment=server.environment,
-    )
+    key: Options = ["--signing-key", tmp_path / "auditor.pem", "--engine", "here"]
+    asked: Options = ["--evidence", "s3://audits/day", "--out", tmp_path / "there"]
+    there = audit("audit", *asked, *key, environment=server.environment)
     assert there.exit_code == 1, there.stderr
     assert audit("audit", "--evidence", generated, "--out", tmp_path / "here", *key).exit_code == 1
     assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
