@@ -10,7 +10,7 @@ from typing import Any
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import place_of
+from reconciler.audit.places import place_of
 
 #: Paths of history files begin with it, wherever the history lies.
 HISTORY_PREFIX = "history/"
