@@ -131,7 +131,10 @@ def _wanted(d: Dossier, bench: Bench) -> Answer:
 def _unheard_of(d: Dossier, bench: Bench) -> Answer:
     """Nobody has committed it, and nobody has seen a copy of it: a flood of such keys must cost the brokers nothing."""
     is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
-    return _commit(d, bench) if is_unseen and d.outbox is not None and d.outbox.is_absent else None
+    is_answered = d.outbox is not None and not d.outbox.is_unknown
+    row = row_of(d.outbox)
+    is_committed = row is not None and row.is_committed
+    return _commit(d, bench) if is_unseen and is_answered and not is_committed else None
 
 
 def _contradicted(d: Dossier) -> Finding | None:
