@@ -191,12 +191,7 @@ class SqlOutbox:
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
         """What the table says. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
-        query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
-        with reading(self.engine) as connection:
-            return {
-                (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
-                for row in connection.execute(query)
-            }
+        return settled_tags_in(self.engine, producer_group)
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
@@ -315,6 +310,16 @@ class SqlOutbox:
         with reading(self.engine) as connection:
             facts = tuple(_fact(row, reader) for row in connection.execute(query))
             return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
+
+
+def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+    """What Outbox.settled_tags tells, of any reader."""
+    query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
+    with reading(engine) as connection:
+        return {
+            (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
+            for row in connection.execute(query)
+        }
 
 
 def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:

@@ -110,7 +110,7 @@ def test_a_ledger_that_has_never_been_looked_at_finds_keys_by_their_index() -> N
 
 def rejected(number: int) -> Verification:
     return Verification(
-        unique_key=key(number).upper(),
+        unique_key=key(number),
         verdict=Verdict.REJECTED,
         evidence={},
         first_seen_ms=1,
