@@ -8,7 +8,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
@@ -150,9 +149,9 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        age, differs = world.kernel.now - self._committed_at(unique_key), 0.1
-        if unique_key in world.troubles.forged:
-            age, differs = max(age, self._told_age(unique_key)), world.swarm.skew_margin
+        age = world.kernel.now - self._committed_at(unique_key)
+        # Announced before its commit, its row tells how old it is, by its database's clock.
+        differs = world.swarm.skew_margin if unique_key in world.troubles.forged else 0.1
         if age < world.swarm.grace_period - differs and not world.redis_was_set:
             self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):
@@ -168,17 +167,6 @@ class Checkers:
                 self.judgement.raced.append(f"{unique_key} by {kind}: the last effect came while it was decided")
         else:
             self._in_vain(process, unique_key, kind)
-
-    def _told_age(self, key: str) -> float:
-        """Announced before its commit: its row tells how old it is, by its database's clock. Once its own service has
-        announced it, the commit was no later, and no later than a minute, or the grace period, after the row was
-        written; until then nobody knows how long after it."""
-        world = self._world
-        written, row = max(((d.written.get(key, -1e9), d.rows.get(key)) for d in world.outboxes), key=itemgetter(0))
-        repair = world.ledger.rows.repairs.get((world.plan.environment, world.plan.topic, "*", key))
-        judged_at_ms = repair.created_at_ms - 10_000 - world.swarm.skew_margin * 1000 if repair is not None else 0
-        is_announced = row is not None and row.announced_at_ms is not None and row.announced_at_ms < judged_at_ms
-        return world.kernel.now - written - (max(60.0, world.swarm.grace_period) if is_announced else 0.0)
 
     def replayed(self, unique_key: str, group: str) -> None:
         """The original hands a message to the business: in vain if the group has it, or a copy waits for it."""
