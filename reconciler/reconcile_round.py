@@ -340,6 +340,8 @@ class ReconcileRound:
             ]
             if closed:
                 left += self._forget(shard, closed)
+        consumed = [j.dossier.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
         return left
 
     def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:

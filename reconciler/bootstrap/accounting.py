@@ -153,11 +153,15 @@ class Accounting:
         if until_ms is None:
             return
         candidates = self._connections.ledger.candidates
-        yield from self._unheard_links(topic, plan, candidates, until_ms)
         with suppress(RedisAway):  # told as such
-            for shard in topic.shards_of(plan.subscription):
-                unlisted = oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
-                yield verdicts_link(unlisted, asked_ms=self._asked_ms)
+            unlisted = [
+                oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
+                for shard in topic.shards_of(plan.subscription)
+            ]
+            yield from (verdicts_link(one, asked_ms=self._asked_ms) for one in unlisted)
+            # What rounds have heard of and not judged is in the outboxes, too.
+            if not any(unlisted):
+                yield from self._unheard_links(topic, plan, candidates, until_ms)
 
     def _unheard_links(
         self, topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, until_ms: int
