@@ -14,7 +14,7 @@ from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import EvidenceDatabase, inbox_databases, outbox_databases
-from reconciler.bootstrap.filter_checks import check_filters
+from reconciler.bootstrap.filter_checks import check_filters, check_kept_tags
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.inbox_checks import check_inbox_lists
 from reconciler.bootstrap.outbox_identities import shared_identity
@@ -64,6 +64,7 @@ def examine(settings: Settings) -> list[Finding]:
                 *rights_checks(connections),
                 ("outbox identities", "", lambda: check_identities(connections)),
                 ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
+                ("tags of settled rows", "", lambda: check_kept_tags(connections)),
                 ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
