@@ -122,13 +122,10 @@ def test_an_entry_that_is_nested_without_end_is_told_and_never_raises() -> None:
 def test_a_file_whose_day_leads_out_of_the_history_is_refused(tmp_path: Path) -> None:
     evidence = tmp_path / "evidence"
     samples.make_evidence(evidence)
-    file = samples.history_file(
-        evidence, "history/announced/environment=production/date=2026-11-20/prefix=00/a.parquet"
-    )
-    outside = {
-        "date": "../../../../..",
-        "path": "announced/environment=production/date=../../../../../prefix=00/a.parquet",
-    }
-    samples.add_entry(evidence, added=(replace(file, **outside),))
+    folder = "announced/environment=production/date="
+    file = samples.history_file(evidence, f"history/{folder}2026-11-20/prefix=00/a.parquet")
+    outside = "../../../../.."
+    file = replace(file, date=outside, path=f"{folder}{outside}/prefix=00/a.parquet")
+    samples.add_entry(evidence, added=(file,))
     (problem,) = read_chain(LocalFileSystem(), str(evidence / "history"), "production").problems
     assert "lies in a folder of other rows" in problem
