@@ -55,6 +55,8 @@ class PrefixResult:
 
     subscriptions: list[SubscriptionCounts]
     findings: list[FoundKey] = field(default_factory=list)
+    #: Topic -> keys that belong to the window in any of its groups, each once.
+    messages: Counter[str] = field(default_factory=Counter)
     #: Rows read by table.
     rows: Counter[str] = field(default_factory=Counter)
     #: Rows by table that were there more than once and counted once.
@@ -122,6 +124,7 @@ def _judge_topic(
     asked_here = [(place, asked) for place, asked in enumerate(plan.subscriptions) if asked.topic == topic]
     groups = {vocabulary.number(asked.group) for _, asked in asked_here}
     places = {name: places_of(coded[name].rows.names["consumer_group"], groups) for name in _GROUP_TABLES}
+    present = np.zeros(len(index), np.bool_)
     for place, asked in asked_here:
         number = vocabulary.number(asked.group)
         mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}
@@ -130,12 +133,14 @@ def _judge_topic(
             result.doubled[name] += len(mine[name].codes) - int(flagged(mine[name].codes, len(index)).sum())
         rows = GroupRows(**mine, repair=coded["repair"])
         found = group_facts(facts, rows, asked, plan, vocabulary)
+        present |= found.present
         classes = classify(found)
         _count(result.subscriptions[place], found, classes)
         codes = listed_codes(classes, index.words, layout, plan.findings_max)
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
         for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):
             result.findings.append(FoundKey(subscription=place, number=int(classes[code]), key=key, evidence=why))
+    result.messages[topic] += int(present.sum())
     return judged
 
 
