@@ -61,6 +61,12 @@ OUTBOX_EVIDENCE = EvidenceTable(
         _c("state", "name", "NEW, ANNOUNCED, SETTLED or ROLLED_BACK."),
         _c("created_at_ms", "i64", "Database time at `record`: the time of the commit for windows and latencies."),
         _c("announced_at_ms", "i64", "Last announcement.", nullable=True),
+        _c(
+            "business_id",
+            "name",
+            "The business transaction's own id: shown beside keys, judged by no rule; older evidence lacks it.",
+            nullable=True,
+        ),
     ),
 )
 INBOX_EVIDENCE = EvidenceTable(

@@ -199,6 +199,8 @@ def test_on_a_bad_day_no_class_hides_another() -> None:
     ]
     tables = [table for table in section.all("table") if table.attributes.get("class") == "findings"]
     assert [len(table.all("tbody")[0].all("tr")) for table in tables] == [334, 333, 333]
+    groups = [{row.all("td")[0].text for row in table.all("tbody")[0].all("tr")} for table in tables]
+    assert groups == [{"ORDERS / billing", "ORDERS / stock"}, {"ORDERS / stock"}, {"ORDERS / billing"}]
     for more, name in (("8,666", "LOST"), ("3,667", "DOUBLE_EFFECT"), ("2,667", "EFFECT_WITHOUT_COMMIT")):
         assert f"{more} more are in findings.json and findings.parquet (class {name})" in section.text
     overview = [row.text for row in section.all("table")[0].all("tbody")[0].all("tr")]

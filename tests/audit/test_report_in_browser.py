@@ -74,7 +74,8 @@ def test_the_page_asks_for_nothing_but_itself_and_its_script_runs(served: Served
 
 
 #: Beside the report in the same folder: shows it in a frame of a width and tells what lies outside of it.
-MEASURE = """<!DOCTYPE html><iframe id="page" style="border:0;height:900px;width:WIDTHpx" src="NAME/report.html"></iframe>
+MEASURE = """<!DOCTYPE html>
+<iframe id="page" style="border:0;height:900px;width:WIDTHpx" src="NAME/report.html"></iframe>
 <pre id="told">not measured</pre><script>
 document.getElementById("page").addEventListener("load", (event) => {
   const seen = event.target.contentDocument, cut = [];

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from reconciler.audit.classes import RULES
 from reconciler.audit.errors import AuditError
+from reconciler.audit.kernel.business_ids import name_by_business
 from reconciler.audit.kernel.facts import NEVER, Coded, GroupFacts, flagged, topic_facts
 from reconciler.audit.kernel.findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.kernel.group import GroupRows, group_facts
@@ -81,6 +82,7 @@ def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> 
         _judge_slice(plan, prefix, part, result)
         result.keep_first(plan.findings_max)
     result.unjudged = kept(result.unjudged, KEPT_MAX)
+    name_by_business(plan, files, result.findings)
     return result
 
 

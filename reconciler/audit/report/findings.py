@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from reconciler.audit.classes import BY_NAME, RULES
 from reconciler.audit.output.documents import sorted_findings
@@ -16,6 +17,7 @@ from reconciler.audit.result import BUSINESS_ID, EvidenceValue, Finding, JudgedW
 VIOLATIONS_MAX = 1_000
 #: Quarantined ones, and late ones.
 OTHERS_MAX = 200
+_Who = TypeVar("_Who")
 #: Times that people know as such; numbers outside are shown as they are.
 _TIMES_MS = range(253_402_300_800_000)
 #: Ten years: a longer one is a moment.
@@ -34,7 +36,7 @@ def violations_section(judged: JudgedWindow) -> Markup:
         tag("h2", f"Violations ({number(judged.violations)})"),
         _overview(judged, counts, shown) if len(counts) > 1 else None,
         _filter() if sum(shown.values()) > 1 else None,
-        *(part for one in counts for part in _class(judged, one, found.get(one, [])[: shown[one]])),
+        *(part for one in counts for part in _class(judged, one, found.get(one, []), shown[one])),
         id="violations",
     )
 
@@ -45,18 +47,27 @@ def others_section(judged: JudgedWindow) -> Markup:
     others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
     if not others:
         return Markup("")
-    parts = (part for one in others for part in _class(judged, one, found[one][:OTHERS_MAX]))
+    parts = (part for one in others for part in _class(judged, one, found[one], OTHERS_MAX))
     return tag("section", tag("h2", "Also to be looked at"), *parts, id="others")
 
 
-def fair_shares(wanted: Mapping[str, int], rows_max: int) -> dict[str, int]:
+def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
     """How many rows each gets: the same for all, and what one does not need goes to the others."""
-    shares: dict[str, int] = {}
+    shares: dict[_Who, int] = {}
     left = rows_max
     for place, (one, rows) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
         shares[one] = min(rows, left // (len(wanted) - place))
         left -= shares[one]
     return shares
+
+
+def _of_each_subscription(found: Sequence[Finding], rows_max: int) -> list[Finding]:
+    """In their order; no subscription of a class hides another."""
+    by_subscription: dict[tuple[str, str], list[Finding]] = {}
+    for one in found:
+        by_subscription.setdefault((one.topic, one.group), []).append(one)
+    shares = fair_shares({subscription: len(of) for subscription, of in by_subscription.items()}, rows_max)
+    return [one for subscription, of in by_subscription.items() for one in of[: shares[subscription]]]
 
 
 def _by_class(judged: JudgedWindow) -> dict[str, list[Finding]]:
@@ -102,20 +113,21 @@ def _filter() -> Markup:
     )
 
 
-def _class(judged: JudgedWindow, class_name: str, shown: Sequence[Finding]) -> Iterable[Markup]:
-    """Heading, rule, rows, and where the rest is."""
+def _class(judged: JudgedWindow, class_name: str, found: Sequence[Finding], rows_max: int) -> Iterable[Markup]:
+    """Heading, rule, where those are that are not shown, and rows."""
     rule, whole = BY_NAME[class_name], judged.classes[class_name]
+    shown = _of_each_subscription(found, rows_max)
     of_all = f"{share(whole, sum(judged.classes.values()))} of all outcomes"
     yield tag("h3", tag("code", class_name), f": {number(whole)}, {of_all}", id=_anchor(class_name))
     yield tag("p", tag("b", f"Rule {rule.number}: "), f"{rule.rule}. {rule.meaning}", class_="rule")
+    if whole > len(shown):
+        yield _rest(class_name, len(shown), whole - len(shown), judged.findings_omitted.get(class_name, 0))
     if shown:
         head = table_head(("Key, and how to look further", ""), ("Topic / group", ""), ("Evidence", ""))
         words = f"Outcomes in class {class_name}"
         caption = tag("caption", words, class_="unseen")
         rows = tag("tbody", *(_row(one) for one in shown))
         yield scrolling(tag("table", caption, head, rows, class_="findings"), words)
-    if whole > len(shown):
-        yield _rest(class_name, len(shown), whole - len(shown), judged.findings_omitted.get(class_name, 0))
 
 
 def _rest(class_name: str, shown: int, beyond: int, omitted: int) -> Markup:
