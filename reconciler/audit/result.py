@@ -15,6 +15,8 @@ from reconciler.audit.classes import VIOLATIONS
 from reconciler.audit.errors import Reason
 from reconciler.audit.not_judged import NotJudged
 
+#: Where a judgement was computed: on Spark, or in the process that was asked.
+EngineKind = Literal["spark", "here"]
 #: What a finding's evidence may hold (JSON scalars).
 EvidenceValue = str | int | bool | None
 

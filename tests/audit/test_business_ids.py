@@ -14,7 +14,7 @@ LOST, APPLIED, NAMELESS, STRANGE = (bytes([number]) * 16 for number in range(1, 
 
 
 def evidence_of(folder: Path) -> Path:
-    """One lost message with two numbers and a third in another topic, one that is well, one without, one of no outbox."""
+    """Lost with two numbers and a third in another topic; one that is well; one without a number; one of no outbox."""
     made = SmallEvidence(subscriptions=[subscription(), subscription(group="stock")])
     made.add("outbox", LOST, business_id="ORDER-2")
     made.add("outbox", LOST, business_id="ORDER-1")

@@ -29,8 +29,8 @@ def test_a_key_is_made_and_a_statement_verified(tmp_path: Path, environment: dic
     out, evidence = samples.write_signed(tmp_path, key)
     made = run([*MODULE, "statement", "keygen", tmp_path / "new.pem"], environment=environment)
     assert (made.exit_code, made.stderr) == (0, "")
-    command = [*MODULE, "statement", "verify", out, "--public-key", public, "--evidence", evidence]
-    verified = run(command, environment=environment)
+    asked = ("--public-key", public, "--evidence", evidence)
+    verified = run([*MODULE, "statement", "verify", out, *asked], environment=environment)
     assert (verified.exit_code, verified.stderr) == (0, "")
 
 

@@ -21,7 +21,7 @@ from reconciler.audit.collect.database import column_names, pages, reading
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import table_of
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import open_folder
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, EvidenceTable
 
 #: Columns that older ledgers, and exports, have not got; NULL there.

@@ -7,7 +7,6 @@ Nothing here raises for a bad history: what is wrong is a list of lines, so that
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,19 +56,6 @@ class _Reading:
         """Keeps a problem, up to a bound."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(line)
-
-
-def place_of(path: str) -> str:
-    """A URL as it is, a path absolute: workers have a working directory of their own."""
-    return path if "://" in path else os.path.abspath(path)
-
-
-def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
-    """The file system and the path in it, of a local path or a URL that Arrow knows (file, hdfs, s3, gs)."""
-    if "://" in path:
-        found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
-        return found
-    return arrow_fs.LocalFileSystem(), path
 
 
 def read_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> HistoryChain:

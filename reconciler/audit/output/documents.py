@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.audit.classes import NAMES, RULES
 from reconciler.audit.not_judged import NotJudged
-from reconciler.audit.result import LATENCIES, Finding, JudgedSubscription, JudgedWindow
+from reconciler.audit.result import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
 
 #: What makes a folder an audit's output: the value of "kind" in its result.json.
 RESULT_KIND = "checkback-reconciler audit result"
@@ -50,13 +50,14 @@ def rules_document() -> dict[str, Any]:
     return {"version": RULES_VERSION, "sha256": hashlib.sha256(canonical(words)).hexdigest()}
 
 
-def result_document(judged: JudgedWindow, zone: str) -> dict[str, Any]:
+def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict[str, Any]:
     """result.json: everything but the findings, the hours and the percentiles."""
     no_answer = judged.no_answer
     return {
         "kind": RESULT_KIND,
         "version": OUTPUT_VERSION,
         "rules": rules_document(),
+        "engine": engine,
         "environment": judged.environment,
         "window": {
             "start_ms": judged.window.start_ms,

@@ -20,7 +20,7 @@ from reconciler.audit.report.markup import Markup, name, tag
 from reconciler.audit.report.tables import table, table_row
 from reconciler.audit.report.verdict import checked_section, figures_section, verdict_section
 from reconciler.audit.report.words import counted, moment, number
-from reconciler.audit.result import InputFile, JudgedWindow
+from reconciler.audit.result import EngineKind, InputFile, JudgedWindow
 
 _TITLES = {"clean": "No violation", "violations": "Violations", "no answer": "No answer"}
 _CONTENTS: Mapping[str, str] = {
@@ -35,14 +35,14 @@ _CONTENTS: Mapping[str, str] = {
 }
 
 
-def report_html(judged: JudgedWindow, *, zone: str = "UTC") -> bytes:
-    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too."""
+def report_html(judged: JudgedWindow, *, zone: str = "UTC", engine: EngineKind = "spark") -> bytes:
+    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too. `engine`: where it was judged."""
     body = tag(
         "body",
         tag("a", "To the violations", href="#violations", class_="skip"),
         tag(
             "main",
-            verdict_section(judged, zone),
+            verdict_section(judged, zone, engine),
             figures_section(judged),
             _contents(),
             checked_section(judged),
@@ -149,8 +149,8 @@ def _rules_section() -> Markup:
 
 def _footer() -> Markup:
     parts = (
-        "Made from the inputs alone: auditing the same evidence again gives the same bytes, here and in every file ",
-        "beside. Whether a file was altered since: ",
+        "Made from the inputs alone: auditing the same evidence again, on the same engine, gives the same bytes, ",
+        "here and in every file beside. Whether a file was altered since: ",
         tag("code", "reconciler statement verify OUT --public-key FILE --evidence DIR"),
         ". One message's life: ",
         tag("code", "reconciler explain KEY"),

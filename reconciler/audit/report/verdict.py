@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reconciler.audit.classes import BY_NAME, NAMES, RULES
@@ -11,7 +11,7 @@ from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import stack_of, worst_first
 from reconciler.audit.report.tables import Cell, table, table_row
 from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result import EngineKind, JudgedWindow
 
 #: Remarks, gaps and unchecked rules that are shown; all are in result.json. Beyond what is listed as not judged.
 LINES_MAX = LISTED_MAX + 2
@@ -26,9 +26,11 @@ _REASONS = {
     "window": "the window is not closed yet",
     "engine": "the computation failed",
 }
+#: Both apply the same rules by the same code.
+_ENGINES: Mapping[EngineKind, str] = {"spark": "on Spark", "here": "in one process (--engine here)"}
 
 
-def verdict_section(judged: JudgedWindow, zone: str) -> Markup:
+def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
     """Sign, headline, sentence, and the facts of the window."""
     verdict = judged.verdict
     headline, sentence = _headline(judged)
@@ -41,7 +43,7 @@ def verdict_section(judged: JudgedWindow, zone: str) -> Markup:
             tag("div", tag("h1", headline), tag("p", *sentence, class_="lead")),
             class_="headline",
         ),
-        _facts(judged, zone),
+        _facts(judged, zone, engine),
         class_=f"verdict {verdict.replace(' ', '-')}",
     )
 
@@ -80,7 +82,7 @@ def _among(judged: JudgedWindow, outcomes: int) -> str:
     return f"{counted(messages, 'message')} with {counted(outcomes, 'outcome')} in {subscriptions}"
 
 
-def _facts(judged: JudgedWindow, zone: str) -> Markup:
+def _facts(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
     window = judged.window
     local_start, local_end = in_zone(window.start_ms, zone), in_zone(window.end_ms, zone)
     as_of = sorted({one.as_of_ms for one in judged.subscriptions})
@@ -95,6 +97,7 @@ def _facts(judged: JudgedWindow, zone: str) -> Markup:
         last = moment(as_of[-1])
         facts.append(("Ages as of", _span(moment(as_of[0]), last, "to ") if len(as_of) > 1 else last))
     facts.append(("Evidence collected", moment(judged.collected_at_ms)))
+    facts.append(("Judged", _ENGINES[engine]))
     facts.append(("Clocks may differ by", duration(judged.skew_bound_ms)))
     return tag("dl", *(tag("div", tag("dt", term), tag("dd", value)) for term, value in facts), class_="facts")
 

@@ -104,6 +104,8 @@ def statement_document(
         "group": subscription["group"],
         "window": result["window"],
         "rules": result["rules"],
+        # Where it was judged; absent in results of the time when there was one engine.
+        **({"engine": result["engine"]} if "engine" in result else {}),
         "verdict": result["verdict"],
         "no_answer": result["no_answer"],
         "closed": subscription["closed"],

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import open_folder, place_of
+from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.statement.confined import (
     DOCUMENT_BYTES_MAX,
     ConfinedFolder,
