@@ -233,7 +233,7 @@ def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) ->
     if unheard is None:
         return Link(until_ms=asked_ms, cause="")
     until_ms = unheard.announced_ms - ahead_ms
-    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {time_of(until_ms)}"
+    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {utc_text(until_ms)}"
     cause = (
         f"{announced}, has neither effect nor verdict: is unique_key_topic the same in its service and here, and do "
         "rounds keep up?"

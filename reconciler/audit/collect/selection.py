@@ -24,8 +24,8 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, EvidenceTable
 
-#: Columns that older ledgers have not got yet; NULL there.
-_MAY_BE_ABSENT = frozenset({"first_sent_at_ms"})
+#: Columns that older ledgers, and exports, have not got; NULL there.
+_MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id"})
 _BATCH_ROWS = 65_536
 
 

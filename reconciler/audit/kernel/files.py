@@ -65,9 +65,9 @@ class VerifiedFile:
         if self._table is None:
             return
         try:
-            self._parquet = pq.ParquetFile(
-                source, read_dictionary=[c.name for c in self._table.columns if c.kind == "name"]
-            )
+            # read_dictionary refuses what is absent.
+            names = [c.name for c in self._table.columns if c.kind == "name" and c.name != self._table.optional]
+            self._parquet = pq.ParquetFile(source, read_dictionary=names)
         except KeyError as error:  # what read_dictionary names and the file has not got
             name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise wrong(file, f"has no column `{name}`", _OTHER_SCHEMA) from error
@@ -92,11 +92,17 @@ class VerifiedFile:
             self._check_values(table)
             yield table
 
+    def has(self, column: str) -> bool:
+        """Whether the optional column is there."""
+        return column in self._parquet.schema_arrow.names
+
     def _check_columns(self) -> None:
         schema = self._parquet.schema_arrow
         assert self._table is not None  # noqa: S101 - only called for tables that are read
         for column in self._table.columns:
             place = schema.get_field_index(column.name)
+            if place < 0 and column.name == self._table.optional:
+                continue
             if place < 0:
                 raise wrong(self._file, f"has no column `{column.name}`", _OTHER_SCHEMA)
             kind = schema.field(place).type

@@ -72,6 +72,7 @@ def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict
         "no_answer": None if no_answer is None else asdict(no_answer),
         "violations": judged.violations,
         "classes": _every_class(judged.classes),
+        "messages": dict(sorted(judged.messages.items())),
         "subscriptions": [_subscription(judged, one) for one in judged.subscriptions],
         "findings": {"listed": len(judged.findings), "omitted": dict(judged.findings_omitted)},
         "not_checked": [asdict(item) for item in judged.not_checked],

@@ -8,7 +8,8 @@ from typing import Any
 from reconciler.audit.classes import BY_NAME, NAMES, RULES
 from reconciler.audit.not_judged import LISTED_MAX, NotJudged
 from reconciler.audit.report.markup import Markup, join, name, tag
-from reconciler.audit.report.series import stack_of
+from reconciler.audit.report.series import stack_of, worst_first
+from reconciler.audit.report.tables import Cell, table, table_row
 from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
 from reconciler.audit.result import EngineKind, JudgedWindow
 
@@ -49,7 +50,7 @@ def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind) -> Mark
 
 def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     keys = sum(one.keys for one in judged.subscriptions)
-    among = f"{counted(keys, 'message')} in {counted(len(judged.subscriptions), 'subscription')}"
+    among = _among(judged, keys)
     found = judged.violations
     touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
     if judged.no_answer is not None:
@@ -63,12 +64,22 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     unchecked = " Not every rule could be checked; see below." if judged.not_checked else ""
     if found:
         where = f"in {touched} of {counted(len(judged.subscriptions), 'subscription')}"
-        return counted(found, "violation"), [f"Found {where}, among {among}.{unchecked}"]
+        classes = ", ".join(f"{number(count)} {name}" for name, count in worst_first(judged.classes))
+        return counted(found, "violation"), [f"{classes}. Found {where}, among {among}.{unchecked}"]
     if not keys:
         return "No violation: no message fell into this window", [
             f"{counted(len(judged.subscriptions), 'subscription')} looked at, nothing to judge.{unchecked}"
         ]
     return "No violation", [f"{among} judged; none broke a rule that was checked.{unchecked}"]
+
+
+def _among(judged: JudgedWindow, outcomes: int) -> str:
+    """A message has one outcome a subscription: two numbers, unless they are the same."""
+    subscriptions = counted(len(judged.subscriptions), "subscription")
+    messages = sum(judged.messages.values())
+    if messages == outcomes:
+        return f"{counted(messages, 'message')} in {subscriptions}"
+    return f"{counted(messages, 'message')} with {counted(outcomes, 'outcome')} in {subscriptions}"
 
 
 def _facts(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
@@ -96,10 +107,10 @@ def _span(start: object, end: object, until: str = "until before ") -> Markup:
 
 
 def figures_section(judged: JudgedWindow) -> Markup:
-    """Seven numbers that one looks for first."""
+    """The numbers that one looks for first."""
     stack = stack_of(judged.classes)
     keys = sum(stack.values())
-    tiles = [("messages judged", keys, "", "")]
+    tiles = [("messages", sum(judged.messages.values()), "", ""), ("outcomes: messages a subscription", keys, "", "")]
     tiles += [
         (words, stack[series], share(stack[series], keys) if stack[series] else "", series)
         for series, words in (
@@ -131,6 +142,7 @@ def figures_section(judged: JudgedWindow) -> Markup:
 def checked_section(judged: JudgedWindow) -> Markup:
     """Each violation's rule: for how many subscriptions it was checked, what was found, why it was not checked."""
     whole = len(judged.subscriptions)
+    columns = (("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
     rows: list[Markup] = []
     for rule in (rule for rule in RULES if rule.violation):
         skipped = {(n.topic, n.group): n.why for n in judged.not_checked if n.class_name == rule.name}
@@ -139,20 +151,18 @@ def checked_section(judged: JudgedWindow) -> Markup:
         if len(skipped) == whole:
             state, css = "none", "no"
         rows.append(
-            tag(
-                "tr",
-                tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
-                tag("td", state, class_=f"state {css}"),
-                tag("td", number(found), class_="n" + (" bad" if found else "")),
-                tag("td", rule.meaning, class_="words-of"),
+            table_row(
+                columns,
+                (f"{rule.number}. ", tag("code", rule.name)),
+                Cell(state, f"state {css}"),
+                Cell(number(found), "n bad") if found else "0",
+                rule.meaning,
             )
         )
-    head = _head(("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
-    table = tag("table", tag("caption", "Rules whose breach is a violation"), head, tag("tbody", *rows))
     return tag(
         "section",
         tag("h2", "What was checked"),
-        tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Rules checked"),
+        table("Rules whose breach is a violation", columns, rows),
         _unchecked(judged),
         _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="warn"),
         _lines("Rows of the window that were not judged", _not_judged(judged.not_judged)),
@@ -215,8 +225,3 @@ def _lines(title: str, lines: Iterable[object], *, css: str = "plain") -> Markup
     if len(shown) > LINES_MAX:
         items.append(tag("li", f"{number(len(shown) - LINES_MAX)} more in result.json."))
     return tag("div", tag("h3", title), tag("ul", *items), class_=f"lines {css}")
-
-
-def _head(*columns: tuple[str, str]) -> Markup:
-    cells = (tag("th", words, scope="col", class_=css or None) for words, css in columns)
-    return tag("thead", tag("tr", *cells))
