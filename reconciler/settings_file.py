@@ -27,7 +27,7 @@ ENVIRONMENT_PREFIX = "RECONCILER_"
 #: What stands below this is the name of a business topic, which has capitals; it is no file that holds a value either.
 NAMES_TOPICS = ("unique_key_topic", "topics")
 #: Variables with our prefix that are not settings.
-NOT_SETTINGS = frozenset({"RECONCILER_CONFIG"})
+NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 
 
 def load_settings(

@@ -22,6 +22,8 @@ from reconciler.audit.result import AuditedSubscription
 from reconciler.contract.urls import read_database_url, shown_url, shown_value
 
 PREFIX = "RECONCILER_"
+#: Variables with this prefix that are not settings (a test compares).
+NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
 SKEW_SECONDS_DEFAULT = 10.0
@@ -254,7 +256,7 @@ def _apply_variables(document: dict[str, Any], environ: Mapping[str, str]) -> li
     problems: list[str] = []
     for name in sorted(environ):
         path = [part.lower() for part in name.removeprefix(PREFIX).split("__")]
-        if not name.startswith(PREFIX) or name == "RECONCILER_CONFIG":
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
             continue
         value = environ[name]
         if path[-1].endswith("_file"):

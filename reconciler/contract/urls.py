@@ -82,7 +82,8 @@ def read_url(text: str) -> Url:
         raise ValueError(f"expected scheme://user:password@host:port/database; {_PERCENT}")
     hosts, path, query = found["hosts"], found["path"] or "", found["query"] or ""
     has_authority = bool(hosts) or found["user"] is not None
-    if has_authority and ("@" in path + query or "#" in path + query):
+    is_file = found["scheme"].startswith("sqlite") and not has_authority
+    if (has_authority and "@" in path + query) or ("#" in path + query and not is_file):
         raise ValueError(_PERCENT)
     scheme, _, driver = found["scheme"].partition("+")
     if scheme == "redis" and driver:
@@ -115,6 +116,15 @@ def shown_url(text: object) -> str:
         return str(read_url(text))  # type: ignore[arg-type]  # it refuses what is no text
     except ValueError:
         return HIDDEN
+
+
+def holds_password(text: str) -> bool:
+    """Whether a URL that can be read holds something secret."""
+    try:
+        url = read_url(text)
+    except ValueError:
+        return False
+    return bool(url.password) or any("password" in name for name, _ in url.parameters)
 
 
 def blotted(words: str, url: str) -> str:

@@ -130,7 +130,11 @@ def _open_server(
     url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
-    arguments = _postgres_arguments() if is_postgres else _mysql_arguments(lock_timeout_seconds)
+    arguments = _mysql_arguments(lock_timeout_seconds)
+    if is_postgres:
+        # What SQLAlchemy only passes on stands in no URL that its objects show of themselves: sslpassword.
+        passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
+        url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments()
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
