@@ -37,19 +37,22 @@ DRIVER_WORDS_CHARACTERS_MAX = 300
 _REMEDIES = tuple(
     (re.compile(said, re.IGNORECASE), remedy)
     for said, remedy in (
-        (r"\(1044,|\(1049,|database \S+ does not exist|no such database", "create the database, or correct its URL"),
-        (r"unable to open database file", "create the file with reconciler db upgrade, or correct its URL"),
+        (r"\(1049,|database \S+ does not exist|no such database", "create the database, or correct its URL"),
         (
-            r"authentication failed for user|no password supplied|no such user|no pg_hba.conf entry|\(1045,",
+            r"unable to open database file",
+            "let reconciler db upgrade make it in a folder that exists, or correct its URL",
+        ),
+        (
+            r"authentication failed|role \S+ does not exist|no such user|no password supplied|no pg_hba.conf|\(1045,",
             "correct user and password in its URL, or let the server admit them",
         ),
         (
-            r"permission denied for|\(1142,|\(1143,|\(1227,|readonly database",
+            r"permission denied for|\(1044,|\(1142,|\(1143,|readonly database",
             "GRANT the login what docs/operations.md lists; `reconciler doctor` names what is missing",
         ),
         (
             r"refused|timed? ?out|could not translate|failed to resolve|\(2003,|is starting up",
-            "start it, or correct its URL",
+            "start the database, or correct its URL",
         ),
     )
 )

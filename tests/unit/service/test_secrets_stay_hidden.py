@@ -147,7 +147,7 @@ def of_audit(marked: Marked) -> Iterator[str]:
         {"ledger": url},
     ):
         try:
-            yield repr(parse_sources(**given))  # type: ignore[arg-type]  # options by name
+            yield repr(parse_sources(**given))
         except AuditError as error:
             yield told(error)
 
