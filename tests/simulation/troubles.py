@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.inbox_database import InboxDatabase
-from tests.simulation.kernel import NEVER, Process
+from tests.simulation.kernel import BASE_MS, NEVER, Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase
 from tests.simulation.producing import UNIQUE_KEY_TOPIC, Order
 from tests.simulation.redis_data import Snapshot
@@ -30,6 +30,8 @@ DIES = {
 }
 #: How many damages are mended; a row that is not keeps its key's history open for some twelve minutes.
 MENDED = 0.9
+#: Between the commit of a verdict and the end of what its round does with it, Redis being slow, at most.
+FRESH_SECONDS = 10.0
 #: Port calls between two deaths at full strength, about.
 CALLS = {"producer": 150, "consumer": 250, "sweeper": 12, "announcer": 60, "reconciler": 150}
 
@@ -371,10 +373,15 @@ class Troubles:
             self._kernel.after(90 * dice.random(), go_on)
 
     def _damage_ledger(self) -> None:
-        """The same, in verdicts: until the next one is written. Such a row is never due."""
+        """The same, in verdicts: until the next one is written. Such a row is never due.
+
+        A row that was written a moment ago is left alone: its round, which has read it as whole, takes its key out of
+        pending next.
+        """
         rows = self._world.ledger.rows.candidates
         for place, row in list(rows.items()):
-            if self._dice.random() < 0.3:
+            is_fresh = self._kernel.now - (row.updated_at_ms - BASE_MS) / 1_000 < FRESH_SECONDS
+            if self._dice.random() < 0.3 and not is_fresh:
                 self._kernel.saw("ledger row unreadable", place[1][-4:])
                 rows[place] = replace(
                     row, evidence={}, next_at_ms=NEVER, damage="reconciler_candidate.next_at_ms is 'x'"
