@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url, shown_url
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 
@@ -255,6 +256,14 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
         raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 
 
+#: Our tables, and which upgrade makes each of them.
+_TREES = {
+    table.name: tree
+    for tree, tables in (("outbox", OUTBOX_TABLES), ("inbox", INBOX_TABLES), ("ledger", LEDGER_TABLES))
+    for table in tables
+}
+
+
 def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
     """The project's error for SQLAlchemy's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
     translated = translate_driver_error(error.orig, engine)
@@ -267,7 +276,8 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
     """The project's error for a driver's own: ConfigurationError or DatabaseAway; None: a bug."""
     text = _words(error, engine)
     if lacks_schema(text):
-        return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): run reconciler db upgrade")
+        tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
+        return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): run reconciler db upgrade{tree}")
     if "invalid connection option" in text:  # libpq's releases know different ones
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
     return away(error, engine) if is_away(error) else None
