@@ -158,6 +158,7 @@ class _Witnesses:
             copies=copies,
             inboxes=inboxes,
             ledger=ledger,
+            holds=self._connections.ledger.reports.holds(settings.environment),
             history=history,
             history_problems=history_problems,
             away=self._away,
