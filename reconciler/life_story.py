@@ -297,6 +297,8 @@ def _outlook(
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
+        elif candidate is None and row is not None and row.state is OutboxState.ROLLED_BACK:
+            yield f"{subscription}: rolled back by its producer: nothing is delivered"
         elif candidate is None:
             yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:

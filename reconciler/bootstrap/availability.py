@@ -8,12 +8,15 @@ import sqlalchemy as sa
 
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
-from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
+from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, RedisAway, TransientError
 from reconciler.ledger.redis_checks import require_room
 from reconciler.redis_access import translated_errors
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.demands import explained
 from reconciler.sql.engines import reading
+
+REDIS_REMEDY = "start Redis, or correct redis.url"
+BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
@@ -48,8 +51,11 @@ def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether Redis answers and has room to write."""
 
     def ping() -> None:
-        with translated_errors():
-            connections.redis.ping()
+        try:
+            with translated_errors():
+                connections.redis.ping()
+        except RedisAway as error:
+            raise RedisAway(f"{str(error).rstrip('.')}; {REDIS_REMEDY}") from error
         require_room(connections.redis)
 
     return {"redis": ping}
@@ -60,7 +66,10 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
 
     def ping() -> None:
         admin = Admin(connections.rocketmq.client)
-        brokers = connections.rocketmq.routes.brokers()
+        try:
+            brokers = connections.rocketmq.routes.brokers()
+        except BrokerUnavailable as error:
+            raise BrokerUnavailable(f"{error}; {BROKER_REMEDY}") from error
         if not brokers:
             raise BrokerUnavailable("no broker is registered at the name servers")
         for name, addresses in sorted(brokers.items()):

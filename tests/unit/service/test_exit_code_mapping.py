@@ -89,6 +89,23 @@ def test_usage_error_is_2_and_says_why_on_standard_error(
     assert "reconciler" in written.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` tells that of a business id"),
+        (
+            ["repair", "--all", "A" * 32, "--config", str(ROOT / "config" / "reconciler.toml")],
+            "or give --all, not both",
+        ),
+    ],
+)
+def test_a_wrong_name_of_a_message_has_a_remedy(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_command_line_without_a_command_shows_the_help_and_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     assert "explain" in capsys.readouterr().out

@@ -268,6 +268,13 @@ def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repai
     assert part in told.outlook[0]
 
 
+def test_rolled_back_message_is_not_called_in_flight() -> None:
+    tombstone = replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None, settled_at_ms=None)
+    assert story(outbox=found(tombstone), inboxes={BILLING: ABSENT}).outlook == (
+        f"{BILLING}: rolled back by its producer: nothing is delivered",
+    )
+
+
 def test_held_loss_is_not_called_repaired_nor_left_to_rounds_that_may_not_repair_it() -> None:
     ledger = LedgerLife(candidates=(replace(CANDIDATE, state=CandidateState.OPEN),), repairs=(), rounds=())
     hold = HeldTopic(topic="ORDERS", kind=HoldKind.HOLD, since_ms=1, by="operator anna", reason="?")
