@@ -314,7 +314,7 @@ def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> str:
     topic = candidate.subscription.topic
     kinds = sorted(hold.kind.value for hold in holds if hold.topic == topic)
     if candidate.verdict in LOSSES and kinds:
-        return f"not repaired while repairs of {topic} are stopped ({', '.join(kinds)})"
+        return f"not repaired while repairs of {topic} are stopped ({', '.join(kinds)}; see `reconciler status`)"
     return "the next rounds go on"
 
 

@@ -218,11 +218,19 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     from reconciler.accounted import Accounted
     from reconciler.bootstrap.reporting import StatusReport, SubscriptionStatus
     from reconciler.evidence import Watermark, WatermarkState
-    from reconciler.ports import VerdictCount
+    from reconciler.ports import HeldTopic, VerdictCount
 
     of = Subscription(environment="test", topic="T", group="g")
 
-    def report(*late: str, weaker: tuple[str, ...] = (), is_classic: bool = False, count: int = 0) -> StatusReport:
+    hold = HeldTopic(topic="T", kind=HoldKind.HOLD, since_ms=1, by="anna", reason="?")
+
+    def report(
+        *late: str,
+        weaker: tuple[str, ...] = (),
+        is_classic: bool = False,
+        count: int = 0,
+        holds: tuple[HeldTopic, ...] = (),
+    ) -> StatusReport:
         told = Accounted(subscription=of, until_ms=1_000, cause="", late=late)
         one = SubscriptionStatus(
             subscription=of,
@@ -238,7 +246,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
             count=count, oldest_ms=1,
         )  # fmt: skip
         return StatusReport(
-            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=(), outages=(), away=()
+            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=holds, outages=(), away=()
         )
 
     late = report("nobody reads it", "no sweep", count=2)
@@ -252,6 +260,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     until = "until 1970-01-01T00:00:01Z is accounted for"
     assert (report().exit_code, report().summary) == (0, f"All is well: every commit {until}")
+    assert report(holds=(hold,)).summary == f"Repairs of T are on hold; every commit {until}"
     assert report(weaker=("no outbox",)).summary == f"All is well: every announced commit {until}"
     needed = "quarantined keys: 2 (`reconciler list candidates --state QUARANTINED`)"
     assert (report(count=2).exit_code, report(count=2).summary) == (

@@ -282,7 +282,7 @@ def test_held_loss_is_not_called_repaired_nor_left_to_rounds_that_may_not_repair
         tell(KEY, outbox=found(ROW), copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
         for h in (hold, replace(hold, topic="OTHER"))
     )
-    assert "not repaired while repairs of ORDERS are stopped (HOLD)" in held
+    assert "not repaired while repairs of ORDERS are stopped (HOLD; see `reconciler status`)" in held
     assert "the next rounds go on" in elsewhere
     assert "; repaired" not in held
 
