@@ -51,6 +51,7 @@ ROW = OutboxRow(
     announced_at_ms=1_010,
     settled_at_ms=9_000,
 )
+RECORDED: Lookup[OutboxRow] = Lookup(presence=Presence.FOUND, records=(ROW,))
 COPY = StoredMessage(
     unique_key=KEY,
     topic="RMQ_SYS_TRANS_HALF_TOPIC",
@@ -279,7 +280,7 @@ def test_held_loss_is_not_called_repaired_nor_left_to_rounds_that_may_not_repair
     ledger = LedgerLife(candidates=(replace(CANDIDATE, state=CandidateState.OPEN),), repairs=(), rounds=())
     hold = HeldTopic(topic="ORDERS", kind=HoldKind.HOLD, since_ms=1, by="operator anna", reason="?")
     held, elsewhere = (
-        tell(KEY, outbox=found(ROW), copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
+        tell(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
         for h in (hold, replace(hold, topic="OTHER"))
     )
     assert "not repaired while repairs of ORDERS are stopped (HOLD; see `reconciler status`)" in held
@@ -295,7 +296,7 @@ def test_verdict_that_rounds_repeat_for_hours_does_not_bury_the_rest_of_the_life
 
     rows = [verdict(at + n, group) for at in range(1_000, 9_000, 10) for n, group in enumerate(("billing", "shipping"))]
     rows += [verdict(10_000, verdict="UNKNOWN"), verdict(10_010), verdict(10_020, reason="SENT"), verdict(10_030)]
-    told = tell(KEY, outbox=found(ROW), copies={}, inboxes={}, ledger=NOTHING, history=rows)
+    told = tell(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
     events = [(e.at_ms, e.what.rpartition(" ")[2], dict(e.evidence)) for e in told.events if e.witness == "history"]
     often = {"state": "OPEN", "reason": "OPEN", "repeated": 799}
     assert events[:2] == [
