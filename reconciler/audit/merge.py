@@ -72,6 +72,11 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
             for name, found in counts.latencies.items()
             if found.count
         ]
+        rows += [
+            (prefix, "moved", place, name, 0, moved.count, json.dumps([key.hex() for key in moved.first]).encode())
+            for name, moved in (("late", counts.late), ("unseen", counts.unseen))
+            if moved.count
+        ]
     rows += [
         (
             prefix,
@@ -138,6 +143,10 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     elif kind == "latency":
         latencies = total.subscriptions[row["place"]].latencies
         latencies.setdefault(name, LatencyCounts()).merge(LatencyCounts.decoded(row["payload"]))
+    elif kind == "moved":
+        counts = total.subscriptions[row["place"]]
+        moved = counts.late if name == "late" else counts.unseen
+        moved.add(count, (bytes.fromhex(key) for key in json.loads(row["payload"])))
     else:
         raise AuditError(
             "engine", f"a task answered with a row of the unknown kind {kind!r}; are the versions the same?"
@@ -174,7 +183,13 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
-        notes=(*_without_history(evidence), *_not_asked(evidence), *_undated(evidence), *_notes(total)),
+        notes=(
+            *_without_history(evidence),
+            *_not_asked(evidence),
+            *_undated(evidence),
+            *_moved(evidence, total),
+            *_notes(total),
+        ),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
         messages={name: total.messages[name] for name in sorted(total.messages)},
@@ -228,6 +243,19 @@ def _undated(evidence: Evidence) -> tuple[str, ...]:
         "out, because the query of --effects names no time (:start_ms, :end_ms)"
         for (topic, group), count in sorted(evidence.document.undated_effects.items())
     )
+
+
+def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
+    """Commits that the audit of the window of their rows has not counted, or that this one does not."""
+    for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
+        for moved, why in (
+            (counts.late, "written before the window, seen late or by nobody, and counted here"),
+            (counts.unseen, "written at the window's end, seen by nobody, and counted in the next window"),
+        ):
+            if moved.count:
+                more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""
+                named = ", ".join(key.hex().upper() for key in moved.first)
+                yield f"{asked.topic}/{asked.group}: committed keys {why}: {moved.count} ({named}{more})"
 
 
 def _notes(total: PrefixResult) -> tuple[str, ...]:

@@ -151,6 +151,7 @@ def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) ->
         folder=str(tmp_path),
         prefix=7,
         window_ms=(0, 1),
+        may_count_ms=(0, 1),
         topics=("ORDERS",),
         inboxes=(),
         outboxes=(),

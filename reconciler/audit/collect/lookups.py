@@ -95,8 +95,10 @@ class PrefixLookups:
     inboxes: tuple[InboxPlace, ...]
     outboxes: tuple[OutboxPlace, ...]
     effects: tuple[EffectsPlace, ...]
-    #: The history's folder (None: there is none), and its `announced` files of the prefix that may hold rows of the
-    #: window.
+    #: Rows written from the first of these times on, or announced before the second, may count in this window.
+    may_count_ms: tuple[int, int]
+    #: The history's folder (None: there is none), and its `announced` files of the prefix that may hold rows from the
+    #: window's start until then.
     history: str | None
     announced: tuple[HistoryFile, ...]
     #: Likewise of the day before, and `consumed` files of the window and since.
@@ -130,7 +132,7 @@ class _Seen:
     commits: pa.Table
     #: Announcements of the window: key, at_ms.
     announced: pa.Table
-    #: Keys that may belong to the window: committed in it, announced in it, or known to the ledger.
+    #: Keys that may count in the window: written or announced in it or around it, or known to the ledger.
     of_window: pa.ChunkedArray
 
 
@@ -225,15 +227,17 @@ def _add_effects(place: tuple[str, str], rows: pa.Table, add: Callable[[pa.Table
 
 
 def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
-    start_ms, end_ms = lookups.window_ms
+    (start_ms, end_ms), (since_ms, closes_ms) = lookups.window_ms, lookups.may_count_ms
     outbox = _table(lookups, "outbox", topic, ["key", "created_at_ms"])
     times = outbox["created_at_ms"]
-    inside = outbox.filter(pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms)))
-    of_window = [inside["key"], keys_of_ranges(lookups, "candidate", topic), keys_of_ranges(lookups, "repair", topic)]
+    written = outbox.filter(pc.and_(pc.greater_equal(times, since_ms), pc.less(times, end_ms)))
+    inside = written.filter(pc.greater_equal(written["created_at_ms"], start_ms))
+    known = [keys_of_ranges(lookups, table, topic) for table in ("candidate", "repair")]
     announced = _of_history(lookups, lookups.announced, ANNOUNCED, topic)
     at_ms = announced["at_ms"]
-    announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, end_ms)))
-    return _Seen(outbox["key"], inside, announced, _joined([*of_window, announced["key"]]))
+    announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, closes_ms)))
+    of_window = _joined([written["key"], *known, announced["key"]])
+    return _Seen(outbox["key"], inside, announced.filter(pc.less(announced["at_ms"], end_ms)), of_window)
 
 
 def _outbox_lacks(
