@@ -31,7 +31,6 @@ from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
 from reconciler.audit.statement.verify_inputs import verify_inputs
 from reconciler.audit.statement.writing import OUTPUT
-from reconciler.contract.visible_text import visible
 
 
 def verify_statements(
