@@ -165,13 +165,15 @@ class TransactionalHandler:
             self.apply(message)
         except Collision as error:
             # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
-            logger.error("COLLISION, not applied: %s", error)  # noqa: TRY400 - the trace says nothing
+            logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
             return ConsumeStatus.RECONSUME_LATER
         except HandlerRefused as error:
-            logger.info("%s", error)
+            logger.info("handler_refused: %s", error)
             return ConsumeStatus.RECONSUME_LATER
         except Exception:
-            logger.exception("%s of topic %s was not applied and comes again", message.unique_key, message.topic)
+            logger.exception(
+                "message_comes_again: %s of topic %s was not applied and comes again", message.unique_key, message.topic
+            )
             return ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
 
@@ -210,7 +212,7 @@ class TransactionalHandler:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
         except Exception as error:  # noqa: BLE001 - whatever it was, the message that has it meets it again by itself
-            logger.info("%d messages of group %s go one by one: %s", len(messages), self.group, error)
+            logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
             return False
         for message, one in zip(messages, entered, strict=True):
             self._count(message, one)
@@ -222,7 +224,9 @@ class TransactionalHandler:
             self.counts.applied += 1
         else:
             self.counts.duplicates += 1
-            logger.info("%s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered)
+            logger.info(
+                "duplicate: %s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered
+            )
 
     def _apply(self, message: ConsumedMessage, source: str) -> Entered:
         entry = self._entry(message, source)

@@ -55,7 +55,7 @@ def demo(
     if output is Output.JSON:
         print_json(outcome.as_dict())
     else:
-        print_table("What happened", ["", "count", "meaning"], outcome.rows())
+        print_table("What happened", ["", "count", "meaning"], outcome.rows(), first=("", "count"))
     raise typer.Exit(outcome.exit_code)
 
 

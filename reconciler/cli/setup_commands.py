@@ -14,13 +14,18 @@ from reconciler.cli.options import ConfigOption, OutputOption, read_settings, se
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.contract.urls import holds_password
 from reconciler.errors import MissingDependency
+from reconciler.instrumentation.console import say, tell
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from reconciler.doctor import Level
+
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
 topics_app = typer.Typer(help="Topics that the reconciler needs.", no_args_is_help=True)
+#: What a person reads first.
+_LEVELS: tuple[Level, ...] = ("fail", "note", "ok")
 
 
 class Tree(StrEnum):
@@ -50,7 +55,7 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})
     else:
-        typer.echo(
+        say(
             f"settings are valid: environment {settings.environment}, {counts['producers']} producer group(s), "
             f"{counts['subscriptions']} subscription(s)"
         )
@@ -63,7 +68,7 @@ def config_show(config: ConfigOption = None, output: OutputOption = Output.TABLE
     if output is Output.JSON:
         print_json({"settings": document})
     else:
-        print_table("Settings", ["setting", "value"], list(_flat(document)))
+        print_table("Settings", ["setting", "value"], list(_flat(document)), first=("setting", "value"))
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
@@ -85,7 +90,9 @@ def config_schema(output: OutputOption = Output.JSON) -> None:
     if output is Output.JSON:
         print_json(Settings.model_json_schema())
     else:
-        print_table("Settings", ["setting", "default", "meaning"], list(_meanings(Settings)))
+        print_table(
+            "Settings", ["setting", "default", "meaning"], list(_meanings(Settings)), first=("setting", "default")
+        )
 
 
 def _meanings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -131,16 +138,15 @@ def db_upgrade(
     if output is Output.JSON:
         print_json({"tree": tree.value, **document})
     else:
-        typer.echo("\n".join(lines))
+        say(*lines)
 
 
 def _warn_of_password(context: typer.Context, url: str) -> None:
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):
-        typer.echo(
+        tell(
             "reconciler: the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL "
-            "keeps it out",
-            err=True,
+            "keeps it out"
         )
 
 
@@ -155,7 +161,7 @@ def db_sql(
     if output is Output.JSON:
         print_json({"tree": tree.value, "dialect": dialect.value, "sql": ddl})
     else:
-        typer.echo(ddl, nl=False)
+        say(*ddl.removesuffix("\n").split("\n"))
 
 
 @topics_app.command("create")
@@ -175,7 +181,7 @@ def topics_create(
     if output is Output.JSON:
         print_json({"topics": [{"topic": t, "broker": b, "queues": q} for t, b, q in rows]})
     else:
-        print_table("Topics", ["topic", "broker", "queues"], rows)
+        print_table("Topics", ["topic", "broker", "queues"], rows, first=("topic", "broker", "queues"))
 
 
 def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
@@ -185,7 +191,9 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
     if output is Output.JSON:
         print_json({"healthy": not failed, "findings": [f.as_dict() for f in findings]})
     else:
-        print_table("Doctor", ["check", "result", "what was found", "what to do"], [f.as_row() for f in findings])
+        worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
+        columns = ("check", "result", "what was found", "what to do")
+        print_table("Doctor", columns, [f.as_row() for f in worst_first], first=("result", "check"))
     raise typer.Exit(1 if failed else 0)
 
 

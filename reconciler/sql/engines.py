@@ -67,6 +67,7 @@ def open_engine(
     read_only: bool = False,
     must_exist: bool = False,
     autocommit: bool = False,
+    silence_seconds: int = SILENCE_SECONDS,
 ) -> sa.Engine:
     """An engine for SQLite, PostgreSQL or MySQL/MariaDB; the caller disposes of it, and makes it after a fork.
 
@@ -74,14 +75,17 @@ def open_engine(
     first use only. Isolation is READ COMMITTED where the database has it. `read_only` engines cannot write, and
     neither create a SQLite file nor change its journal mode. `must_exist`: a SQLite file that is gone is away, and is
     not replaced by an empty one. `autocommit` engines are single_statements.py's: every statement is a transaction, and
-    a pooled connection is not tested before its use.
+    a pooled connection is not tested before its use. `silence_seconds`: longest statement that MySQL and MariaDB are
+    waited for.
     """
     parsed = _parsed(url)
     try:
         if parsed.get_backend_name() == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
-        return _open_server(parsed, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit)
+        return _open_server(
+            parsed, lock_timeout_seconds, silence_seconds, pool_size, read_only=read_only, autocommit=autocommit
+        )
     except ModuleNotFoundError as error:
         raise MissingDependency(missing_driver(url) or f"{error.name} is missing: install it") from error
 
@@ -131,10 +135,16 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
 
 
 def _open_server(
-    url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool, autocommit: bool
+    url: sa.URL,
+    lock_timeout_seconds: float,
+    silence_seconds: int,
+    pool_size: int,
+    *,
+    read_only: bool,
+    autocommit: bool,
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
-    arguments = _mysql_arguments(lock_timeout_seconds)
+    arguments = _mysql_arguments(lock_timeout_seconds, silence_seconds)
     if is_postgres:
         # What SQLAlchemy only passes on stands in no URL that its objects show of themselves: sslpassword.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
@@ -175,12 +185,12 @@ def _postgres_arguments() -> dict[str, Any]:
     }
 
 
-def _mysql_arguments(lock_timeout_seconds: float) -> dict[str, Any]:
+def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: int) -> dict[str, Any]:
     return {
         # Whole seconds are what the server knows.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-        "read_timeout": SILENCE_SECONDS,
+        "read_timeout": silence_seconds,
         "write_timeout": SILENCE_SECONDS,
         "charset": "utf8mb4",
     }

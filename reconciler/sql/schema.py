@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
+#: An index of a large table takes its time, and MySQL says nothing meanwhile.
+BUILD_SECONDS = 86_400
 
 _FOLDER = Path(__file__).parent / "migrations"
 
@@ -28,16 +30,18 @@ _FOLDER = Path(__file__).parent / "migrations"
 def upgrade(url: str, tree: str) -> str:
     """Runs the tree's missing migrations, creating tables and the outbox's identity; returns the revision reached.
 
-    One transaction on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing is
-    missing. Raises DatabaseAway, or ConfigurationError where tables exist that no migration made.
+    One transaction a migration on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing
+    is missing, and goes on where it was interrupted. Raises DatabaseAway, or ConfigurationError where tables exist that
+    no migration made.
     """
     config = _config(tree)
     from alembic.util.exc import CommandError
 
-    engine = open_engine(url)
+    engine = open_engine(url, silence_seconds=BUILD_SECONDS)
     try:
-        with writing(engine) as connection:
+        with translated_errors(engine), engine.connect() as connection:
             _run_missing(config, connection, tree)
+        with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # whoever has deleted the rows
     except CommandError as error:

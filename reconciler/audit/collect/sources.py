@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.places import unreadable
 from reconciler.audit.result import AuditedSubscription
 from reconciler.audit.subscriptions import AuditedConfiguration
 from reconciler.contract.urls import read_database_url, shown_value
@@ -206,6 +207,10 @@ def _source(url: str, option: str, problems: list[str]) -> Source | None:
     if scheme in ("parquet", "delta"):
         if not path:
             problems.append(f"{option}: {scheme}: names no folder")
+            return None
+        why = unreadable(path) if scheme == "parquet" else None
+        if why is not None:
+            problems.append(f"{option}: {scheme}:{path}: {why}")
             return None
         kind: SourceKind = "parquet" if scheme == "parquet" else "delta"
         return Source(kind=kind, address=path, option=option)

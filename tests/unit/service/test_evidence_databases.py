@@ -14,6 +14,7 @@ from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_data
 from reconciler.bootstrap.policy import build_witnesses, topic_plans
 from reconciler.bootstrap.primaries import standings
 from reconciler.bootstrap.rights_checks import needed_rights
+from reconciler.bootstrap.subscriptions import inbox_evidence
 from reconciler.bootstrap.sweeping import _open_outboxes
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.memory_shards import MemoryShards
@@ -125,9 +126,13 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
     assert names == ["rights in the outbox of shop (1 of 2)", "rights in the outbox of shop (2 of 2)"]
     with Connections(settings) as connections:
         accounting = Accounting(
-            connections, MemoryShards(connections.clock), asked_ms=connections.clock.now_ms(), within_seconds=None
+            connections,
+            MemoryShards(connections.clock),
+            inbox_evidence(connections),
+            asked_ms=connections.clock.now_ms(),
+            within_seconds=None,
         )
-        links = [link for _, link in accounting._look_into_outboxes("ORDERS")]
+        links = [link for _, _, link in accounting._look_into_outboxes("ORDERS")]
         assert len(links) == 2
         assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")
         assert len(accounting._look_into_outboxes("REFUNDS")) == 1
