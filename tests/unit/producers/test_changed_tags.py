@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from producers import Sweeper, SweepPolicy, SweepReport, SweptSubscription
 from producers.ports import OutboxFact, SettledTags
+from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import outbox, outbox_filter
@@ -135,7 +136,7 @@ def test_a_crash_in_the_middle_begins_anew_and_many_rows_take_many_sweeps(world:
     first = killed.sweep_once()
     assert (first.reopened, first.announced) == (1, 1)
     place = world.row(sorted([lost, *consumed])[1]).created_at_ms
-    assert first.reviewing == (f"{BILLING} takes more tags than before: up to created_at_ms = {place}",)
+    assert first.reviewing == (f"{BILLING} takes more tags than before: looked at up to {utc_text(place)}",)
     assert changing.settled_tags() == frozenset()
     restarted = changing.with_tags("paid")
     reports = [restarted.sweep_once() for _ in range(4)]
@@ -157,6 +158,29 @@ def test_inbox_that_is_away_holds_the_look_back_and_floods_nobody(world: World) 
     changing.inboxes.away = set()
     assert sweeper.sweep_once().reopened == 1
     assert changing.announcements.keys == [lost]
+
+
+def test_a_double_effect_that_a_wrong_setting_settled_is_judged_again(world: World) -> None:
+    """SETTLED by a setting that asks no inbox, it is not looked at by any sweep."""
+    changing = Changing(world)
+    lost, doubled, _ = settled_by_a_wrong_setting(changing)
+    changing.inboxes.doubled = {doubled}
+    report = changing.with_tags("paid").sweep_once()
+    assert sorted(changing.announcements.keys) == sorted([lost, doubled])
+    assert report.reopened == 2
+
+
+def test_one_of_several_inboxes_that_is_away_holds_the_look_back(world: World) -> None:
+    """It might have the key a second time."""
+    changing = Changing(world)
+    keys = settled_by_a_wrong_setting(changing)
+    changing.inboxes.applied[BILLING] = set(keys)
+    changing.inboxes.is_one_away = True
+    sweeper = changing.with_tags("paid")
+    assert sweeper.sweep_once().reviewing == (f"{BILLING} takes more tags than before: an inbox is away",)
+    changing.inboxes.is_one_away = False
+    report = sweeper.sweep_once()
+    assert (report.reopened, report.reviewing) == (0, (f"{BILLING} takes more tags than before: done",))
 
 
 def test_effect_of_another_message_is_none_and_what_the_brokers_have_no_more_stays(world: World) -> None:
