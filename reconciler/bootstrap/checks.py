@@ -312,7 +312,7 @@ def _weaker(name: str, setting: str) -> Check:
 
 def _tables(url: str, tree: str, name: str) -> Finding:
     if not schema.has_tables(url, tree):
-        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree} --url ...")
+        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree}")
     found, newest = schema.current(url, tree), schema.head(tree)
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"
@@ -322,7 +322,7 @@ def _tables(url: str, tree: str, name: str) -> Finding:
             check=name,
             level="note",
             found=f"revision {found}, this release has {newest}",
-            remedy=f"run reconciler db upgrade {tree} --url ...",
+            remedy=f"run reconciler db upgrade {tree}",
         )
     return Finding(check=name, level="ok", found=f"revision {found or 'of its own'}")
 
