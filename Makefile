@@ -10,15 +10,19 @@ IN_CI := $(filter 1 true yes,$(CI))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast lint format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
+.PHONY: model fuzz failover help setup demo test test-spark test-stress test-fast test-lowest lint lock format conformance chaos simulate benchmark-audit load-ids load-sql load-lag load-dead docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-setup: $(VENV)/.stamp ## virtual environment with everything the tests need
+LOCKED := -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation
 
-$(VENV)/.stamp: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --editable '.[daemon,demo,audit,postgres,mysql]' --group dev
+setup: $(VENV)/.stamp ## virtual environment with everything the tests need, by the hashes of requirements/ci.lock
+
+$(VENV)/.stamp: pyproject.toml requirements/build.lock requirements/ci.lock $(VENV)/.created
+	$(BIN)/python $(LOCKED) --requirement requirements/build.lock
+	$(BIN)/python $(LOCKED) --requirement requirements/ci.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@ $(VENV)/.demo
 
 # PySpark is half a gigabyte: who only wants to look does not wait for it.
@@ -30,7 +34,6 @@ $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "The venv module is missing: install the package python3-venv (Debian, Ubuntu) and run make again."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@touch $@
 
 demo: $(VENV)/.demo ## lost messages found and repaired, everything embedded
@@ -54,6 +57,15 @@ test-stress: setup ## a short run each of chaos, failover, fuzz and model; 10 00
 test-fast: setup ## unit and contract tests in memory, under 30 s
 	$(PYTEST) -n 3 --hypothesis-profile=fast tests/unit tests/contract \
 		-m "not slow and not redis and not sql and not broker"
+
+# Built from nothing each time. PySpark is left out: the audit's tests here need none.
+LOWEST_BIN := $(VENV)-lowest/bin
+test-lowest: ## the fast tests on the oldest versions that pyproject.toml allows, in an environment of their own
+	rm -rf $(VENV)-lowest && $(PYTHON) -m venv $(VENV)-lowest
+	$(LOWEST_BIN)/python $(LOCKED) --requirement requirements/lowest.lock
+	$(LOWEST_BIN)/python -m pytest -n 3 --hypothesis-profile=fast -m "not slow and not redis and not sql and not broker" \
+		tests/unit tests/audit/test_kernel_against_reference.py tests/audit/test_statement_tampering.py \
+		--deselect "tests/unit/test_docs_are_current.py::test_reference_page_is_what_the_code_says[dependencies.md]"
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -119,5 +131,16 @@ load-lag: setup ## a group that stops while IDS=10000000 are announced; BROKER=5
 docs: setup ## writes docs/reference from the code
 	$(BIN)/python docs/generate.py
 
+EXTRAS := daemon demo audit postgres mysql compression
+COMPILE := uv pip compile --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock'
+LOWEST := --resolution lowest-direct --no-emit-package pyspark --no-emit-package py4j
+lock: setup ## requirements/*.lock from pyproject.toml; UPGRADE=--upgrade takes the newest of everything
+	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
+	$(BIN)/$(COMPILE) $(UPGRADE) --universal --python-version 3.11 --group build -o requirements/build.lock
+	$(BIN)/$(COMPILE) $(UPGRADE) --universal --python-version 3.11 pyproject.toml $(EXTRAS:%=--extra %) --group dev \
+		-o requirements/ci.lock
+	$(BIN)/$(COMPILE) $(UPGRADE) $(LOWEST) --universal --python-version 3.11 pyproject.toml $(EXTRAS:%=--extra %) \
+		--group test -o requirements/lowest.lock
+
 clean: ## removes the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+#: Later than all.
+_NEVER = 2**62
 #: Keys by (subscription's number, class).
 Counts = dict[tuple[int, str], int]
 
@@ -83,8 +85,17 @@ def _all_facts() -> str:
 def statement(start_ms: int, end_ms: int, skew_bound_ms: int) -> str:
     """The statement for a window."""
     aggregates = ", ".join(f"{how}({name}) AS {name}" for name, how in _COLUMNS.items())
+    seen = ", ".join(f"coalesce({name}, {_NEVER})" for name in ("announced_ms", "applied_ms", "first_seen_ms"))
     return f"""
 WITH known AS (SELECT key, sid, {aggregates} FROM ({_all_facts()}) facts GROUP BY key, sid),
+seen AS (SELECT k.*, least({seen}) AS seen_ms, s.late_ms AS late_ms FROM known k JOIN subscription s ON s.sid = k.sid),
+timed AS (
+  SELECT *, CASE
+    WHEN committed_ms IS NULL THEN coalesce(tombstone_ms, seen_ms)
+    WHEN seen_ms = {_NEVER} THEN committed_ms + 2 * late_ms
+    WHEN seen_ms - committed_ms > late_ms AND seen_ms - committed_ms <= late_ms + 86400000 THEN seen_ms - late_ms
+    ELSE committed_ms END AS time_ms
+  FROM seen),
 clock AS (
   SELECT sid, min(last_ms) AS as_of_ms FROM (
     SELECT s.sid AS sid, r.shard, max(r.at_ms) AS last_ms FROM {_of_group("round")} GROUP BY s.sid, r.shard
@@ -123,7 +134,7 @@ judged AS (
     WHEN k.committed_ms IS NULL AND k.tombstone_ms IS NULL THEN 'REJECTED'
     WHEN k.committed_ms IS NULL THEN 'ROLLED_BACK'
     ELSE 'PENDING' END AS class
-  FROM known k
+  FROM timed k
   JOIN subscription s ON s.sid = k.sid
   JOIN clock c ON c.sid = k.sid
   LEFT JOIN snapshots n ON n.sid = k.sid AND n.shard = k.shard AND k.accounted IS NULL
@@ -131,12 +142,7 @@ judged AS (
   LEFT JOIN waiting w ON w.key = k.key AND w.sid = k.sid AND w.at_ms = n.at_ms
   LEFT JOIN repairs p ON p.key = k.key AND p.sid = k.sid
   LEFT JOIN differing d ON d.key = k.key AND d.sid = k.sid
-  WHERE coalesce(k.committed_ms, k.tombstone_ms, least(
-      coalesce(k.announced_ms, {end_ms}), coalesce(k.applied_ms, {end_ms}), coalesce(k.first_seen_ms, {end_ms})
-    )) >= {start_ms}
-    AND coalesce(k.committed_ms, k.tombstone_ms, least(
-      coalesce(k.announced_ms, {end_ms}), coalesce(k.applied_ms, {end_ms}), coalesce(k.first_seen_ms, {end_ms})
-    )) < {end_ms})
+  WHERE k.time_ms >= {start_ms} AND k.time_ms < {end_ms})
 SELECT sid, class, count(*) AS keys FROM judged GROUP BY sid, class ORDER BY sid, class
 """
 

@@ -85,7 +85,14 @@ def log_event(event: AnnouncementEvent) -> None:
     """The default for on_event: alarms and refusals are warnings."""
     level = logging.WARNING if event.kind in _ALARMS or event.kind is EventKind.REFUSED else logging.INFO
     where = f"{event.queue.unique_key_topic} {event.queue.broker}/{event.queue.queue_id}"
-    logger.log(level, "announcements of %s, %s: %s %s", event.subscription, where, event.kind, event.detail)
+    logger.log(
+        level,
+        "announcement_event: announcements of %s, %s: %s %s",
+        event.subscription,
+        where,
+        event.kind,
+        event.detail,
+    )
 
 
 class StepKind(StrEnum):

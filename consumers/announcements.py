@@ -111,7 +111,7 @@ class AnnouncementConsumer:
             try:
                 found = self._source.queues(step.unique_key_topic)
             except ReconcilerError as error:
-                logger.warning("queues of %s cannot be listed: %s", step.unique_key_topic, error)
+                logger.warning("queues_unknown: queues of %s cannot be listed: %s", step.unique_key_topic, error)
                 return REFRESH_AGAIN_SECONDS
             for queue in found:
                 with self._lock:
@@ -160,7 +160,7 @@ class AnnouncementConsumer:
             try:
                 wait_seconds = turn()
             except Exception:  # a bug in one queue must not end the others
-                logger.exception("a step of the announcement consumer failed")
+                logger.exception("announcement_step_failed: a step of the announcement consumer failed")
                 wait_seconds = _AFTER_BUG_SECONDS
             if wait_seconds is not None:
                 self._plan(wait_seconds, turn)

@@ -155,7 +155,10 @@ class NativeConsumer:
 
     def start(self) -> Self:
         """Joins the group. Raises UsageError for a second start, RequestTimeout, BrokerUnavailable."""
-        logger.info("group %s: where it has no offset yet, librocketmq starts at the end of the queue", self.group)
+        logger.info(
+            "offset_of_new_group: group %s: where it has no offset yet, librocketmq starts at the end of the queue",
+            self.group,
+        )
         self._native.start()
         return self
 
@@ -192,7 +195,7 @@ class NativeConsumer:
     def _keep_failure(self, error: BaseException) -> None:
         self.failures += 1
         self.last_failure = error
-        logger.error("a message of group %s comes again: %r", self.group, error, exc_info=error)
+        logger.error("message_comes_again: a message of group %s comes again: %r", self.group, error, exc_info=error)
 
 
 def _check_subscription(topic: str, expression: str) -> None:

@@ -12,12 +12,21 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import Parameter, isasyncgen, isawaitable, isgenerator, signature
+from inspect import (
+    Parameter,
+    isasyncgen,
+    isasyncgenfunction,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    isgeneratorfunction,
+    signature,
+)
 from typing import Any, Protocol, cast, runtime_checkable
 
 import sqlalchemy as sa
 
-from consumers.effect import BatchInbox, Inbox, SqlInbox
+from consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
 from consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
@@ -125,6 +134,13 @@ class TransactionalHandler:
         """`inbox`: of every message, or a function from a message to its inbox in one of several databases."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
+        if _runs_later(handler):
+            raise InvalidValue(
+                "handler",
+                getattr(handler, "__qualname__", type(handler).__qualname__),
+                "it is async or a generator, so that a call does no work: write a plain function over a synchronous "
+                "connection",
+            )
         recorded_group = getattr(recorder, "group", group)
         if recorded_group != group:
             raise InvalidValue(
@@ -149,13 +165,15 @@ class TransactionalHandler:
             self.apply(message)
         except Collision as error:
             # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
-            logger.error("COLLISION, not applied: %s", error)  # noqa: TRY400 - the trace says nothing
+            logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
             return ConsumeStatus.RECONSUME_LATER
         except HandlerRefused as error:
-            logger.info("%s", error)
+            logger.info("handler_refused: %s", error)
             return ConsumeStatus.RECONSUME_LATER
         except Exception:
-            logger.exception("%s of topic %s was not applied and comes again", message.unique_key, message.topic)
+            logger.exception(
+                "message_comes_again: %s of topic %s was not applied and comes again", message.unique_key, message.topic
+            )
             return ConsumeStatus.RECONSUME_LATER
         return ConsumeStatus.CONSUME_SUCCESS
 
@@ -194,7 +212,7 @@ class TransactionalHandler:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
         except Exception as error:  # noqa: BLE001 - whatever it was, the message that has it meets it again by itself
-            logger.info("%d messages of group %s go one by one: %s", len(messages), self.group, error)
+            logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
             return False
         for message, one in zip(messages, entered, strict=True):
             self._count(message, one)
@@ -206,7 +224,9 @@ class TransactionalHandler:
             self.counts.applied += 1
         else:
             self.counts.duplicates += 1
-            logger.info("%s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered)
+            logger.info(
+                "duplicate: %s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered
+            )
 
     def _apply(self, message: ConsumedMessage, source: str) -> Entered:
         entry = self._entry(message, source)
@@ -257,6 +277,15 @@ class TransactionalHandler:
             return
         if not self._recorder.record(message.topic, message.unique_key):
             self.counts.unrecorded += 1
+
+
+def _runs_later(function: Callable[..., object]) -> bool:
+    """Whether a call only makes something that would do the work."""
+    return any(
+        is_later(one)
+        for one in (function, type(function).__call__)
+        for is_later in (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+    )
 
 
 def _is_of_the_message(error: Exception) -> bool:
@@ -313,6 +342,7 @@ def transactional_handler(
     if isinstance(database, Inbox):
         inbox = database
     elif not isinstance(database, sa.Engine) and _takes_a_message(database):
+        require_database(database)
         inbox = partial(_inbox_of, cast("DatabaseOf", database))
     else:
         inbox = SqlInbox(cast("sa.Engine | Callable[[], Any]", database))

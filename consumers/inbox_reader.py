@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.clock import utc_text
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX
@@ -124,7 +125,7 @@ def _ask(
     database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
 ) -> Mapping[str, Lookup[InboxRow]]:
     """What one database says."""
-    witness = f"inbox {database.engine.url.render_as_string(hide_password=True)}"
+    witness = f"inbox {database.place}"
     answers: dict[str, Lookup[InboxRow]] = {}
     for first in range(0, len(unique_keys), KEYS_PER_QUERY):
         page = unique_keys[first : first + KEYS_PER_QUERY]
@@ -172,7 +173,7 @@ def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[In
         answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=read.damage, is_damaged=True)
         return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
     row = _row(read)
-    detail = f"{row.source}, applied at {row.applied_at_ms}"
+    detail = f"{row.source}, applied at {utc_text(row.applied_at_ms, timespec='milliseconds')}"
     answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail)
     return Lookup(presence=Presence.FOUND, records=(row,), answers=(answer,))
 

@@ -153,7 +153,7 @@ class CommitRecorder:
             for topic in topics:
                 recorder.check_shards(topic)
         except TransientError as error:
-            logger.warning("number of shards not checked yet: %s", error)
+            logger.warning("shards_unchecked: number of shards not checked yet: %s", error)
         except BaseException:
             client.close()
             raise
@@ -369,16 +369,18 @@ class CommitRecorder:
             self._sink.record(subscription, keys, shards=self._shards)
         except InvalidValue as error:
             self._refused_topics.add(topic)
-            logger.error("nothing of %s is recorded any more: %s", topic, error)  # noqa: TRY400 - no trace needed
+            logger.error("recording_ended: nothing of %s is recorded any more: %s", topic, error)  # noqa: TRY400 - no trace needed
             return _Tried.NEVER
         except ReconcilerError as error:
             self._note_away(error)
             return _Tried.NOT_NOW if isinstance(error, TransientError) else _Tried.NEVER
         except Exception:  # nothing may end this thread: the business never waits for it
-            logger.exception("recording %d keys of %s failed", len(keys), topic)
+            logger.exception("recording_failed: recording %d keys of %s failed", len(keys), topic)
             return _Tried.NEVER
         if self._away_seconds:
-            logger.warning("Redis is back; %d keys were missed so far, the inbox has them", self._missed)
+            logger.warning(
+                "recording_resumed: Redis is back; %d keys were missed so far, the inbox has them", self._missed
+            )
             self._away_seconds = 0.0
         with self._lock:
             self._recorded += len(keys)
@@ -386,7 +388,7 @@ class CommitRecorder:
 
     def _note_away(self, error: ReconcilerError) -> None:
         if not self._away_seconds:
-            logger.warning("consumed keys are not recorded, business goes on: %s", error)
+            logger.warning("recording_failed: consumed keys are not recorded, business goes on: %s", error)
         self._away_seconds = min(AWAY_SECONDS_MAX, max(AWAY_SECONDS_MIN, 2 * self._away_seconds))
         self._away_until = self._clock.monotonic_seconds() + self._away_seconds
 
@@ -397,4 +399,4 @@ class CommitRecorder:
             try:
                 self._on_missed(topic, unique_keys)
             except Exception:
-                logger.exception("on_missed of the recorder failed")
+                logger.exception("on_missed_failed: on_missed of the recorder failed")

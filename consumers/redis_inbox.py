@@ -72,8 +72,8 @@ class RedisInbox:
         self._keep_ms = int(keep_seconds * 1000)
         self._lease_ms = int(lease_seconds * 1000)
         logger.warning(
-            "inbox in Redis: WEAKER than one in the effect's database. A crash between effect and mark repeats the "
-            "effect, lost memory forgets it, and the reconciler cannot verify effects"
+            "inbox_is_weaker: an inbox in Redis is WEAKER than in the effect's database. A crash between effect and "
+            "mark repeats the effect, lost memory forgets it, and the reconciler cannot verify effects"
         )
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:

@@ -184,7 +184,7 @@ class ReplayWorker:
                 failures = failures + 1 if done.unreached and not done.has_reached else 0
             except ReconcilerError as error:
                 failures += 1
-                logger.warning("hand-overs of %s wait: %s", self._handler.group, error)
+                logger.warning("hand_overs_wait: hand-overs of %s wait: %s", self._handler.group, error)
                 done = ReplayCounts()
             counts += done
             pause = self._poll_seconds if not failures else min(30.0, self._poll_seconds * 2 ** min(failures, 10))
@@ -204,7 +204,12 @@ class ReplayWorker:
     def _is_held(self, topic: str) -> bool:
         kinds = self._open_queue.active(self._environment).get(topic, ())
         if kinds and topic not in self._held:
-            logger.warning("hand-overs of %s to %s wait: the topic is held (%s)", topic, self._handler.group, kinds[0])
+            logger.warning(
+                "hand_overs_held: hand-overs of %s to %s wait: the topic is held (%s)",
+                topic,
+                self._handler.group,
+                kinds[0],
+            )
         (self._held.add if kinds else self._held.discard)(topic)
         return bool(kinds)
 
@@ -229,7 +234,9 @@ class ReplayWorker:
             return self._note_failure(sending, error, token)
         answer = "applied" if entered is Entered.NEW else f"already applied ({entered})"
         if queue.finish(sending, token=token, answer=answer) is None:
-            logger.info("hand-over of %s was finished after its claim had ended", row.unique_key)
+            logger.info(
+                "hand_over_finished_late: hand-over of %s was finished after its claim had ended", row.unique_key
+            )
             return ReplayCounts(lost_claims=1)
         return ReplayCounts(applied=int(entered is Entered.NEW), already_applied=int(entered is not Entered.NEW))
 
@@ -257,7 +264,7 @@ class ReplayWorker:
         is_final = row.attempts >= self._attempts_max or isinstance(error, PermanentError)
         logger.log(
             logging.ERROR if is_final else logging.WARNING,
-            "hand-over of %s to %s failed (attempt %d%s): %s",
+            "hand_over_failed: hand-over of %s to %s failed (attempt %d%s): %s",
             row.unique_key,
             row.scope,
             row.attempts,
@@ -279,7 +286,7 @@ class ReplayWorker:
 
     def _put_back(self, row: Repair, error: InboxNotReached, token: str) -> ReplayCounts:
         """Without a count: an outage that lasts for hours must not use up the attempts of every message."""
-        logger.warning("hand-over of %s to %s waits: %s", row.unique_key, row.scope, error)
+        logger.warning("hand_over_waits: hand-over of %s to %s waits: %s", row.unique_key, row.scope, error)
         change = RepairChange(
             state=RepairState.OPEN,
             rung=row.rung,

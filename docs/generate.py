@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import runpy
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -79,7 +86,7 @@ def tables_page() -> str:
         ("Inbox", tables.INBOX_TABLES),
         ("Ledger", tables.LEDGER_TABLES),
     ):
-        lines += [f"## {title}", "", f"`reconciler db upgrade {title.lower()} --url URL`, or the DDL by"]
+        lines += [f"## {title}", "", f"`reconciler db upgrade {title.lower()}`, or the DDL by"]
         lines += [f"`reconciler db sql {title.lower()} --dialect sqlite|postgresql|mysql`.", ""]
         for table in group:
             lines += [f"### {table.name}", "", table.doc, "", "| column | kind | meaning |", "|---|---|---|"]
@@ -182,7 +189,98 @@ def audit_classes_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+#: Licences that ask something of who passes the package on or changes it.
+COPYLEFT = re.compile(r"GPL|Mozilla|MPL|EPL|CDDL|EUPL", re.IGNORECASE)
+#: Those that are known, and what they ask. A new one stops this script.
+ASKS = {
+    "psycopg": "the extra `postgres` only; your code may import it under any licence; who ships it ships its licence and lets it be replaced",
+    "psycopg-binary": "as psycopg",
+    "hypothesis": "tests only, never shipped",
+    "pathspec": "development only, never shipped",
+}
+#: Not installed here: it needs a native library that no registry carries.
+NOT_INSTALLED = {"rocketmq-client-python": "Apache Software License 2.0"}
+
+
+def dependencies_page() -> str:
+    """Every package that the project or one of its extras brings, with its licence."""
+    document = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    project, groups = document["project"], document["dependency-groups"]
+    asked = {"base": project["dependencies"], **project["optional-dependencies"]}
+    asked["tests and lint"] = [one for name in ("test", "dev") for one in groups[name] if isinstance(one, str)]
+    brought: dict[str, set[str]] = {}
+    for name, requirements in asked.items():
+        for requirement in requirements:
+            _follow(Requirement(requirement), name, brought)
+    names = [name for name in sorted(brought) if name != canonicalize_name(project["name"])]
+    licences = {name: NOT_INSTALLED.get(name) or _licence(name) for name in names}
+    copyleft = {name for name, licence in licences.items() if COPYLEFT.search(licence)}
+    if copyleft != ASKS.keys():
+        raise SystemExit(f"licences that ask something: say of each in ASKS what: {copyleft ^ ASKS.keys()}")
+    lines = [
+        "# Dependencies and their licences",
+        "",
+        NOTE,
+        "What `pip install checkback-reconciler[...]` brings, as the packages themselves declare it. Versions and hashes that",
+        "are tested: `requirements/ci.lock`; the oldest ones: `requirements/lowest.lock`. What only builds wheels (hatchling,",
+        "setuptools, wheel: MIT) is left out.",
+        "",
+        "## What asks something of you",
+        "",
+        "All others are permissive: keep their notices.",
+        "",
+        "| package | licence | what it asks |",
+        "|---|---|---|",
+        *(f"| {name} | {licences[name]} | {ASKS[name]} |" for name in sorted(copyleft)),
+        "",
+        "## All",
+        "",
+        "| package | licence | brought by |",
+        "|---|---|---|",
+        *(f"| {name} | {licences[name]} | {', '.join(sorted(brought[name]))} |" for name in names),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _follow(requirement: Requirement, asker: str, brought: dict[str, set[str]], extra: str = "") -> None:
+    # On every Python and machine the page is the same.
+    environment = {**default_environment(), "python_version": "3.12", "python_full_version": "3.12.0", "extra": extra}
+    environment |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+    name = canonicalize_name(requirement.name)
+    if requirement.marker is not None and not requirement.marker.evaluate(environment):
+        return
+    if asker in brought.get(name, ()) and not requirement.extras:
+        return
+    brought.setdefault(name, set()).add(asker)
+    if name in NOT_INSTALLED:
+        return
+    for text in distribution(name).requires or ():
+        for wanted in ("", *requirement.extras):
+            _follow(Requirement(text), asker, brought, wanted)
+
+
+def _licence(name: str) -> str:
+    metadata = distribution(name).metadata
+    classified = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", ()) if "License ::" in line]
+    declared = metadata.get("License-Expression") or " or ".join(classified) or metadata.get("License")
+    if not declared:
+        raise SystemExit(f"{name} declares no licence: look it up")
+    return declared.splitlines()[0]
+
+
+def test_vectors_page() -> str:
+    """What other languages check themselves against."""
+    vectors = runpy.run_path(str(FOLDER.parent / "test_vectors.py"))
+    doc = str(vectors["__doc__"]).strip().split("\n\n", 1)
+    lines = ["# Test vectors", "", NOTE, *doc, ""]
+    lines += ["[For teams in other languages](../other-languages.md) says what each is for;"]
+    lines += ["[OtherLanguage.java](../examples/OtherLanguage.java) computes all of them.", "", "```text"]
+    return "\n".join([*lines, *vectors["lines"](), "```"]) + "\n"
+
+
 PAGES = {
+    "test-vectors.md": test_vectors_page,
+    "dependencies.md": dependencies_page,
     "audit-classes.md": audit_classes_page,
     "settings.md": settings_page,
     "verdicts.md": verdicts_page,

@@ -95,7 +95,9 @@ class AnnouncementQueue:
         try:
             thread.start()
         except RuntimeError as error:
-            logger.warning("announcements have no thread (%s); each block announces its own", error)
+            logger.warning(
+                "announcement_thread_missing: announcements have no thread (%s); each block announces its own", error
+            )
             return False
         self._thread = thread
         return True
@@ -109,7 +111,10 @@ class AnnouncementQueue:
         if thread is not None:
             thread.join(timeout_seconds)
             if thread.is_alive():
-                logger.warning("announcements did not end in %s s; the sweeper sends the rest", timeout_seconds)
+                logger.warning(
+                    "announcements_unfinished: announcements did not end in %s s; the sweeper sends the rest",
+                    timeout_seconds,
+                )
 
     def _run(self) -> None:
         began = self._clock.monotonic_seconds() - self._interval_seconds
@@ -147,4 +152,9 @@ class AnnouncementQueue:
                 failed, failure = len(waiting) - len(announced.unique_keys), announced.error
             if failed:
                 self._counts.add("announcements_failed", failed)
-                logger.warning("%d announcements of %s failed (%s); the sweeper repeats them", failed, topic, failure)
+                logger.warning(
+                    "announcements_failed: %d announcements of %s failed (%s); the sweeper repeats them",
+                    failed,
+                    topic,
+                    failure,
+                )

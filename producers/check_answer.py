@@ -147,6 +147,10 @@ class StandIn:
 
 def _told(half: CheckedHalf, decision: Decision) -> Outcome:
     logger.info(
-        "check-back of %s (round %d): %s, %s", half.unique_key, half.check_times, decision.outcome, decision.reason
+        "check_back_answered: check-back of %s (round %d): %s, %s",
+        half.unique_key,
+        half.check_times,
+        decision.outcome,
+        decision.reason,
     )
     return decision.outcome

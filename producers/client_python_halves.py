@@ -185,9 +185,13 @@ class NativeHalves:
         finally:
             call.answer(outcome)
         if not self._clock.wait(call.returned, self._end_timeout_seconds):
-            logger.warning("%s: librocketmq hangs after the local transaction (%s)", half.unique_key, outcome)
+            logger.warning(
+                "library_hangs: %s: librocketmq hangs after the local transaction (%s)", half.unique_key, outcome
+            )
         elif call.failure is not None:
-            logger.warning("%s: librocketmq failed after the local transaction: %s", half.unique_key, call.failure)
+            logger.warning(
+                "library_failed: %s: librocketmq failed after the local transaction: %s", half.unique_key, call.failure
+            )
 
     def _stored_half(self, call: _HalfCall, message: Message, deadline: float) -> SentHalf:
         if not self._clock.wait(call.progress, deadline - self._clock.monotonic_seconds()):
@@ -241,7 +245,7 @@ class NativeHalves:
 
     def _keep_check_failure(self, error: BaseException) -> None:
         self.check_failure = error
-        logger.error("a check-back of %s was answered UNKNOWN: %r", self._group, error)
+        logger.error("check_back_failed: a check-back of %s was answered UNKNOWN: %r", self._group, error)
 
     # ----------------------------------------------------------------- registration
 
@@ -272,11 +276,11 @@ class NativeHalves:
             problem = error
         unregistered = "" if problem else self._unregistered()
         if problem is None and not unregistered:
-            logger.info("producer group %s is registered for check-back", self._group)
+            logger.info("producer_registered: producer group %s is registered for check-back", self._group)
             return
         logger.warning(
-            "producer group %s could not be registered for check-back (%s): halves of the next 30 s may not be asked "
-            "back; the reconciler finds their keys, the sweeper announces them",
+            "producer_not_registered: producer group %s could not be registered for check-back (%s): halves of the "
+            "next 30 s may not be asked back; the reconciler finds their keys, the sweeper announces them",
             self._group, problem or unregistered,
         )  # fmt: skip
 

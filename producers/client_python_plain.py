@@ -198,8 +198,8 @@ class NativeAnnouncements:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%s has %d queues, which is not %d on every master: announcements land in other queues than their "
-                "shard's and cost look-ups; run reconciler topics create, or correct `queues`",
+                "queues_differ: %s has %d queues, which is not %d on every master: announcements land in other "
+                "queues than their shard's and cost look-ups; run reconciler topics create, or correct `queues`",
                 message.unique_key_topic, count, self._queues,
             )  # fmt: skip
         return message.queue_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Count: TypeAlias = Literal[
     "halves",
@@ -21,18 +21,18 @@ Count: TypeAlias = Literal[
 
 
 class Counts:
-    """Counters since start. Thread-safe."""
+    """Counters of this process, all of them from 0: nothing is kept over a restart. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers: dict[Count, int] = {}
+        self._numbers: dict[str, int] = dict.fromkeys(get_args(Count), 0)
 
     def add(self, name: Count, number: int = 1) -> None:
         """So many more."""
         with self._lock:
-            self._numbers[name] = self._numbers.get(name, 0) + number
+            self._numbers[name] += number
 
     def as_dict(self) -> dict[str, int]:
-        """All counters that ever moved."""
+        """All of them, also those that have not moved."""
         with self._lock:
-            return {str(name): number for name, number in self._numbers.items()}
+            return dict(self._numbers)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from producers.ports import Outbox, OutboxFact, SettledTags
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.delivery import double_effect
 from reconciler.evidence import InboxRow, Lookup, Presence
@@ -112,7 +113,7 @@ class FilterReview:
             self._after = page.facts[-1]
             pages += 1
             if pages == pages_maximum or is_stopping():
-                return self._told(reopened, f"up to created_at_ms = {self._after.created_at_ms}")
+                return self._told(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
     def _agree(self) -> tuple[_Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""

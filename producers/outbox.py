@@ -21,18 +21,18 @@ from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, Se
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
-from reconciler.errors import ConfigurationError, DatabaseAway, MalformedInput
+from reconciler.errors import ConfigurationError, MalformedInput
 from reconciler.sql.engines import (
     asked_once,
     class_names,
     database_now_ms,
     driver_error,
-    is_away,
-    lacks_schema,
     now_ms,
     now_ms_sql,
     open_engine,
     reading,
+    shown,
+    translate_driver_error,
     writing,
 )
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
@@ -104,8 +104,8 @@ class SqlOutbox:
             raise
         if written != 1:
             raise UnsafeConnection(
-                f"the connection is to another database than {self._shown}: outbox row and business would not be one "
-                "transaction; pass a connection of the business to the producer's own database"
+                f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
+                "be one transaction; pass a connection of the business to the producer's own database"
             )
         return local
 
@@ -139,7 +139,7 @@ class SqlOutbox:
             return False
         except (DataError, UnicodeError) as error:  # NUL, a lone surrogate, what the database's encoding lacks
             raise MalformedInput(
-                f"half of {half.unique_key}: {self._shown} does not take it: {error!s:.300}"
+                f"half of {half.unique_key}: {shown(self.engine)} does not take it: {error!s:.300}"
             ) from error
         return True
 
@@ -244,18 +244,15 @@ class SqlOutbox:
             written = connection.execute(write).rowcount
         if written != 1:
             raise ConfigurationError(
-                f"{self._shown}: it is a replica: point outbox_url at the primary; or {outbox_identity.name} lacks row "
-                f"{SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call ensure_identity"
+                f"{shown(self.engine)}: it is a replica: point outbox_url at the primary; or "
+                f"{outbox_identity.name} lacks row {SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call "
+                "ensure_identity"
             )
 
     def close(self) -> None:
         """Closes the pools' idle connections."""
         self.engine.dispose()
         self._single.close()
-
-    @property
-    def _shown(self) -> str:
-        return self.engine.url.render_as_string(hide_password=True)
 
     def _refuse(self, error: Exception, unique_key: str) -> None:
         original = driver_error(error)
@@ -269,11 +266,9 @@ class SqlOutbox:
                 ) from error
             if fact is not None:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
-        text = str(original)[:300]
-        if lacks_schema(text):
-            raise ConfigurationError(f"{self._shown}: {text}: run reconciler db upgrade outbox") from error
-        if is_away(original):
-            raise DatabaseAway(f"{self._shown}: {text}") from error
+        translated = translate_driver_error(original, self.engine)
+        if translated is not None:
+            raise translated from error
 
     def _mark(self, unique_keys: Sequence[str], sql: Callable[[str, int], str]) -> int:
         touched = 0

@@ -106,8 +106,8 @@ class TransactionalProducer:
         """
         if self._outbox is None:
             logger.warning(
-                "producer group %s has no outbox (the weaker mode): commits are not proved, a crash between commit and "
-                "announcement is not found, and an outer transaction that rolls back is not noticed",
+                "no_outbox: producer group %s has no outbox (the weaker mode): commits are not proved, a crash "
+                "between commit and announcement is not found, and an outer transaction that rolls back is not noticed",
                 self.group,
             )
         try:
@@ -160,12 +160,17 @@ class TransactionalProducer:
                 'completion = "check": the brokers are older than 4.3 and never ask back; use completion = "end"'
             )
         if has_check_back is None:
-            logger.warning('completion = "check": no broker told its version; up to 4.2 nothing would be committed')
+            logger.warning(
+                'broker_version_unknown: completion = "check", and no broker told its version: '
+                "up to 4.2 nothing would be committed"
+            )
 
 
 def _require_consistent(outbox: Outbox | None, *, without_outbox: bool, completion: str, keep_bodies: bool) -> None:
     if completion not in ("end", "check"):
         raise InvalidValue("completion", completion, '"end" or "check"')
+    if outbox is not None and not hasattr(outbox, "record"):
+        raise InvalidValue("outbox", type(outbox).__qualname__, "give SqlOutbox(url); it opens the database by itself")
     if outbox is None and not without_outbox:
         raise ConfigurationError(
             "the producer has no outbox: give it the URL of its database, or say without_outbox=True, which is weaker"

@@ -78,7 +78,9 @@ class RemotingHalves:
             failures = {"the cluster's brokers": error}
         for where, failure in failures.items():
             if failure is not None:
-                logger.warning("group %s is not registered at %s yet: %s", self._group, where, failure)
+                logger.warning(
+                    "producer_not_registered: group %s is not registered at %s yet: %s", self._group, where, failure
+                )
 
     def shutdown(self) -> None:
         """Leaves the group; the client instance stays open."""

@@ -187,7 +187,7 @@ class Transaction:
             case Outcome.UNKNOWN if self._parts.completion == "end":
                 self._parts.counts.add("unknown")
                 logger.warning(
-                    "%s: outcome unknown (%s): nothing sent, check-back and sweeper decide",
+                    "outcome_unknown: %s: %s: nothing sent, check-back and sweeper decide",
                     self.unique_key,
                     self.reason,
                 )
@@ -215,7 +215,7 @@ class Transaction:
         except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
             parts.counts.add("announcements_failed")
             repeated = "the sweeper repeats it" if parts.outbox is not None else "nobody repeats it without an outbox"
-            logger.warning("%s: announcement failed (%s); %s", self.unique_key, error, repeated)
+            logger.warning("announcement_failed: %s: %s; %s", self.unique_key, error, repeated)
 
     def _note_announced(self) -> None:
         self.is_announced = True
@@ -259,19 +259,19 @@ class Transaction:
             return decide(parts.outbox, half, is_final=True)
         except Exception as error:
             # It may have been committed: neither the business nor the broker may be told otherwise.
-            logger.exception("%s: the outcome could not be read", self.unique_key)
+            logger.exception("outcome_unreadable: %s: the outcome could not be read", self.unique_key)
             return Decision(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
 
     def _end(self, outcome: Outcome) -> None:
         try:
             answer = self._parts.halves.end(self.half, outcome)
         except Exception as error:
-            logger.exception("%s: END_TRANSACTION could not be sent", self.unique_key)
+            logger.exception("end_failed: %s: END_TRANSACTION could not be sent", self.unique_key)
             answer = SendAnswer(outcome=EndOutcome.NOT_SENT, detail=f"{type(error).__name__}: {error}")
         self.end_answer = answer
         if answer.outcome is not EndOutcome.DONE:
             self._parts.counts.add("ends_failed")
             logger.warning(
-                "%s: END_TRANSACTION(%s): %s %s; check-back or the reconciler finishes it",
+                "end_failed: %s: END_TRANSACTION(%s): %s %s; check-back or the reconciler finishes it",
                 self.unique_key, outcome, answer.outcome, answer.detail,
             )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from reconciler.instrumentation.console import tell
+
 
 def main() -> None:
     """Runs the command line; without the extra `daemon` only the audit, else says what to install and exits with 2."""
@@ -15,9 +17,7 @@ def main() -> None:
             raise
         if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
-        sys.stderr.write(
-            f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'\n"
-        )
+        tell(f"reconciler: the package {error.name} is missing: pip install 'checkback-reconciler[daemon]'")
         sys.exit(2)
     from reconciler.cli.streams import StandardStreams
 

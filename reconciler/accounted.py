@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.dossier import PAGE_KEYS
 from reconciler.evidence import Watermark, WatermarkState
@@ -112,10 +112,10 @@ def outbox_link(seen: OutboxSeen, *, asked_ms: int, pace_ms: int) -> Link:
     if seen.oldest_key is not None and seen.oldest_ms is None:
         return Link(until_ms=None, cause=f"{outbox}: created_at_ms of {seen.oldest_key} is no time: mend the value")
     swept_ms = seen.now_ms if seen.swept_at_ms is None else min(seen.swept_at_ms, seen.now_ms)
-    until_ms, cause = swept_ms, f"{outbox} was swept last at {time_of(swept_ms)}: {_SWEEP}"
+    until_ms, cause = swept_ms, f"{outbox} was swept last at {utc_text(swept_ms)}: {_SWEEP}"
     if seen.oldest_ms is not None and seen.oldest_ms < swept_ms:
         until_ms = seen.oldest_ms
-        cause = f"{outbox} has had {seen.oldest_key} since {time_of(until_ms)} and nobody announced it: {_SWEEP}"
+        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(until_ms)} and nobody announced it: {_SWEEP}"
     return Link(until_ms=asked_ms - (seen.now_ms - until_ms), cause=cause, pace_ms=pace_ms)
 
 
@@ -172,7 +172,7 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
     if missing and any(stored.done.generation > 1 for stored in rounds):
         return Link(until_ms=None, cause=f"shards {', '.join(map(str, missing))} never had a round: {_RUN}")
     oldest = min(rounds, key=lambda stored: stored.stored_at_ms)
-    since = f"shard {oldest.done.shard.number} had its last round at {time_of(oldest.stored_at_ms)}"
+    since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
     return Link(until_ms=oldest.stored_at_ms, cause=f"{since}: {_RUN}")
 
 
@@ -212,7 +212,7 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
     """`unlisted`: the oldest key that has been due for long, and of which the ledger has no row (oldest_unlisted)."""
     if unlisted is None:
         return Link(until_ms=asked_ms, cause="")
-    due = f"{unlisted.unique_key}, first seen at {time_of(unlisted.first_seen_ms)}, is due and has no verdict"
+    due = f"{unlisted.unique_key}, first seen at {utc_text(unlisted.first_seen_ms)}, is due and has no verdict"
     cause = f"{due}: rounds fail or do not keep up, their log says why"
     return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards")
 
@@ -233,7 +233,7 @@ def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) ->
     if unheard is None:
         return Link(until_ms=asked_ms, cause="")
     until_ms = unheard.announced_ms - ahead_ms
-    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {time_of(until_ms)}"
+    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {utc_text(until_ms)}"
     cause = (
         f"{announced}, has neither effect nor verdict: is unique_key_topic the same in its service and here, and do "
         "rounds keep up?"
@@ -256,7 +256,7 @@ def sentence(
     behind = [one for one in accounts if one.late]
     if behind:
         first = min(behind, key=lambda one: _order(one.until_ms))
-        since = "" if first.until_ms is None else f" after {time_of(first.until_ms)}"
+        since = "" if first.until_ms is None else f" after {utc_text(first.until_ms)}"
         others = sum(len(one.late) for one in behind) - 1 + len(troubles)
         more = f" (and {others} more, below)" if others else ""
         return f"{what.capitalize()}s{since} are not accounted for: {first.subscription}: {first.late[0]}{more}"
@@ -264,14 +264,9 @@ def sentence(
     if least.until_ms is None:
         until = f"no {what} is accounted for yet: {least.subscription}: {least.cause}"
     else:
-        until = f"every {what} until {time_of(least.until_ms)} is accounted for"
+        until = f"every {what} until {utc_text(least.until_ms)} is accounted for"
     if troubles:
         return f"Not all is well: {troubles[0]}; {until}"
     if persons:
         return f"A person is needed: {'; '.join(persons)}; {until}"
     return f"N{until[1:]}" if least.until_ms is None else f"All is well: {until}"
-
-
-def time_of(at_ms: int) -> str:
-    """RFC 3339 UTC in whole seconds, rounded down: until then is until then."""
-    return datetime.fromtimestamp(at_ms // 1000, tz=UTC).isoformat().replace("+00:00", "Z")

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
+from datetime import UTC, datetime
+from typing import Literal, Protocol
+
+
+def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
+    """A time as people read it, RFC 3339 UTC, rounded down: until then is until then.
+
+    What no calendar has, as a damaged row may say, is told as the number it is.
+    """
+    try:
+        moment = datetime.fromtimestamp(at_ms // 1000, tz=UTC).replace(microsecond=at_ms % 1000 * 1000)
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 class Clock(Protocol):

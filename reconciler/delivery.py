@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from reconciler.clock import utc_text
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage, TransactionState
@@ -175,7 +176,7 @@ def double_effect(inbox: Lookup[InboxRow]) -> str | None:
     """Why the rows of a key, of several databases, are more than the one effect there may be; None: they are not."""
     if len(inbox.records) < 2:
         return None
-    times = " and ".join(str(row.applied_at_ms) for row in inbox.records)
+    times = " and ".join(utc_text(row.applied_at_ms, timespec="milliseconds") for row in inbox.records)
     return f"{DOUBLE_EFFECT}, applied at {times}"
 
 

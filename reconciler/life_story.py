@@ -38,7 +38,7 @@ class LifeStory:
     silent: tuple[str, ...]
     #: Dependencies that are away now, one line each.
     away: tuple[str, ...]
-    #: One sentence a subscription: where the message stands and what comes next.
+    #: One sentence a subscription: where the message stands and what comes next. None of a key without events.
     outlook: tuple[str, ...]
 
     @property
@@ -102,7 +102,7 @@ def tell(
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
         silent=tuple(silent),
         away=tuple(away),
-        outlook=tuple(_outlook(inboxes, ledger, row)),
+        outlook=tuple(_outlook(inboxes, ledger, row)) if events else (),
     )
 
 

@@ -197,7 +197,9 @@ class RepairSettings(Section):
         default=0.05, description="Share of the round's announcements above which the breaker opens."
     )
     check_back_wait_seconds: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="How long a half is left to the broker's check-back; unset: asked from the broker."
+        default=None,
+        description="How long a half is left to the broker's check-back; unset: asked from the broker, and 0 while no "
+        "producer of its group is connected, since nobody could answer.",
     )
     claim_lease_seconds: Seconds = Field(default=60.0, description="Lease of a claimed repair.")
 

@@ -153,7 +153,7 @@ def unnecessary_repair(s: Stories, i: Int64s) -> None:
 
 
 def not_announced_not_found(s: Stories, i: Int64s) -> None:
-    s.create_before(i, _old_enough(s))
+    s.create_before(i, _unseen_end(s))
     g = _groups(s, i)
     new, consumed, _ = _variants(s, i, 3)
     was_consumed = s.consumed[i, g]
@@ -167,6 +167,11 @@ def not_announced_not_found(s: Stories, i: Int64s) -> None:
 def _old_enough(s: Stories) -> int:
     """Keys made before it are older than the grace period whenever the audit's clock is read."""
     return min(s.plan.end_ms - 60_000, s.plan.history_end_ms - 1_000 * s.plan.grace_seconds - 60_000)
+
+
+def _unseen_end(s: Stories) -> int:
+    """Keys made before it count in the window although nobody sees them."""
+    return min(_old_enough(s), s.plan.end_ms - 2 * s.plan.late_after_ms)
 
 
 def unaccounted(s: Stories, i: Int64s) -> None:
@@ -250,6 +255,7 @@ def effect_late(s: Stories, i: Int64s) -> None:
 def filtered(s: Stories, i: Int64s) -> None:
     s.tag[i] = s.rng.integers(len(TAKEN_TAGS), len(TAGS), len(i))
     _, untagged, unannounced, judged = _variants(s, i, 4)
+    s.create_before(i[unannounced], _unseen_end(s))
     s.tag[i[untagged]] = -1
     for group in range(0, s.plan.groups, 2):
         at = np.full(len(i), group)
@@ -284,8 +290,7 @@ def pending(s: Stories, i: Int64s) -> None:
     s.move(i, s.rng.integers(youngest, s.plan.end_ms, len(i)) - s.created[i])
     g = _groups(s, i)
     s.lose(i, g)
-    unannounced, judged, _ = _variants(s, i, 3)
-    s.unannounce(i[unannounced], g[unannounced])
+    judged, _ = _variants(s, i, 2)
     s.judge(i[judged], g[judged], OPEN, "LAGGING")
     s.expect(i, g, CODE["PENDING"])
 
@@ -324,6 +329,8 @@ def _outside(s: Stories) -> None:
     created[1:2] = plan.start_ms - 1
     s.move(i, created - s.created[i])
     lost_, unannounced, double, forgotten, late, phantom, _ = _variants(s, i, 7)
+    # One before the window that nobody has seen would count in it.
+    unannounced = unannounced[created[unannounced] >= plan.end_ms]
     for part in (lost_, unannounced, forgotten):
         s.lose(*_all_groups(s, i[part]))
     s.unannounce(*_all_groups(s, i[unannounced]))

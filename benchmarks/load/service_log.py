@@ -50,12 +50,14 @@ def rounds(log: Path) -> Rounds:
         if event == "turn_skipped":
             skipped[f"{line.get('job')}: {line.get('error')}"] += 1
         elif event == "round_finished":
-            run += 1
+            idle = line.get("idle_rounds", 0)  # before this one, with nothing to do
+            run += 1 + idle
             announced += line["announced"]
             most = max(most, line["pending_after"])
             due += line["became_due"]
             verified += line["verified"]
             look_ups += line["broker_look_ups"]
+            gates["not asked"] += idle
             gates[line["gate"]] += 1
         if line.get("level") in {"warning", "error", "critical"}:
             loud[event[:80]] += 1

@@ -100,7 +100,7 @@ def summary(done: AuditRun, out: Path) -> str:
         lines.append(f"not judged: {judged.not_judged.omitted_rows} rows of other topics and groups")
     lines += [f"note: {note}" for note in judged.notes]
     lines.append(f"report: {out / 'report.html'}")
-    return "\n".join(lines) + "\n"
+    return streams.lines(lines)
 
 
 def _keygen(options: argparse.Namespace) -> tuple[int, str]:
@@ -115,12 +115,13 @@ def _keygen(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _verify(options: argparse.Namespace) -> tuple[int, str]:
+    from reconciler.audit.statement.confined import bounded_memory
     from reconciler.audit.statement.verify import verify_statements  # likewise
 
-    evidence = options.evidence
-    if evidence is None and (options.folder / "evidence" / "evidence.json").is_file():
-        evidence = options.folder / "evidence"
-    report = verify_statements(options.folder, options.public_key, evidence=evidence, history=options.history)
+    with bounded_memory():
+        report = verify_statements(
+            options.folder, options.public_key, evidence=options.evidence, history=options.history
+        )
     if options.output == "json":
         return report.exit_code, streams.json_line(report.as_dict())
     lines: list[str] = []
@@ -132,7 +133,7 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
         lines.append(f"DIFFERS and {report.more_differences} more")
     lines += [f"not checked: {line}" for line in (*report.not_checked, *report.unanswered)]
     lines.append(f"{report.verdict}: {report.files_equal} files are as they were signed")
-    return report.exit_code, "".join(f"{line}\n" for line in lines)
+    return report.exit_code, streams.lines(lines)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:

@@ -18,12 +18,13 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence_document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
-from reconciler.audit.history.chain import open_folder, place_of
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.kernel.files import VerifiedFile
 from reconciler.audit.kernel.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile, Snapshot, SubscriptionPlan
 from reconciler.audit.kernel.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
+from reconciler.audit.output.documents import time_text
+from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result import AuditedSubscription, InputFile, NoAnswer, NotChecked
 from reconciler.audit.unchecked import not_checked
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
@@ -121,7 +122,7 @@ def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[
     window_ms = (document.window.start_ms, document.window.end_ms)
     stored = _ledger_rounds(root, document)
     about = (document.environment, document.subscriptions, document.shards, window_ms)
-    return history_root, check_history(history_root, *about, ledger_rounds=stored)
+    return history_root, check_history(history_root, *about, asked_at_ms=document.collected_at_ms, ledger_rounds=stored)
 
 
 def _history_root(root: str, history: str) -> str:
@@ -234,10 +235,14 @@ def _planned(
 def _is_closed(asked: AuditedSubscription, document: EvidenceDocument, history: HistoryState) -> bool:
     """History, if there is one, and databases are known beyond the window's end and the time for late effects."""
     watermark_ms = history.watermarks.get((asked.topic, asked.group))
-    closes_ms = document.window.end_ms + round(asked.late_after_seconds * 1000)
+    closes_ms = _closes_ms(asked, document)
     if document.history is None:
         return document.collected_at_ms >= closes_ms
     return watermark_ms is not None and min(watermark_ms, document.collected_at_ms) >= closes_ms
+
+
+def _closes_ms(asked: AuditedSubscription, document: EvidenceDocument) -> int:
+    return document.window.end_ms + round(asked.late_after_seconds * 1000)
 
 
 def _no_answer(
@@ -246,23 +251,25 @@ def _no_answer(
     """A gap says more than an open window, which may only follow from it."""
     if history.gaps:
         first = history.gaps[0]
+        between = f"from {time_text(first.from_ms)} to {time_text(first.to_ms)}"
         more = f", and {len(history.gaps) - 1} more gaps" if len(history.gaps) > 1 else ""
         return NoAnswer(
             reason="gap",
-            message=f"history of {first.topic}/{first.group} lacks rows of {first.stream} between {first.from_ms} and "
-            f"{first.to_ms} ms ({first.why}){more}; audit a window without them",
+            message=f"history of {first.topic}/{first.group} lacks rows of {first.stream} {between} ({first.why}){more}"
+            "; audit a window without them",
         )
-    is_open = sorted(key for key, done in closed.items() if not done)
-    if is_open:
-        topic, group = is_open[0]
+    for asked in document.subscriptions:
+        topic, group = asked.topic, asked.group
+        if closed[topic, group]:
+            continue
         watermark_ms = history.watermarks.get((topic, group))
-        reached = "has no round of every shard" if watermark_ms is None else f"reaches {watermark_ms} ms"
+        reached = "has no round of every shard" if watermark_ms is None else f"reaches {time_text(watermark_ms)}"
         told, both = (f"history {reached}, ", "both") if document.history is not None else ("", "which")
         return NoAnswer(
             reason="window",
             message=f"the window is not closed for {topic}/{group}: {told}the evidence was collected at "
-            f"{document.collected_at_ms} ms, {both} must reach {document.window.end_ms} ms + late_after_seconds; "
-            "audit again later",
+            f"{time_text(document.collected_at_ms)}, {both} must reach {time_text(_closes_ms(asked, document))} "
+            "(the window's end and late_after_seconds); audit again later",
         )
     return None
 

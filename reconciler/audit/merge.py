@@ -60,6 +60,7 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
     rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
     rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
     rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]
+    rows += [(prefix, "messages", -1, name, 0, count, b"") for name, count in sorted(result.messages.items())]
     rows += [(prefix, "unjudged", -1, name[0], 0, n, _packed(name)) for name, n in sorted(result.unjudged.items())]
     for place, counts in enumerate(result.subscriptions):
         rows += [
@@ -70,6 +71,11 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
             (prefix, "latency", place, name, 0, found.count, found.encoded())
             for name, found in counts.latencies.items()
             if found.count
+        ]
+        rows += [
+            (prefix, "moved", place, name, 0, moved.count, json.dumps([key.hex() for key in moved.first]).encode())
+            for name, moved in (("late", counts.late), ("unseen", counts.unseen))
+            if moved.count
         ]
     rows += [
         (
@@ -118,6 +124,8 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     kind, name, count = row["kind"], row["name"], row["count"]
     if kind == "rows":
         total.rows[name] += count
+    elif kind == "messages":
+        total.messages[name] += count
     elif kind == "doubled":
         total.doubled[name] += count
     elif kind == "unjudged":
@@ -135,6 +143,10 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     elif kind == "latency":
         latencies = total.subscriptions[row["place"]].latencies
         latencies.setdefault(name, LatencyCounts()).merge(LatencyCounts.decoded(row["payload"]))
+    elif kind == "moved":
+        counts = total.subscriptions[row["place"]]
+        moved = counts.late if name == "late" else counts.unseen
+        moved.add(count, (bytes.fromhex(key) for key in json.loads(row["payload"])))
     else:
         raise AuditError(
             "engine", f"a task answered with a row of the unknown kind {kind!r}; are the versions the same?"
@@ -171,9 +183,16 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
         not_checked=evidence.not_checked,
         gaps=evidence.history.gaps,
-        notes=(*_without_history(evidence), *_not_asked(evidence), *_undated(evidence), *_notes(total)),
+        notes=(
+            *_without_history(evidence),
+            *_not_asked(evidence),
+            *_undated(evidence),
+            *_moved(evidence, total),
+            *_notes(total),
+        ),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
+        messages={name: total.messages[name] for name in sorted(total.messages)},
         not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
         no_answer=evidence.no_answer,
     )
@@ -224,6 +243,19 @@ def _undated(evidence: Evidence) -> tuple[str, ...]:
         "out, because the query of --effects names no time (:start_ms, :end_ms)"
         for (topic, group), count in sorted(evidence.document.undated_effects.items())
     )
+
+
+def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
+    """Commits that the audit of the window of their rows has not counted, or that this one does not."""
+    for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
+        for moved, why in (
+            (counts.late, "written before the window, seen late or by nobody, and counted here"),
+            (counts.unseen, "written at the window's end, seen by nobody, and counted in the next window"),
+        ):
+            if moved.count:
+                more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""
+                named = ", ".join(key.hex().upper() for key in moved.first)
+                yield f"{asked.topic}/{asked.group}: committed keys {why}: {moved.count} ({named}{more})"
 
 
 def _notes(total: PrefixResult) -> tuple[str, ...]:

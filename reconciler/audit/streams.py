@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
+
+from reconciler.contract.visible_text import visible, visible_json, visible_line
 
 #: As in every command's JSON.
 SCHEMA_VERSION = 1
@@ -19,7 +21,7 @@ SCHEMA_VERSION = 1
 def tell(text: str) -> None:
     """Lines for people, on standard error; lost where it cannot be written."""
     try:
-        sys.stderr.write(text)
+        sys.stderr.write(f"{visible_line(text)}\n")
         sys.stderr.flush()
     except OSError:
         _give_up(sys.stderr)
@@ -28,7 +30,7 @@ def tell(text: str) -> None:
 def answer(text: str) -> bool:
     """The answer, on standard output; False where not all of it could be written, and standard error says so."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text))
         sys.stdout.flush()
     except OSError as error:
         _give_up(sys.stdout)
@@ -37,9 +39,14 @@ def answer(text: str) -> bool:
     return True
 
 
+def lines(parts: Iterable[str]) -> str:
+    """An answer for people, in which each part stays one line, whatever it holds."""
+    return "".join(f"{visible_line(part)}\n" for part in parts)
+
+
 def json_line(document: Mapping[str, Any]) -> str:
     """One object on one line."""
-    return json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False) + "\n"
+    return visible_json(json.dumps({"schema_version": SCHEMA_VERSION, **document}, ensure_ascii=False)) + "\n"
 
 
 def no_answer(reason: str, message: str) -> dict[str, Any]:

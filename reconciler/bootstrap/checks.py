@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 import consumers
@@ -28,6 +29,7 @@ from reconciler.evidence import WatermarkState
 from reconciler.ledger.redis_checks import Severity, check_redis
 from reconciler.ledger.redis_client import open_redis
 from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.compression import OPTIONAL_MODULES
 from reconciler.rocketmq.demands import REMEDIES, demand_behind
 from reconciler.rocketmq.families import Families
 from reconciler.rocketmq.name_servers import NameServers, TopicNotFound
@@ -106,7 +108,19 @@ def _installation() -> Sequence[Finding]:
                 remedy="keep one of them in an environment",
             )
         )
-    return findings
+    return [*findings, *check_compressions()]
+
+
+def check_compressions() -> Iterator[Finding]:
+    """A note for each compression of bodies that cannot be read here."""
+    for module, compression in OPTIONAL_MODULES.items():
+        if find_spec(module) is None:
+            yield Finding(
+                check=f"package {module}",
+                level="note",
+                found=f"not installed: what is looked up with a body in {compression} is UNKNOWN",
+                remedy=f"pip install {module}, here and beside every consumer, if a producer compresses so",
+            )
 
 
 class _Doctor:
@@ -298,7 +312,7 @@ def _weaker(name: str, setting: str) -> Check:
 
 def _tables(url: str, tree: str, name: str) -> Finding:
     if not schema.has_tables(url, tree):
-        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree} --url ...")
+        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree}")
     found, newest = schema.current(url, tree), schema.head(tree)
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"
@@ -308,7 +322,7 @@ def _tables(url: str, tree: str, name: str) -> Finding:
             check=name,
             level="note",
             found=f"revision {found}, this release has {newest}",
-            remedy=f"run reconciler db upgrade {tree} --url ...",
+            remedy=f"run reconciler db upgrade {tree}",
         )
     return Finding(check=name, level="ok", found=f"revision {found or 'of its own'}")
 

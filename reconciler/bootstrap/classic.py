@@ -111,17 +111,15 @@ def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> No
         def difference() -> None:
             for subscription in subscriptions:
                 report = classic.run(subscription)
-                logger.info(
-                    "classic_round",
-                    extra={
-                        "topic": subscription.topic,
-                        "group": subscription.group,
-                        "missing": report.missing,
-                        "replayed": report.replayed,
-                        "not_found": len(report.not_found),
-                        "refused": len(report.refused),
-                    },
-                )
+                counts = {
+                    "missing": report.missing,
+                    "replayed": report.replayed,
+                    "not_found": len(report.not_found),
+                    "refused": len(report.refused),
+                }
+                level = logging.INFO if any(counts.values()) else logging.DEBUG
+                about = {"topic": subscription.topic, "group": subscription.group, **counts}
+                logger.log(level, "classic_round", extra=about)
 
         ticks = [
             Tick(name="classic announcements", interval_seconds=ANNOUNCEMENTS_SECONDS, run=consume),

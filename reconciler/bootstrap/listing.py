@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from reconciler.bootstrap.business_ids import keys_named
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.policy import Policy
 from reconciler.errors import InvalidValue
@@ -13,6 +15,8 @@ from reconciler.settings import Settings
 Row = tuple[object, ...]
 #: Rows of one listing, at most so many.
 Rows = Callable[[Connections, LedgerFilter, int], Iterator[Row]]
+#: Messages of one business id whose rows are listed.
+KEYS_MAX = 200
 
 
 def outage_row(o: Outage) -> Row:
@@ -35,7 +39,11 @@ def _candidates(connections: Connections, only: LedgerFilter, limit: int) -> Ite
 
 
 def _repairs(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    for r in connections.ledger.reports.repairs(connections.settings.environment, only=only, limit=limit):
+    """What may need somebody first: else the first hundred would be repairs of long ago."""
+    environment, reports = connections.settings.environment, connections.ledger.reports
+    found = list(reports.repairs(environment, only=replace(only, is_done=False), limit=limit))
+    found += reports.repairs(environment, only=replace(only, is_done=True), limit=limit)
+    for r in found[:limit]:
         about = (r.topic, r.scope, r.unique_key, str(r.state), str(r.rung))
         yield (*about, r.attempts, r.answer, r.created_at_ms, r.done_at_ms)
 
@@ -63,7 +71,7 @@ def _actions(connections: Connections, only: LedgerFilter, limit: int) -> Iterat
         yield (a.started_at_ms, *about, a.result, a.ended_at_ms)
 
 
-_LISTINGS: Mapping[str, tuple[str, Rows]] = {
+LISTINGS: Mapping[str, tuple[str, Rows]] = {
     "candidates": ("topic group unique_key state verdict loss_verdict attempts updated_at_ms", _candidates),
     "repairs": ("topic scope unique_key state rung attempts answer created_at_ms done_at_ms", _repairs),
     "quarantine": ("unique_key_topic broker queue offset reason detail seen_at_ms", _quarantine),
@@ -73,10 +81,27 @@ _LISTINGS: Mapping[str, tuple[str, Rows]] = {
 }
 
 
-def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int) -> tuple[Sequence[str], list[Row]]:
-    """Column names and rows of one listing of the ledger. Raises InvalidValue for one that there is not."""
-    if what not in _LISTINGS:
-        raise InvalidValue("what", what, f"one of {', '.join(_LISTINGS)}")
-    columns, rows = _LISTINGS[what]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One listing of the ledger."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    #: How the name of the messages was understood, one line each.
+    notes: Sequence[str] = ()
+
+
+def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int, name: str | None = None) -> Listed:
+    """Rows of the ledger; `name`: of a unique key, or of the newest messages of a business id, only.
+
+    Raises InvalidValue for a listing or a name that there is not, DependencyAway.
+    """
+    if what not in LISTINGS:
+        raise InvalidValue("what", what, f"one of {', '.join(LISTINGS)}")
+    columns, rows = LISTINGS[what]
     with Connections(settings) as connections:
-        return columns.split(), list(rows(connections, only, limit))
+        notes: Sequence[str] = ()
+        if name is not None:
+            named = keys_named(connections, name, limit=KEYS_MAX)
+            only, notes = replace(only, unique_keys=named.unique_keys), named.notes
+        return Listed(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)

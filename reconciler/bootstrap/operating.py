@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from reconciler.bootstrap.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
+from reconciler.bootstrap.business_ids import Named, keys_named
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.operator_actions import operator, recorded
 from reconciler.bootstrap.policy import Policy, topic_plans
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, Verdict
@@ -21,6 +22,8 @@ from reconciler.reconcile_round import ReconcileRound
 from reconciler.repair_case import first_rung
 from reconciler.settings import Settings
 
+#: Messages of one business id that are looked at.
+NAMED_MAX = 20
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
 
@@ -77,7 +80,7 @@ def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int
     with Connections(settings) as connections:
         require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
         recovery = Policy(connections).recovery()
-        detail = "" if since_ms is None else f"since {datetime.fromtimestamp(since_ms / 1000, tz=UTC):%FT%TZ}"
+        detail = "" if since_ms is None else f"since {utc_text(since_ms)}"
         with recorded(connections, "rebuild", detail=detail) as outcome:
             scanned = recovery.rebuild(settings.environment, since_ms=since_ms, progress=progress)
             outcome.result = f"{scanned} inbox rows put back"
@@ -167,6 +170,8 @@ class RepairNow:
 
     keys: tuple[RepairedKey, ...]
     dry_run: bool
+    #: How names were understood, one line each.
+    notes: tuple[str, ...] = ()
 
     columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
 
@@ -185,20 +190,24 @@ class RepairNow:
     def as_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         names = ("topic", "group", "unique_key", "verdict", "outcome", "rung", "reason")
-        return {"dry_run": self.dry_run, "keys": [dict(zip(names, row, strict=True)) for row in self.rows()]}
+        keys = [dict(zip(names, row, strict=True)) for row in self.rows()]
+        return {"dry_run": self.dry_run, "keys": keys, "notes": list(self.notes)}
 
 
 def repair_now(
-    settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
+    settings: Settings, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
 ) -> RepairNow:
-    """Verifies and repairs keys (none given: every open loss) through the same brakes as the service.
+    """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
 
-    Raises InvalidValue for keys that neither an outbox nor the ledger knows, and DependencyAway.
+    A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
+    InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
     """
     _require_subscription(settings, topic, group)
     with Connections(settings) as connections:
         policy = Policy(connections)
         require_everybody(connections)
+        named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
+        unique_keys = [key for one in named for key in one.unique_keys]
         work = list(_work(policy, unique_keys, topic=topic, group=group))
         unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
         if unheard:
@@ -218,7 +227,27 @@ def repair_now(
         if dry_run:
             brakes = connections.ledger.holds.active(settings.environment)
             done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
-        return RepairNow(keys=tuple(done), dry_run=dry_run)
+        return RepairNow(keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes))
+
+
+def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> Named:
+    """The keys of one name. A business id of several messages does not say which one is meant."""
+    named = keys_named(connections, name, limit=NAMED_MAX)
+    if named.business is None:
+        return named
+    topics = {s.topic for s in connections.settings.subscriptions if topic in (None, s.topic)}
+    messages = [message for message in named.business.messages if message.topic in topics]
+    if not messages:
+        raise InvalidValue("KEYS", name, f"its messages are of other topics: {', '.join(named.notes)}")
+    if not dry_run and (len(messages) > 1 or named.business.older or named.business.damaged):
+        found = "; ".join(
+            f"{message.unique_key} of {message.topic}, {message.state}, written {utc_text(message.created_at_ms)}"
+            for message in messages
+        )
+        rest = "".join(f"; {line}" for line in (named.business.older_text, *named.business.damaged) if line)
+        remedy = "a business id of more than one message, perhaps: name unique keys, --dry-run judges all"
+        raise InvalidValue("KEYS", name, f"{remedy}: {found}{rest}")
+    return replace(named, unique_keys=tuple(message.unique_key for message in messages))
 
 
 def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:

@@ -60,4 +60,4 @@ def recorded(
             actions.end(action_id, outcome.result)
         except DatabaseAway as error:
             # It is done, and its caller is to hear of it; the row without an end tells the rest.
-            log.warning("what came of %s could not be written down: %s", command, error)
+            log.warning("action_result_lost: what came of %s could not be written down: %s", command, error)

@@ -1,4 +1,4 @@
-"""What status and explain show."""
+"""What status shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.bootstrap.availability import ask_brokers, ask_databases, ask_re
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.bootstrap.double_effects import double_effects
-from reconciler.bootstrap.history import read_standing, rows_of_key
+from reconciler.bootstrap.history import read_standing
 from reconciler.bootstrap.listing import outage_row, text_of
 from reconciler.bootstrap.policy import Policy
 from reconciler.bootstrap.primaries import blind, unproved
@@ -27,10 +27,9 @@ from reconciler.bootstrap.standstill import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, StoredMessage, Watermark, WatermarkState
-from reconciler.life_story import LifeStory, tell
+from reconciler.evidence import Watermark, WatermarkState
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import WHENEVER_COMMITTED_MS, HeldTopic, Horizon, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings import Settings
 
 if TYPE_CHECKING:
@@ -186,13 +185,13 @@ class StatusReport:
         )
         yield (
             "history",
-            ("topic", "group", "watermark_ms", "recent_rounds", "gaps", "spool_bytes", "problems"),
+            ("topic", "group", "captured_until_ms", "recent_rounds", "gaps", "spool_bytes", "problems"),
             [] if self.history is None else list(_history_rows(self.history)),
         )
 
 
 _SUBSCRIPTION = (
-    "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark", "last_round_ms", "weaker",
+    "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark_detail", "last_round_ms", "weaker",
 )  # fmt: skip
 
 
@@ -212,7 +211,7 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
 
 def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
     for s in history.subscriptions:
-        about = (s.subscription.topic, s.subscription.group, s.watermark_ms, s.rounds, s.gaps)
+        about = (s.subscription.topic, s.subscription.group, s.captured_until_ms, s.rounds, s.gaps)
         yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
 
 
@@ -334,53 +333,3 @@ def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int |
     except RedisAway:
         return None, None
     return sum(size for size, _ in sizes), min((oldest for _, oldest in sizes if oldest is not None), default=None)
-
-
-def explain(settings: Settings, unique_key: str) -> LifeStory:
-    """Asks every witness about one key; who does not answer is named in the story."""
-    with Connections(settings) as connections:
-        policy = Policy(connections)
-        away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
-        ledger = connections.ledger.reports.life(settings.environment, unique_key)
-        topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
-        outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
-        for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
-            outbox = policy.witnesses.outbox.read(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
-            if outbox.is_found:
-                topics = {topic: None}
-                break
-        copies: dict[str, Lookup[StoredMessage]] = {}
-        inboxes: dict[Subscription, Lookup[InboxRow]] = {}
-        for plan in policy.plans:
-            if topics and plan.topic not in topics:
-                continue
-            horizon = policy.witnesses.brokers.horizon(plan.topic)
-            copies |= _copies(policy, plan.topic, unique_key, outbox, horizon)
-            for subscription in (p.subscription for p in plan.subscriptions):
-                groups = policy.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
-                copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
-                inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
-        history, history_problems = rows_of_key(settings, unique_key)
-        return tell(
-            unique_key,
-            outbox=outbox,
-            copies=copies,
-            inboxes=inboxes,
-            ledger=ledger,
-            history=history,
-            history_problems=history_problems,
-            away=away,
-        )
-
-
-def _copies(
-    policy: Policy, topic: str, unique_key: str, outbox: Lookup[OutboxRow], horizon: Horizon
-) -> Mapping[str, Lookup[StoredMessage]]:
-    brokers = policy.witnesses.brokers
-    row = outbox.records[0] if outbox.is_found else None
-    since = row.created_at_ms if row is not None else 0
-    return {
-        f"{topic} half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
-        f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
-        f"{topic} parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
-    }

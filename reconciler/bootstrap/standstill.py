@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime
 
+from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
@@ -30,9 +30,8 @@ def open_outage(outage: Outage | None) -> list[str]:
     """While an outage is open no round runs."""
     if outage is None or outage.closed_at_ms is not None:
         return []
-    since = datetime.fromtimestamp(outage.started_at_ms / 1000, tz=UTC).isoformat(timespec="seconds")
     step = "inboxes are scanned, rounds follow" if outage.is_scanned else "rounds wait for Redis and the inbox scan"
-    return [f"an outage is open since {since} ({outage.reason}): {step}"]
+    return [f"an outage is open since {utc_text(outage.started_at_ms)} ({outage.reason}): {step}"]
 
 
 def unrepaired(

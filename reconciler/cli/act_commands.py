@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,16 +19,21 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import ask, people, say, tell
 
 if TYPE_CHECKING:
     from reconciler.settings import Settings
 
 #: The operator said no: the repairs are not done.
 DECLINED = 4
+#: What a person looks for in a table of repairs.
+_FIRST = ("unique key", "verdict", "outcome")
 
 
 def repair(
-    keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
+    keys: Annotated[
+        list[str] | None, typer.Argument(help="Unique keys, or business ids of one message.", show_default=False)
+    ] = None,
     all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
@@ -40,20 +44,23 @@ def repair(
 ) -> None:
     """Verify and repair keys now, through the same brakes as the service.
 
-    --all shows what it would do and asks first, unless --yes. Exit code 4: some repairs failed, wait or are held;
-    2: a key is unknown or cannot be judged.
+    --all shows what it would do and asks first, unless --yes. A business id of several messages is refused with their
+    unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
+    be judged.
     """
     settings = read_settings(config)
     if bool(keys) == all_open:
-        raise InvalidValue("KEYS", keys or [], "name unique keys, or give --all")
-    wanted = [require_key(key) for key in keys or []]
+        raise InvalidValue("KEYS", keys or [], "name messages, or give --all")
     if all_open and not dry_run and not yes:
         _ask_first(settings, topic, group)
-    report = bootstrap.repair_now(settings, wanted, topic=topic, group=group, dry_run=dry_run)
+    report = bootstrap.repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
+    notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
+        tell(*notes)
     else:
-        print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows())
+        say(*notes)
+        print_table("Dry run" if dry_run else "Repairs", report.columns, report.rows(), first=_FIRST)
     raise typer.Exit(report.exit_code)
 
 
@@ -61,15 +68,12 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
     preview = bootstrap.repair_now(settings, [], topic=topic, group=group, dry_run=True)
     if not preview.keys:
         return
-    print_table("Would be repaired", preview.columns, preview.rows(), to_people=True)
-    # Not typer.confirm: it writes a part of its question to standard output.
-    typer.echo(f"Repair these {len(preview.keys)}? [y/N]: ", nl=False, err=True)
-    answer = sys.stdin.readline()
+    print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
+    answer = ask(f"Repair these {len(preview.keys)}? [y/N]: ")
     if not answer:
-        typer.echo(err=True)
         raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys")
     if answer.strip().lower() not in {"y", "yes"}:
-        typer.echo("nothing was changed", err=True)
+        tell("nothing was changed")
         raise typer.Exit(DECLINED)
 
 
@@ -92,7 +96,7 @@ def dismiss(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("Dismissed", report.columns, report.keys)
+        print_table("Dismissed", report.columns, report.keys, first=("unique key", "outcome"))
     raise typer.Exit(report.exit_code)
 
 
@@ -107,7 +111,7 @@ def hold(
     if output is Output.JSON:
         print_json({"topic": topic, "held": True, "changed": placed})
     else:
-        typer.echo(f"repairs of {topic} are on hold" + ("" if placed else " already"))
+        say(f"repairs of {topic} are on hold" + ("" if placed else " already"))
 
 
 def resume(
@@ -122,9 +126,9 @@ def resume(
         lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
         print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
     elif done.left:
-        typer.echo(f"repairs of {topic} are still stopped: the circuit breaker is open, close it with --breaker")
+        say(f"repairs of {topic} are still stopped: the circuit breaker is open, close it with --breaker")
     else:
-        typer.echo(f"repairs of {topic} go on" if done.lifted else f"repairs of {topic} were not on hold")
+        say(f"repairs of {topic} go on" if done.lifted else f"repairs of {topic} were not on hold")
 
 
 def rebuild(
@@ -140,8 +144,6 @@ def rebuild(
     """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
-    from reconciler.instrumentation.console import people
-
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
     console = people()
@@ -152,7 +154,7 @@ def rebuild(
     if output is Output.JSON:
         print_json({"scanned": scanned})
     else:
-        typer.echo(f"{scanned} inbox rows put back")
+        say(f"{scanned} inbox rows put back")
 
 
 def register(app: typer.Typer) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import sys
+import io
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from reconciler.cli import act_commands, audit_command, daemon_commands, demo_command, report_commands, setup_commands
 from reconciler.errors import ReconcilerError
+from reconciler.instrumentation.console import say, tell
 
 app = typer.Typer(
     name="reconciler",
@@ -30,7 +31,7 @@ app = typer.Typer(
 
 def _print_version(*, wanted: bool) -> None:
     if wanted:
-        typer.echo(f"reconciler {version('checkback-reconciler')}")
+        say(f"reconciler {version('checkback-reconciler')}")
         raise typer.Exit
 
 
@@ -60,19 +61,27 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = get_command(app).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
-        show = getattr(error, "show", None)  # usage errors print the command's usage, too
-        show() if show else sys.stderr.write(f"reconciler: {error}\n")
+        tell(*_lines_of(error))
         return 2
     except (Abort, KeyboardInterrupt):
-        sys.stderr.write("reconciler: interrupted\n")
+        tell("reconciler: interrupted")
         return 130
     except ReconcilerError as error:
         if error.exit_code == 70:
-            traceback.print_exc()
-        sys.stderr.write(f"reconciler: {error}\n")
+            tell(traceback.format_exc())
+        tell(f"reconciler: {error}")
         return error.exit_code
     except Exception:  # noqa: BLE001 - the last line of defence: a bug keeps its traceback and gets its own code
-        traceback.print_exc()
-        sys.stderr.write("reconciler: this is a bug; please report it with the lines above\n")
+        tell(traceback.format_exc(), "reconciler: this is a bug; please report it with the lines above")
         return 70
     return code if isinstance(code, int) else 0
+
+
+def _lines_of(error: TyperException) -> list[str]:
+    """What typer would print; usage errors tell the command's usage, too."""
+    show = getattr(error, "show", None)
+    if show is None:
+        return [f"reconciler: {error}"]
+    shown = io.StringIO()
+    show(file=shown)
+    return shown.getvalue().rstrip("\n").split("\n")

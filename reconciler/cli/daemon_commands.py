@@ -89,7 +89,7 @@ def once(
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
-        print_table("Once", ["topic", "group", *report.columns], report.rows())
+        print_table("Once", ["topic", "group", *report.columns], report.rows(), first=("topic", "group"))
     raise typer.Exit(report.exit_code if not stop.requested.is_set() else stop.exit_code)
 
 

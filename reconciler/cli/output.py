@@ -1,22 +1,35 @@
-"""Printing: a table for people, one JSON document for programs; the same data in both."""
+"""Layout: a table for people, one JSON document for programs; the same data in both.
+
+Where a line has no room for a table, each row is a record: its first words, then a line a value.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from reconciler.clock import utc_text
+from reconciler.contract.visible_text import visible, visible_json
+from reconciler.instrumentation.console import console, say
+
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
+    #: Cells of one row.
+    Row = Sequence[Text]
+
 SCHEMA_VERSION = 1
-#: Nobody resizes a file: wide enough that a unique key, two times and a sentence stand in one row.
-WIDTH_WITHOUT_TERMINAL = 160
-#: A column of sentences is read with less, but not gladly.
-NARROWEST_COLUMN = 10
+#: Sentences in narrower columns are read with a finger on the line.
+NARROWEST_SENTENCE = 30
+#: A unique key.
+NARROWEST_VALUE = 32
+#: What stands behind the first line of a record.
+INDENT = "  "
 
 
 class Output(StrEnum):
@@ -30,51 +43,94 @@ def print_json(document: Mapping[str, Any]) -> None:
     """One JSON object on standard output, with its schema version."""
     # An escape of the stream's own is no JSON escape for every letter.
     is_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    json.dump({"schema_version": SCHEMA_VERSION, **document}, sys.stdout, default=_jsonable, ensure_ascii=is_ascii)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, default=_jsonable, ensure_ascii=is_ascii)
+    say(visible_json(text))
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, to_people: bool = False
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    first: Sequence[str] = (),
+    to_people: bool = False,
 ) -> None:
-    """A table on standard output, plain text where it is no terminal; `to_people`: on standard error, as no data."""
-    from rich.console import Console  # slow to load
-    from rich.table import Table
-    from rich.text import Text
+    """A table or records on standard output; `first`: the columns that people look for, which also begin a record.
 
-    console = Console(highlight=False, stderr=to_people)
-    if not console.is_terminal:
-        console = Console(highlight=False, stderr=to_people, width=WIDTH_WITHOUT_TERMINAL)
-    # Text: cells come from brokers and databases, and [brackets] in them are no markup.
-    cells = [[Text("" if cell is None else str(cell)) for cell in row] for row in rows]
-    whole = _columns_kept_whole(columns, cells, console.width)
-    table = Table(title=title, title_justify="left", header_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, overflow="fold", no_wrap=number in whole)
-    for row_of_cells in cells:
-        table.add_row(*row_of_cells)
-    console.print(table)
+    Plain text where it is no terminal; `to_people`: on standard error, as no data.
+    """
+    from rich.text import Text  # slow to load
 
-
-def _columns_kept_whole(columns: Sequence[str], rows: Sequence[Sequence[Text]], width: int) -> Collection[int]:
-    """Columns of single words, such as keys and times, which people copy, where a line has room for them."""
-    lengths = {
-        number: max((row[number].cell_len for row in rows), default=0)
-        for number in range(len(columns))
-        if not any(" " in row[number].plain for row in rows)
-    }
-    # A heading is not wrapped there, either. Between and around columns there are a line and two spaces.
-    whole = {number: max(length, len(columns[number])) for number, length in lengths.items()}
-    needed = sum(whole.values()) + NARROWEST_COLUMN * (len(columns) - len(whole)) + 3 * len(columns) + 1
-    return whole if needed <= width else ()
+    screen = console(to_people=to_people)
+    if not rows:
+        screen.print(Text(visible(f"{title}: none")))
+        return
+    order = [columns.index(name) for name in first]
+    order += [number for number in range(len(columns)) if number not in order]
+    names = [columns[number] for number in order]
+    cells = [[Text(visible("" if row[n] is None else str(row[n]))) for n in order] for row in rows]
+    whole = _columns_kept_whole(cells)
+    if _width_needed(names, cells, whole) <= screen.width:
+        screen.print(_table(title, names, cells, whole))
+    else:
+        lines = _records(screen, names, cells, leading=max(1, len(first)))
+        screen.print(Text("\n").join([Text(visible(title), "table.title"), *lines]), soft_wrap=True)
 
 
 def time_text(milliseconds: int | None) -> str:
     """RFC 3339 UTC with milliseconds, or nothing."""
-    if milliseconds is None:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return "" if milliseconds is None else utc_text(milliseconds, timespec="milliseconds")
+
+
+def _columns_kept_whole(rows: Sequence[Row]) -> Collection[int]:
+    """Columns of single words, such as keys and times, which people copy."""
+    return {number for number in range(len(rows[0])) if not any(" " in row[number].plain for row in rows)}
+
+
+def _width_needed(names: Sequence[str], rows: Sequence[Row], whole: Collection[int]) -> int:
+    """Of a table in which words stand in one piece and sentences in a few lines."""
+    needed = 1
+    for number, name in enumerate(names):
+        longest = max(row[number].cell_len for row in rows)
+        # A heading of single words is not wrapped, either. Between columns there are a line and two spaces.
+        needed += 3 + (max(longest, len(name)) if number in whole else min(longest, NARROWEST_SENTENCE))
+    return needed
+
+
+def _table(title: str, names: Sequence[str], rows: Sequence[Row], whole: Collection[int]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(visible(title)), title_justify="left", header_style="bold")
+    for number, name in enumerate(names):
+        table.add_column(name, overflow="fold", no_wrap=number in whole)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, leading: int) -> Iterator[Text]:
+    """Lines: the first `leading` cells of a row in one, then each other one with its name; empty ones are left out."""
+    from rich.text import Text
+
+    label = max((len(name) for name in names[leading:]), default=0)
+    width = screen.width  # looked up each time that one asks
+    for row in rows:
+        head = Text(INDENT, "bold").join(cell for cell in row[:leading] if cell.plain)
+        yield from _hanging(screen, width, Text("", "bold"), Text(INDENT), head)
+        for name, cell in zip(names[leading:], row[leading:], strict=True):
+            if cell.plain:
+                before = f"{INDENT}{name:{label}}{INDENT}"
+                yield from _hanging(screen, width, Text(before), Text(" " * len(before)), cell)
+
+
+def _hanging(screen: Console, width: int, before: Text, below: Text, text: Text) -> Iterator[Text]:
+    """The text in lines of that width; a word is broken only where it is longer than a line."""
+    room = max(NARROWEST_VALUE, width - below.cell_len)
+    fits = text.cell_len <= room and "\n" not in text.plain
+    for number, line in enumerate([text] if fits else text.wrap(screen, room)):
+        line.rstrip()
+        yield (below if number else before) + line
 
 
 def _jsonable(value: object) -> object:

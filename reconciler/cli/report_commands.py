@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from reconciler import bootstrap
-from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings, require_key
+from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table, time_text
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue
+from reconciler.instrumentation.console import say, tell
+
+if TYPE_CHECKING:
+    from reconciler.life_story import LifeStory
 
 
 class Listing(StrEnum):
@@ -30,12 +34,29 @@ class Listing(StrEnum):
 
 #: Filters that a listing understands; another one would be ignored, which looks like an empty answer.
 _FILTERS = {
-    Listing.CANDIDATES: frozenset({"--state", "--verdict", "--topic", "--group"}),
-    Listing.REPAIRS: frozenset({"--state", "--topic"}),
+    Listing.CANDIDATES: frozenset({"--state", "--verdict", "--topic", "--group", "--key"}),
+    Listing.REPAIRS: frozenset({"--state", "--topic", "--key"}),
     Listing.QUARANTINE: frozenset[str](),
     Listing.OUTAGES: frozenset[str](),
     Listing.FLOORS: frozenset({"--topic", "--group"}),
-    Listing.ACTIONS: frozenset({"--topic", "--group"}),
+    Listing.ACTIONS: frozenset({"--topic", "--group", "--key"}),
+}
+
+#: What a person looks for in a listing.
+_LOOKED_FOR = {
+    Listing.CANDIDATES: ("unique_key", "state", "verdict"),
+    Listing.REPAIRS: ("unique_key", "state", "rung"),
+    Listing.QUARANTINE: ("seen_at_ms", "reason"),
+    Listing.OUTAGES: ("started_at_ms", "reason"),
+    Listing.FLOORS: ("topic", "group"),
+    Listing.ACTIONS: ("started_at_ms", "command"),
+}
+#: Likewise in the tables of status; of the others their topic and group.
+_FIRST = {
+    "verdicts": ("topic", "group", "state", "verdict"),
+    "repairs": ("topic", "scope", "state", "rung"),
+    "holds": ("topic", "kind"),
+    "outages": ("started_at_ms", "reason"),
 }
 
 
@@ -57,26 +78,24 @@ def status(
     can read need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
     report = bootstrap.read_status(read_settings(config), rounds_within_seconds=rounds_within)
+    remarks = {
+        "away": report.away,
+        "late": report.late_lines,
+        "undecided": report.undecided,
+        "doubled": report.doubled,
+        "damaged": report.damaged,
+        "unproved": report.unproved,
+        "rejected": report.rejected,
+    }
+    lines = [f"{name}: {line}" for name, of_name in remarks.items() for line in of_name]
     if output is Output.JSON:
         print_json(report.as_dict())
+        tell(*lines)
     else:
-        typer.echo(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.")
+        say(report.summary if report.summary.endswith((".", "?")) else f"{report.summary}.", *lines)
         for title, columns, rows in report.tables():
-            _print_rows(title, columns, rows)
-    for line in report.away:
-        typer.echo(f"away: {line}", err=True)
-    for line in report.late_lines:
-        typer.echo(f"late: {line}", err=True)
-    for line in report.undecided:
-        typer.echo(f"undecided: {line}", err=True)
-    for line in report.doubled:
-        typer.echo(f"doubled: {line}", err=True)
-    for line in report.damaged:
-        typer.echo(f"damaged: {line}", err=True)
-    for line in report.unproved:
-        typer.echo(f"unproved: {line}", err=True)
-    for line in report.rejected:
-        typer.echo(f"rejected: {line}", err=True)
+            say("")
+            _print_rows(title, columns, rows, first=_FIRST.get(title.lower(), ("topic", "group")))
     raise typer.Exit(report.exit_code)
 
 
@@ -91,6 +110,9 @@ def list_rows(
     ] = None,
     topic: TopicOption = None,
     group: GroupOption = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Only this unique key, or business id.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most rows.")] = 100,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -98,7 +120,7 @@ def list_rows(
     """List candidates, repairs, refused announcements, outages, floors, or what people did by hand (actions)."""
     from reconciler.ports import LedgerFilter  # slow to load
 
-    given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group}
+    given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
     for name, value in given.items():
         if value is not None and name not in _FILTERS[what]:
             raise InvalidValue(name, str(value), f"does not apply to {what.value}")
@@ -109,40 +131,48 @@ def list_rows(
         repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
         verdict=verdict,
     )
-    columns, found = bootstrap.list_rows(read_settings(config), what.value, only=only, limit=limit + 1)
-    rows, has_more = found[:limit], len(found) > limit
+    found = bootstrap.list_rows(read_settings(config), what.value, only=only, limit=limit + 1, name=key)
+    rows, has_more = found.rows[:limit], len(found.rows) > limit
+    lines = [f"note: {note}" for note in found.notes]
+    lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
     if output is Output.JSON:
-        print_json({what.value: [dict(zip(columns, row, strict=True)) for row in rows], "has_more": has_more})
+        named = [dict(zip(found.columns, row, strict=True)) for row in rows]
+        print_json({what.value: named, "has_more": has_more, "notes": list(found.notes)})
+        tell(*lines)
     else:
-        _print_rows(what.value.capitalize(), columns, rows)
-    if has_more:
-        typer.echo(f"only the first {limit}: there are more, see --limit", err=True)
+        say(*lines)
+        _print_rows(what.value.capitalize(), found.columns, rows, first=_LOOKED_FOR[what])
 
 
 def explain(
-    key: Annotated[str, typer.Argument(help="Unique key.")],
+    key: Annotated[str, typer.Argument(help="Unique key, or business id.")],
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the life of one message in time order, with the evidence.
+    """Tell the life of one message in time order, with the evidence; of a business id, of each of its messages.
 
     Exit code 2: nobody has heard of it; 3: a dependency is away that might know more.
     """
-    story = bootstrap.explain(read_settings(config), require_key(key))
+    told = bootstrap.explain(read_settings(config), key)
+    heard = [*([] if told.is_known else [told.unheard]), *(f"note: {note}" for note in told.notes)]
+    gaps = [*(f"away: {line}" for line in told.away), *(f"no answer: {line}" for line in told.silent)]
     if output is Output.JSON:
-        print_json(story.as_dict())
+        print_json(told.as_dict())
+        tell(*heard, *gaps)
     else:
-        rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
-        print_table(f"Life of {story.unique_key}", ["time", "witness", "what", "evidence"], rows)
-        for line in story.outlook:
-            typer.echo(line)
-    for line in story.silent:
-        typer.echo(f"no answer: {line}", err=True)
-    for line in story.away:
-        typer.echo(f"away: {line}", err=True)
-    if not story.is_known:
-        typer.echo(f"nobody has heard of {story.unique_key}", err=True)
-    raise typer.Exit(story.exit_code)
+        say(*heard)
+        stories = [story for story in told.stories if story.is_known]
+        for number, story in enumerate(stories):
+            say(*([""] if number else []), *story.outlook, *([] if number else gaps), "")
+            _print_life(story)
+        say(*([] if stories else gaps))
+    raise typer.Exit(told.exit_code)
+
+
+def _print_life(story: LifeStory) -> None:
+    rows = [(time_text(e.at_ms), e.witness, e.what, _evidence(e.evidence)) for e in story.events]
+    columns = ("time", "witness", "what", "evidence")
+    print_table(f"Life of {story.unique_key}", columns, rows, first=columns[:3])
 
 
 _S = TypeVar("_S", bound=StrEnum)
@@ -158,24 +188,38 @@ def _state(kind: type[_S], text: str | None) -> _S | None:
 
 
 def _evidence(evidence: Mapping[str, object]) -> str:
+    shown = ((name, value) for name, value in _with_times(evidence).items() if value is not None)
     return ", ".join(
-        f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}"
-        for name, value in evidence.items()
-        if value is not None
+        f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}" for name, value in shown
     )
 
 
-def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _with_times(values: Mapping[str, object]) -> dict[str, object]:
+    """Milliseconds become times, for people, however deep they lie."""
+    shown: dict[str, object] = {}
+    for name, value in values.items():
+        if name.endswith("_ms") and type(value) is int:
+            shown[name.removesuffix("_ms")] = time_text(value)
+        else:
+            shown[name] = _with_times(value) if isinstance(value, Mapping) else value
+    return shown
+
+
+def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: Sequence[str]) -> None:
     """Milliseconds become times, for people."""
     shown = [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows]
-    print_table(title, [column.removesuffix("_ms").replace("_", " ") for column in columns], shown)
+    print_table(title, [_heading(column) for column in columns], shown, first=[_heading(column) for column in first])
+
+
+def _heading(column: str) -> str:
+    return column.removesuffix("_ms").replace("_", " ")
 
 
 def _cell(column: str, value: object) -> object:
     if column.endswith("_ms") and isinstance(value, int):
         return time_text(value)
     if isinstance(value, dict):
-        return json.dumps(value, default=str)
+        return json.dumps(_with_times(value), default=str)
     return value
 
 

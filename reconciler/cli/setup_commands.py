@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from reconciler import bootstrap
-from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of
 from reconciler.cli.output import Output, print_json, print_table
+from reconciler.contract.urls import holds_password
+from reconciler.errors import MissingDependency
+from reconciler.instrumentation.console import say, tell
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from reconciler.doctor import Level
+
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
 topics_app = typer.Typer(help="Topics that the reconciler needs.", no_args_is_help=True)
+#: What a person reads first.
+_LEVELS: tuple[Level, ...] = ("fail", "note", "ok")
 
 
 class Tree(StrEnum):
@@ -39,13 +46,16 @@ class Dialect(StrEnum):
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Validate the settings: all problems at once, exit code 2."""
+    """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
     settings = settings_of(config)
+    missing = bootstrap.missing_drivers(settings)
+    if missing:
+        raise MissingDependency("\n  ".join(["the settings need what is not installed", *missing]))
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})
     else:
-        typer.echo(
+        say(
             f"settings are valid: environment {settings.environment}, {counts['producers']} producer group(s), "
             f"{counts['subscriptions']} subscription(s)"
         )
@@ -58,7 +68,7 @@ def config_show(config: ConfigOption = None, output: OutputOption = Output.TABLE
     if output is Output.JSON:
         print_json({"settings": document})
     else:
-        print_table("Settings", ["setting", "value"], list(_flat(document)))
+        print_table("Settings", ["setting", "value"], list(_flat(document)), first=("setting", "value"))
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
@@ -80,7 +90,9 @@ def config_schema(output: OutputOption = Output.JSON) -> None:
     if output is Output.JSON:
         print_json(Settings.model_json_schema())
     else:
-        print_table("Settings", ["setting", "default", "meaning"], list(_meanings(Settings)))
+        print_table(
+            "Settings", ["setting", "default", "meaning"], list(_meanings(Settings)), first=("setting", "default")
+        )
 
 
 def _meanings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -101,15 +113,41 @@ def _meanings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, s
 @db_app.command("upgrade")
 def db_upgrade(
     tree: Annotated[Tree, typer.Argument(help="Which tables.")],
-    url: Annotated[str, typer.Option("--url", help="SQLAlchemy URL of the database.")],
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="RECONCILER_DB_URL",
+            help="SQLAlchemy URL of one database, or @FILE that holds it; else those that the settings name.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create or upgrade the tables; running it twice is harmless."""
-    revision = bootstrap.upgrade_database(url, tree.value)
-    if output is Output.JSON:
-        print_json({"tree": tree.value, "revision": revision})
+    if url is None:
+        upgraded = bootstrap.upgrade_configured(settings_of(config), tree.value)
+        lines = [f"{one.name}: {tree.value} tables are at revision {one.revision}" for one in upgraded]
+        document = {"revision": upgraded[0].revision, "databases": [one.name for one in upgraded]}
     else:
-        typer.echo(f"{tree.value} tables are at revision {revision}")
+        _warn_of_password(context, url)
+        revision = bootstrap.upgrade_database(url_of(url), tree.value)
+        lines, document = [f"{tree.value} tables are at revision {revision}"], {"revision": revision}
+    if output is Output.JSON:
+        print_json({"tree": tree.value, **document})
+    else:
+        say(*lines)
+
+
+def _warn_of_password(context: typer.Context, url: str) -> None:
+    source = context.get_parameter_source("url")
+    if source is not None and source.name == "COMMANDLINE" and holds_password(url):
+        tell(
+            "reconciler: the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL "
+            "keeps it out"
+        )
 
 
 @db_app.command("sql")
@@ -123,7 +161,7 @@ def db_sql(
     if output is Output.JSON:
         print_json({"tree": tree.value, "dialect": dialect.value, "sql": ddl})
     else:
-        typer.echo(ddl, nl=False)
+        say(*ddl.removesuffix("\n").split("\n"))
 
 
 @topics_app.command("create")
@@ -143,7 +181,7 @@ def topics_create(
     if output is Output.JSON:
         print_json({"topics": [{"topic": t, "broker": b, "queues": q} for t, b, q in rows]})
     else:
-        print_table("Topics", ["topic", "broker", "queues"], rows)
+        print_table("Topics", ["topic", "broker", "queues"], rows, first=("topic", "broker", "queues"))
 
 
 def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
@@ -153,7 +191,9 @@ def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> 
     if output is Output.JSON:
         print_json({"healthy": not failed, "findings": [f.as_dict() for f in findings]})
     else:
-        print_table("Doctor", ["check", "result", "what was found", "what to do"], [f.as_row() for f in findings])
+        worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
+        columns = ("check", "result", "what was found", "what to do")
+        print_table("Doctor", columns, [f.as_row() for f in worst_first], first=("result", "check"))
     raise typer.Exit(1 if failed else 0)
 
 

@@ -11,6 +11,8 @@ import select
 import sys
 from typing import TextIO
 
+from reconciler.instrumentation.console import tell
+
 #: Exit code where standard output could not be written and all else is well: the answer is incomplete, so it is none.
 OUTPUT_LOST = 2
 
@@ -69,8 +71,7 @@ class StandardStreams:
         sys.stdout.flush()
         if self._output.error is None:
             return code
-        sys.stderr.write(f"reconciler: standard output is incomplete: {self._output.error.strerror}\n")
-        sys.stderr.flush()
+        tell(f"reconciler: standard output is incomplete: {self._output.error.strerror}")
         return code or OUTPUT_LOST
 
 

@@ -59,8 +59,18 @@ OUTBOX_EVIDENCE = EvidenceTable(
         _c("tag", "name", "Tag.", nullable=True),
         _c("content_digest", "digest", "contract/content_digest.py; NULL: not checked.", nullable=True),
         _c("state", "name", "NEW, ANNOUNCED, SETTLED or ROLLED_BACK."),
-        _c("created_at_ms", "i64", "Database time at `record`: the time of the commit for windows and latencies."),
+        _c(
+            "created_at_ms",
+            "i64",
+            "Database time at `record`: the time of the commit for latencies, and for windows unless it was seen late.",
+        ),
         _c("announced_at_ms", "i64", "Last announcement.", nullable=True),
+        _c(
+            "business_id",
+            "name",
+            "The business transaction's own id: shown beside keys, judged by no rule; older evidence lacks it.",
+            nullable=True,
+        ),
     ),
 )
 INBOX_EVIDENCE = EvidenceTable(

@@ -123,7 +123,12 @@ OUTBOX = Table(
         _c("settled_at_ms", "bigint", "When every inbox had the key.", nullable=True),
     ),
     primary_key=("unique_key",),
-    indexes=(("state", "created_at_ms"), ("state", "announced_at_ms"), ("created_at_ms",)),
+    indexes=(
+        ("state", "created_at_ms"),
+        ("state", "announced_at_ms"),
+        ("created_at_ms",),
+        ("business_id", "created_at_ms"),
+    ),
 )
 
 OUTBOX_IDENTITY = Table(

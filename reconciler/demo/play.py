@@ -31,7 +31,7 @@ from reconciler.demo.truth import (
     set_mark,
     write_copies,
 )
-from reconciler.instrumentation.console import people
+from reconciler.instrumentation.console import people, tell
 from reconciler.sql import schema
 
 #: What a slow machine may take to start Spark, on top of that.
@@ -103,12 +103,18 @@ class Play:
         if Rung.HAND_OVER.value in self._job.repair_order:
             for group in (REFERENCE, LAGGING):
                 self._start_replay(group)
+        self._wait(self._has_begun, "the service has had its first rounds")
         producers = {number: self._start_producer(number) for number in range(PRODUCERS + 1)}
         self._wait(lambda: self._tend_producers(producers, task), "producers have finished")
         self._services = [service, sweeper]
         for child in self._services:
             if child.exit_code is not None:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+
+    def _has_begun(self) -> bool:
+        """The audit answers for no time before the first round of a group."""
+        self._children.require_alive()
+        return self._ledger("SELECT count(DISTINCT consumer_group) FROM reconciler_round") == len((REFERENCE, LAGGING))
 
     def _await_consumers(self, broker: BrokerView) -> None:
         task = self._act("consumed before repairs", self._job.messages - self._job.lose)
@@ -268,7 +274,7 @@ class Play:
 
     def _act(self, title: str, total: int) -> TaskID:
         if not sys.stderr.isatty():
-            people().print(title)
+            tell(title)
         self._patience.begin()
         return self._progress.add_task(title, total=total)
 

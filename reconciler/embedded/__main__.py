@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from reconciler.contract.visible_text import visible_line
 from reconciler.embedded.families import DEFAULT_FAMILY, FAMILIES
 from reconciler.embedded.serving import serve
 from reconciler.errors import ConfigurationError
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
             advertise=chosen.advertise,
         )
     except ConfigurationError as error:
-        parser.exit(2, f"{error}\n")
+        parser.exit(2, f"{visible_line(str(error))}\n")
 
 
 if __name__ == "__main__":

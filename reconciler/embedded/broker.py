@@ -196,7 +196,7 @@ class Broker:
         except (MalformedInput, UnicodeError) as error:
             return Reply(ResponseCode.SYSTEM_ERROR, str(error))
         except Exception as error:  # a real broker too answers code 1 with the exception's text
-            logger.exception("request %d of %s", request.code, connection.peer)
+            logger.exception("request_failed: request %d of %s", request.code, connection.peer)
             return Reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def unsupported(self, request: Command) -> Reply | None:
@@ -263,7 +263,7 @@ class Broker:
                 arrived, self.store.arrived = self.store.arrived, []
                 self.polling.notify(arrived)
         except OSError:
-            logger.exception("the log cannot be written; sends are refused from now on")
+            logger.exception("log_unwritable: the log cannot be written; sends are refused from now on")
             self.store_is_broken = True
             for connection in self._with_output:
                 connection.close()
@@ -298,7 +298,7 @@ class Broker:
             try:
                 await self.check_now()
             except Exception:  # "Check error": the next round tries again
-                logger.exception("check round")
+                logger.exception("check_round_failed: check round")
 
     async def _tick(self) -> None:
         while not self._stopped:

@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         try:
             self._backlog.extend(self._reader.feed(data))
         except ProtocolViolation as error:
-            logger.info("%s: %s", self.peer, error)
+            logger.info("connection_lost: %s: %s", self.peer, error)
             self.close()
             return
         self._work()

@@ -68,7 +68,7 @@ class LogFolder:
                 if entry is None:
                     if number != self._numbers[-1]:
                         raise MalformedInput(f"{path}: damaged at byte {position}")
-                    logger.warning("%s: torn tail of %d bytes cut off", path, len(data) - position)
+                    logger.warning("log_tail_cut: %s: torn tail of %d bytes cut off", path, len(data) - position)
                     os.truncate(path, position)
                     break
                 yield entry

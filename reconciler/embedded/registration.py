@@ -51,7 +51,7 @@ class Registration:
             try:
                 await self._stay_registered(host, port)
             except (OSError, asyncio.IncompleteReadError) as error:
-                logger.info("name server %s:%d: %s", host, port, error)
+                logger.info("name_server_away: name server %s:%d: %s", host, port, error)
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _stay_registered(self, host: str, port: int) -> None:

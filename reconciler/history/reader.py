@@ -39,7 +39,7 @@ class SubscriptionHistory:
     #: Rounds captured on the newest days that were looked at.
     rounds: int
     #: Redis TIME up to which every shard that ran was captured; None: there is no round.
-    watermark_ms: int | None
+    captured_until_ms: int | None
     #: Shard -> Redis TIME of the newest round that was captured.
     captured_ms: Mapping[int, int]
     #: Gap rows that concern it.
@@ -86,7 +86,7 @@ class HistoryReader:
         return FoundRows(tuple(rows), tuple(problems))
 
     def standing(self, subscriptions: Iterable[Subscription], *, spool: Path, days: int = 2) -> HistoryStanding:
-        """Counts, and the watermark from the rounds of the newest `days` with rounds."""
+        """Counts, and how far it was captured, from the rounds of the newest `days` with rounds."""
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
         rounds = self._newest_rounds(days, problems)
@@ -155,7 +155,7 @@ def _subscription(s: Subscription, rounds: pa.Table, gaps: Iterable[Mapping[str,
     return SubscriptionHistory(
         subscription=s,
         rounds=len(mine),
-        watermark_ms=min(captured_ms.values(), default=None),
+        captured_until_ms=min(captured_ms.values(), default=None),
         captured_ms=captured_ms,
         gaps=sum(gap["topic"] in (s.topic, "*") and gap["consumer_group"] in (s.group, "*") for gap in gaps),
     )

@@ -1,10 +1,59 @@
-"""Text for people on standard error: never data."""
+"""The one place of the service that prints: what comes from outside is made visible here, whoever prints it.
+
+The audit, which shares no code with the service, has its own (audit/streams.py); a test keeps it at these.
+"""
 
 from __future__ import annotations
 
-from rich.console import Console
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from reconciler.contract.visible_text import visible_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Nobody resizes a file: wide enough that a unique key, two times and a sentence stand in one row.
+WIDTH_WITHOUT_TERMINAL = 160
+
+
+def say(*lines: str) -> None:
+    """Lines of the answer, on standard output."""
+    _write(sys.stdout, "".join(f"{visible_line(line)}\n" for line in lines))
+
+
+def tell(*lines: str) -> None:
+    """Lines for people, on standard error: never data."""
+    _write(sys.stderr, "".join(f"{visible_line(line)}\n" for line in lines))
+
+
+def ask(question: str) -> str:
+    """What a person answers to a question on standard error; empty: nobody is there."""
+    _write(sys.stderr, visible_line(question))
+    answer = sys.stdin.readline()
+    if not answer:
+        tell("")
+    return answer
 
 
 def people() -> Console:
-    """A console that shows progress on a terminal and plain lines elsewhere; honours NO_COLOR."""
-    return Console(stderr=True, highlight=False)
+    """A console for progress on a terminal, on standard error; honours NO_COLOR."""
+    return console(to_people=True)
+
+
+def console(*, to_people: bool = False) -> Console:
+    """Standard output, or standard error, with a width and styles. What is given to it must be visible already.
+
+    In a pipe it is as wide as the terminal that the person sits at, where there is one.
+    """
+    from rich.console import Console  # slow to load
+
+    is_known = os.environ.get("COLUMNS", "").isdigit() or any(os.isatty(descriptor) for descriptor in (0, 1, 2))
+    width = None if is_known else WIDTH_WITHOUT_TERMINAL
+    return Console(stderr=to_people, highlight=False, markup=False, emoji=False, width=width)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(text)
+    stream.flush()

@@ -1,6 +1,7 @@
 """Events of the policy as log records: one canonical line a round, one line for everything else that happens.
 
-What is told key by key, or shard by shard, is a line of counts at level DEBUG: the canonical line sums it up.
+Rounds in which there was nothing to do are one line an hour, and each of them one at level DEBUG. What is told key by
+key, or shard by shard, is a line of counts at level DEBUG: the canonical line sums it up.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
+from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.events import (
@@ -36,18 +38,41 @@ _QUIET = (ShardRoundRan, VerdictsWritten, KeysLeft, KeysNotTaken)
 _TAKEN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime"}
 
 
-class EventLog:
-    """A sink that writes events to the logger `reconciler.events`. Shared by threads; holds no state."""
+#: A subscription without traffic is told this often: that its rounds run, and how many ran.
+IDLE_SECONDS = 3_600.0
 
-    def __init__(self) -> None:
+
+class EventLog:
+    """A sink that writes events to the logger `reconciler.events`. Shared by threads: each subscription has one."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
         self._logger = logging.getLogger("reconciler.events")
+        self._clock = clock or SystemClock()
+        #: When the newest round was told that is not at level DEBUG, and idle rounds since.
+        self._told: dict[Subscription, tuple[float, int]] = {}
 
     def emit(self, event: object) -> None:
         """Writes one event."""
         level = _level(event)
+        more: dict[str, Any] = {}
+        if isinstance(event, RoundFinished):
+            idle_rounds = self._idle_rounds(event)
+            level = level if idle_rounds is not None else logging.DEBUG
+            more = {"idle_rounds": idle_rounds} if idle_rounds else {}
         if self._logger.isEnabledFor(level):
             name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()
-            self._logger.log(level, name, extra=_counted(event) if isinstance(event, _QUIET) else _flat(event))
+            fields_of = _counted(event) if isinstance(event, _QUIET) else _flat(event)
+            self._logger.log(level, name, extra=fields_of | more)
+
+    def _idle_rounds(self, event: RoundFinished) -> int | None:
+        """Idle rounds since the last one that was told; None: this one is one more of them."""
+        now = self._clock.monotonic_seconds()
+        told_at, idle_rounds = self._told.get(event.subscription, (-IDLE_SECONDS + now, 0))
+        if _is_idle(event) and now - told_at < IDLE_SECONDS:
+            self._told[event.subscription] = (told_at, idle_rounds + 1)
+            return None
+        self._told[event.subscription] = (now, 0)
+        return idle_rounds
 
 
 def _level(event: object) -> int:
@@ -64,6 +89,12 @@ def _is_loud(event: object) -> bool:
     if isinstance(event, OutageScanned):
         return bool(event.left_out)
     return isinstance(event, _LOUD)
+
+
+def _is_idle(event: RoundFinished) -> bool:
+    """Nothing came, waits, was looked at or repaired, and nothing is wrong."""
+    numbers = (event.announced, event.matched, event.pending_after, event.became_due, event.verified, event.settled)
+    return not any((*numbers, event.not_taken, event.repairs, _is_loud(event)))
 
 
 def _counted(event: ShardRoundRan | VerdictsWritten | KeysLeft | KeysNotTaken) -> dict[str, Any]:

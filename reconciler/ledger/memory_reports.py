@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
+from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.memory_rounds import MemoryHistory
 from reconciler.ports import (
@@ -168,6 +168,7 @@ class MemoryReports:
                 if owner == environment
                 and only.topic in (None, row.intent.topic)
                 and only.group in (None, row.intent.group)
+                and _is_of_keys(only, row.intent.unique_key)
             ]
         return found[::-1][:limit]
 
@@ -183,6 +184,7 @@ def _shows_candidate(only: LedgerFilter, row: Candidate) -> bool:
         and only.candidate_state in (None, row.state)
         and only.verdict in (None, row.verdict)
         and only.is_loss in (None, row.loss_verdict is not None)
+        and _is_of_keys(only, row.unique_key)
     )
 
 
@@ -191,5 +193,11 @@ def _shows_repair(only: LedgerFilter, row: Repair) -> bool:
         only.topic in (None, row.topic)
         and only.scope in (None, row.scope)
         and only.repair_state in (None, row.state)
+        and only.is_done in (None, row.state is RepairState.DONE)
         and only.rung in (None, row.rung)
+        and _is_of_keys(only, row.unique_key)
     )
+
+
+def _is_of_keys(only: LedgerFilter, unique_key: str | None) -> bool:
+    return only.unique_keys is None or unique_key in only.unique_keys

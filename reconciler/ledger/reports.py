@@ -72,6 +72,7 @@ class SqlReports:
             query,
             {c.topic: only.topic, c.consumer_group: only.group, c.state: only.candidate_state, c.verdict: only.verdict},
         )
+        query = _of_keys(query, c.unique_key, only)
         if only.is_loss is not None:
             query = query.where(c.loss_verdict.is_not(None) if only.is_loss else c.loss_verdict.is_(None))
         return [candidate_of(row) for row in self._page(query, (c.topic, c.consumer_group, c.unique_key), after, limit)]
@@ -83,6 +84,9 @@ class SqlReports:
         c = repair.c
         query = sa.select(*REPAIR_COLUMNS).where(c.environment == environment)
         query = _where(query, {c.topic: only.topic, c.scope: only.scope, c.state: only.repair_state, c.rung: only.rung})
+        if only.is_done is not None:
+            query = query.where(c.state == RepairState.DONE if only.is_done else c.state != RepairState.DONE)
+        query = _of_keys(query, c.unique_key, only)
         return [repair_of(row) for row in self._page(query, (c.topic, c.scope, c.unique_key), after, limit)]
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
@@ -257,6 +261,7 @@ class SqlReports:
         c = operator_action.c
         query = sa.select(operator_action).where(c.environment == environment)
         query = _where(query, {c.topic: only.topic, c.consumer_group: only.group})
+        query = _of_keys(query, c.unique_key, only)
         newest_first = (column.desc() for column in _in_time(operator_action))
         return [action_of(row) for row in self._rows(query.order_by(*newest_first).limit(limit))]
 
@@ -285,6 +290,10 @@ def _where(query: sa.Select[Any], wanted: dict[sa.Column[Any], str | None]) -> s
         if value is not None:
             query = query.where(column == str(value))
     return query
+
+
+def _of_keys(query: sa.Select[Any], column: sa.Column[str], only: LedgerFilter) -> sa.Select[Any]:
+    return query if only.unique_keys is None else query.where(column.in_(only.unique_keys))
 
 
 def _follows(order: Sequence[sa.Column[Any]], after: Sequence[str | int]) -> sa.ColumnElement[bool]:

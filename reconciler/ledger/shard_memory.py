@@ -102,10 +102,12 @@ class RedisShardMemory:
                     answers = _execute(pipe)
         except WatchError:
             # Another owner was quicker, or redis-py lost the connection while watching: both mean "look again".
-            _log.info("round of %s did not run or its outcome is unknown", shard)
+            _log.info("round_not_run: round of %s did not run or its outcome is unknown", shard)
             return None
         if answers is None:
-            _log.warning("reply to the round of %s was lost: whether it ran shows in the next one", shard)
+            _log.warning(
+                "round_reply_lost: reply to the round of %s was lost: whether it ran shows in the next one", shard
+            )
             return None
         done = round_done(shard, epoch=epoch, generation=generation, answers=answers)
         if done is not None:
@@ -226,7 +228,7 @@ def _execute(pipe: Any) -> list[Any] | None:
     try:
         answers: list[Any] = pipe.execute(raise_on_error=False)
     except (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError) as error:
-        _log.info("EXEC: %s", error)
+        _log.info("exec_failed: EXEC: %s", error)
         return None
     except ExecAbortError as error:
         raise translate(error) from error

@@ -31,11 +31,14 @@ class LedgerFilter:
 
     topic: str | None = None
     group: str | None = None
+    unique_keys: tuple[str, ...] | None = None
     candidate_state: CandidateState | None = None
     verdict: Verdict | None = None
     #: True: only rows with a loss_verdict, False: only rows without.
     is_loss: bool | None = None
     repair_state: RepairState | None = None
+    #: True: only repairs that are DONE, False: only the others, also those whose state nobody can read.
+    is_done: bool | None = None
     rung: Rung | None = None
     #: EVERY_GROUP, or the group of a hand-over.
     scope: str | None = None
@@ -181,7 +184,7 @@ class OperationReports(Protocol):
         ...
 
     def actions(self, environment: str, *, only: LedgerFilter, limit: int) -> Sequence[OperatorAction]:
-        """What was done by hand, the newest first; of the filter, topic and group count."""
+        """What was done by hand, the newest first; of the filter, topic, group and unique keys count."""
         ...
 
 

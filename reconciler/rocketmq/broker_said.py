@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from reconciler.errors import MissingDependency, ProtocolViolation
+from reconciler.errors import MissingDependency, ProtocolViolation, ReconcilerError
 from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.rocketmq.record import MessageRecord
 from reconciler.rocketmq.stored import stored_message
@@ -52,32 +52,28 @@ def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum
     # A key in KEYS and in UNIQ_KEY is indexed twice: one record, two hits.
     equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
     if equal:
-        try:
-            records = tuple(_readable(equal[offset] for offset in sorted(equal)))
-            is_damaged = len(records) < len(equal)
-            is_partial = is_damaged or len(hits) >= maximum
-        except MissingDependency as error:
-            return Said(broker_name, Presence.UNKNOWN, str(error))
-        except ProtocolViolation as error:
-            return Said(broker_name, Presence.UNKNOWN, str(error), is_damaged=True)
+        records, faults = _read(equal[offset] for offset in sorted(equal))
+        # One that lacks only a package here is no damage: it may be read tomorrow.
+        is_damaged = bool(faults) and not any(isinstance(fault, MissingDependency) for fault in faults)
+        if not records:
+            return Said(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
+        is_partial = bool(faults) or len(hits) >= maximum
         return Said(broker_name, Presence.FOUND, f"{len(records)} records", records, is_damaged, is_partial)
     if len(hits) >= maximum:
         return Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
     return Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
 
 
-def _readable(hits: Iterable[MessageRecord]) -> Iterator[StoredMessage]:
-    """Those that can be read. Raises ProtocolViolation if none can."""
-    unreadable: ProtocolViolation | None = None
-    has_one = False
+def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
+    """Those that can be read, and why the others cannot."""
+    records: list[StoredMessage] = []
+    faults: list[ReconcilerError] = []
     for hit in hits:
         try:
-            yield stored_message(hit)
-            has_one = True
-        except ProtocolViolation as error:
-            unreadable = error
-    if unreadable is not None and not has_one:
-        raise unreadable
+            records.append(stored_message(hit))
+        except (ProtocolViolation, MissingDependency) as error:
+            faults.append(error)
+    return tuple(records), faults
 
 
 def together(said: list[Said]) -> Lookup[StoredMessage]:

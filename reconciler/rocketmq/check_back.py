@@ -147,7 +147,7 @@ class CheckBack:
         try:
             check = _read(address, request)
         except PermanentError as error:
-            logger.warning("a check-back of %s cannot be read: %s", address, error)
+            logger.warning("check_back_unreadable: a check-back of %s cannot be read: %s", address, error)
             check = None
         with self._lock:
             self._received += 1
@@ -159,15 +159,18 @@ class CheckBack:
         if check is None:
             return
         if found is None:
-            logger.warning("%s asks for producer group %s, which is not here", address, check.producer_group)
-            return
-        if check.body_error is not None:
             logger.warning(
-                "check-back of %s: its body cannot be read here: %s", check.message.unique_key, check.body_error
+                "check_back_of_stranger: %s asks for producer group %s, which is not here",
+                address,
+                check.producer_group,
             )
+            return
         answer, pool = found
         if not pool.submit(lambda: self._decide(check, answer)):
-            logger.warning("check-back of %s dropped: too many wait; the broker asks again", check.message.unique_key)
+            logger.warning(
+                "check_back_dropped: check-back of %s dropped: too many wait; the broker asks again",
+                check.message.unique_key,
+            )
 
     def _decide(self, check: CheckRequest, answer: CheckAnswer) -> None:
         key = check.message.unique_key
@@ -186,7 +189,7 @@ class CheckBack:
         try:
             ended = end_transaction(self._client, request, timeout_seconds=END_TIMEOUT_SECONDS)
         except ReconcilerError as error:
-            logger.warning("the answer %s for %s was not sent: %s", state, key, error)
+            logger.warning("check_back_answer_lost: the answer %s for %s was not sent: %s", state, key, error)
             ended = None
         is_accepted = ended is not None and ended.outcome is EndOutcome.DONE
         with self._lock:
@@ -195,7 +198,7 @@ class CheckBack:
                 self._accepted += is_accepted
                 self._not_accepted += not is_accepted
         if state is not LocalTransactionState.UNKNOWN and not is_accepted:
-            logger.warning("the answer %s for %s was not accepted: %s", state, key, ended)
+            logger.warning("check_back_answer_refused: the answer %s for %s was not accepted: %s", state, key, ended)
 
 
 def _read(address: str, request: Command) -> CheckRequest:
@@ -223,4 +226,6 @@ def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
     try:
         return received(half), None
     except (ProtocolViolation, MissingDependency) as error:
+        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+            logger.warning("check-back of %s: its body cannot be read here: %s", half.unique_key, error)
         return with_body(half, half.body), str(error)

@@ -232,7 +232,7 @@ class RemotingClient:
         except ReconcilerError as error:
             failure = error
         except Exception as error:  # e.g. no memory: whoever waits must hear of it
-            logger.exception("%s: connecting ended", address)
+            logger.exception("connecting_failed: %s: connecting ended", address)
             failure = BrokerUnavailable(f"{address}: {type(error).__name__}: {error}")
         while waiting := self._next_deferred(peer):
             for deferred in waiting:
@@ -244,7 +244,7 @@ class RemotingClient:
                 except ReconcilerError as error:
                     deferred.failed(error)
                 except Exception as error:  # e.g. no memory: the others still wait
-                    logger.exception("%s: a request that waited was not sent", address)
+                    logger.exception("request_unsent: %s: a request that waited was not sent", address)
                     deferred.failed(BrokerUnavailable(f"{address}: {type(error).__name__}: {error}"))
 
     def _next_deferred(self, peer: _Peer) -> list[_Deferred]:
@@ -329,7 +329,9 @@ class RemotingClient:
         """On the reader thread: hands over to the pool, or drops when its queue is full."""
         if not self._room.acquire(blocking=False):
             self.dropped_requests += 1
-            logger.warning("request %d of %s dropped: the handlers are busy", command.code, connection.address)
+            logger.warning(
+                "request_dropped: request %d of %s dropped: the handlers are busy", command.code, connection.address
+            )
             return
         try:
             self._pool.submit(self._handle, connection, command)
@@ -345,7 +347,9 @@ class RemotingClient:
                     self.request_timeout_seconds,
                 )
         except ReconcilerError as error:
-            logger.warning("request %d of %s not answered: %s", command.code, connection.address, error)
+            logger.warning(
+                "request_unanswered: request %d of %s not answered: %s", command.code, connection.address, error
+            )
         finally:
             self._room.release()
 
@@ -360,7 +364,7 @@ class RemotingClient:
         try:
             return handler(address, passed)
         except Exception as error:  # a handler is foreign code: its failure costs one answer
-            logger.warning("handler of request %d failed", passed.code, exc_info=True)
+            logger.warning("request_handler_failed: handler of request %d failed", passed.code, exc_info=True)
             return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
 

@@ -104,13 +104,15 @@ class ClientInstance:
         try:
             return self.routes.route(topic)
         except (BrokerRefused, TransientError) as error:
-            logger.info("no route of %s yet: %s", topic, error)
+            logger.info("route_unknown: no route of %s yet: %s", topic, error)
             return None
 
     def _dispatch(self, address: str, request: Command) -> Command | None:
         group = request.fields.get("consumerGroup") or request.fields.get("group") or ""
         handler = self._group_handlers.get((request.code, group))
         if handler is None:
-            logger.info("request %d of %s for group %r, which is not here", request.code, address, group)
+            logger.info(
+                "request_for_stranger: request %d of %s for group %r, which is not here", request.code, address, group
+            )
             return reply_to(request, ResponseCode.SYSTEM_ERROR, remark=f"the consumer group[{group}] is not here")
         return handler(address, request)

@@ -1,15 +1,23 @@
 """Bodies as producers compress them; brokers store them as they come (org.apache.rocketmq.common.compression).
 
 zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard`
-and `lz4`, which are loaded when a body needs them.
+and `lz4` (the extra `compression`), which are loaded when a body needs them. Whoever meets a body without them goes on:
+a look-up is UNKNOWN, a consumer hands the message back.
 """
 
 from __future__ import annotations
 
+import logging
 import zlib
+from functools import cache
 
 from reconciler.errors import MissingDependency, ProtocolViolation
 from reconciler.rocketmq.codes import SystemFlag
+
+logger = logging.getLogger(__name__)
+
+#: Modules that bodies may need -> the compression's name.
+OPTIONAL_MODULES = {"zstandard": "zstd", "lz4": "lz4"}
 
 #: Bound of an uncompressed body: 16 times the largest message a broker takes by default (maxMessageSize, 4 MiB).
 MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
@@ -60,7 +68,7 @@ def _unzstd(data: bytes, bound: int) -> bytes:
     try:
         import zstandard
     except ImportError as error:
-        raise MissingDependency("a message body is compressed with zstd: pip install zstandard") from error
+        raise _missing("zstandard") from error
     # No window above what the bound needs: a frame header may ask for gigabytes.
     decompressor = zstandard.ZstdDecompressor(max_window_size=128 * 1024 * 1024).decompressobj()
     plain = bytearray()
@@ -78,13 +86,25 @@ def _unlz4(data: bytes, bound: int) -> bytes:
     try:
         import lz4.frame
     except ImportError as error:
-        raise MissingDependency("a message body is compressed with lz4: pip install lz4") from error
+        raise _missing("lz4") from error
     decompressor = lz4.frame.LZ4FrameDecompressor()
     try:
         plain: bytes = decompressor.decompress(data, max_length=bound + 1)
     except RuntimeError as error:
         raise ProtocolViolation(f"damaged lz4 body: {error}") from error
     return _complete(plain, bound, is_whole=bool(decompressor.eof))
+
+
+def _missing(module: str) -> MissingDependency:
+    text = f"a message body is compressed with {OPTIONAL_MODULES[module]}: pip install {module}"
+    _log_once(text)
+    return MissingDependency(text)
+
+
+@cache
+def _log_once(text: str) -> None:
+    """Once a process: every look-up, pull and check-back of such messages comes here."""
+    logger.error("%s, in every process that reads such messages", text)
 
 
 def _complete(plain: bytes, bound: int, *, is_whole: bool) -> bytes:

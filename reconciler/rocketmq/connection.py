@@ -205,7 +205,7 @@ class Connection:
         except OSError as error:
             self._fail(ConnectionLost(f"{self.address}: {error}"))
         except Exception as error:  # e.g. no memory: whoever waits for an answer must hear of it
-            logger.exception("%s: reading ended", self.address)
+            logger.exception("connection_failed: %s: reading ended", self.address)
             self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
         finally:
             with self._writing:  # a number in use must not become another file's
@@ -248,7 +248,7 @@ class Connection:
             else:
                 lost = ConnectionLost(f"{self.address}: closed because of what the peer sent: {error}")
                 lost.__cause__ = error
-                logger.warning("%s", lost)
+                logger.warning("connection_lost: %s", lost)
             self._closed_because = lost
             in_flight = list(self._waiting.values())
             self._waiting.clear()

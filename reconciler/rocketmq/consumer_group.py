@@ -78,7 +78,7 @@ class BrokerQueueLocks:
                 answer = self._client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
                 granted = _queues_of(parse_object(require_success(answer, "LOCK_BATCH_MQ").body).get("lockOKMQSet"))
             except ReconcilerError as error:
-                logger.warning("no locks of %s from %s: %s", self._group, address, error)
+                logger.warning("queues_not_locked: no locks of %s from %s: %s", self._group, address, error)
                 continue
             with self._lock:
                 for queue in wanted:
@@ -104,7 +104,7 @@ class BrokerQueueLocks:
             try:
                 self._client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
             except ReconcilerError as error:
-                logger.info("not unlocked at %s: %s", address, error)
+                logger.info("queues_not_unlocked: not unlocked at %s: %s", address, error)
 
     def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         by_address: dict[str, list[MessageQueue]] = {}
@@ -112,7 +112,7 @@ class BrokerQueueLocks:
             try:
                 address = self._routes.master_of(queue.topic, queue.broker_name)
             except ReconcilerError as error:
-                logger.info("no route for the lock of %s: %s", queue, error)
+                logger.info("route_unknown: no route for the lock of %s: %s", queue, error)
                 continue
             if address is not None:
                 by_address.setdefault(address, []).append(queue)

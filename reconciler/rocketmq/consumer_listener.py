@@ -69,7 +69,7 @@ def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: its messages come again
-        logger.exception("the listener raised; %d messages come again", len(messages))
+        logger.exception("listener_failed: the listener raised; %d messages come again", len(messages))
         return ListenerAnswer(
             status=ConsumeStatus.RECONSUME_LATER,
             direct_result="CR_THROW_EXCEPTION",
@@ -81,7 +81,11 @@ def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]
         return ListenerAnswer(status=status, direct_result="CR_LATER")
     if isinstance(status, FailedAt) and 0 <= status.position < len(messages):
         return ListenerAnswer(status=ConsumeStatus.RECONSUME_LATER, direct_result="CR_LATER", failed_at=status.position)
-    logger.error("the listener answered %r, not a ConsumeStatus; %d messages come again", status, len(messages))
+    logger.error(
+        "listener_answer_unknown: the listener answered %r, not a ConsumeStatus; %d messages come again",
+        status,
+        len(messages),
+    )
     return ListenerAnswer(
         status=ConsumeStatus.RECONSUME_LATER, direct_result="CR_RETURN_NULL", remark=f"answered {status!r}"
     )

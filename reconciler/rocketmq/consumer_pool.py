@@ -75,7 +75,7 @@ class WorkerPool:
         try:
             thread.start()
         except RuntimeError as error:  # the process may have no more: those that run take the task, or the next try
-            logger.error("%s gets no more threads: %s", self._name, error)  # noqa: TRY400 - says all there is
+            logger.error("threads_missing: %s gets no more threads: %s", self._name, error)  # noqa: TRY400 - says all there is
         else:
             self._threads.append(thread)
 
@@ -86,7 +86,7 @@ class WorkerPool:
             try:
                 task()
             except BaseException:  # the thread has to live on for the next task
-                logger.exception("a task of %s failed", self._name)
+                logger.exception("task_failed: a task of %s failed", self._name)
 
     def _next(self) -> Task | None:
         try:

@@ -204,7 +204,7 @@ class HeartbeatService:
             newly_failing = failing - self._failing
             self._failing = (self._failing - set(answers)) | failing
         for address in newly_failing:
-            logger.warning("no heartbeat to %s, trying on: %s", address, answers[address])
+            logger.warning("heartbeat_failed: no heartbeat to %s, trying on: %s", address, answers[address])
         return answers
 
     def _bodies(self) -> dict[str, bytes]:
@@ -232,12 +232,12 @@ class HeartbeatService:
             try:
                 self._client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
             except ReconcilerError as error:
-                logger.info("not unregistered at %s: %s", address, error)
+                logger.info("unregistering_failed: not unregistered at %s: %s", address, error)
 
 
 def _asked(addresses: Addresses) -> set[str]:
     try:
         return set(addresses())
     except ReconcilerError as error:
-        logger.warning("no route for a heartbeat: %s", error)
+        logger.warning("route_unknown: no route for a heartbeat: %s", error)
         return set()

@@ -255,7 +255,9 @@ class NativeObject:
             self._state = "closing"
         if threading.current_thread() is not threading.main_thread():
             logger.warning(
-                "%s is shut down by %s: do it on the main thread", self.what, threading.current_thread().name
+                "shutdown_on_wrong_thread: %s is shut down by %s: do it on the main thread",
+                self.what,
+                threading.current_thread().name,
             )
         deadline = self._clock.monotonic_seconds() + self._shutdown_timeout_seconds
         if not self._clock.wait(self._idle, self._shutdown_timeout_seconds):
@@ -268,7 +270,7 @@ class NativeObject:
             self._give_up("its shutdown hangs")
             return False
         except Exception as error:  # noqa: BLE001  # it will not get better
-            logger.warning("shutdown of %s failed: %s", self.what, error)
+            logger.warning("shutdown_failed: shutdown of %s failed: %s", self.what, error)
         self._state = "closed"
         # 0.4.4 would shut it down and free it again when it is collected; a late call gets a null pointer instead.
         self._made._handle = None  # noqa: SLF001  # the package has no other way
@@ -277,7 +279,7 @@ class NativeObject:
     def leave_at_exit(self) -> None:
         """At exit without shutdown the library hangs or aborts; so does freeing it then."""
         if self._state == "running" and self._pid == os.getpid():
-            logger.warning("%s was not shut down: it is now", self.what)
+            logger.warning("shutdown_forgotten: %s was not shut down: it is now", self.what)
             _end_process_in(int(self._shutdown_timeout_seconds) + 1)
             with suppress(Exception):
                 self._made.shutdown()
@@ -287,7 +289,12 @@ class NativeObject:
 
     def _give_up(self, why: str) -> None:
         self._state = "stuck"
-        logger.error("%s: %s; the process ends at most %d s after its last statement", self.what, why, EXIT_SECONDS)
+        logger.error(
+            "shutdown_hangs: %s: %s; the process ends at most %d s after its last statement",
+            self.what,
+            why,
+            EXIT_SECONDS,
+        )
 
 
 def _leave() -> None:

@@ -63,7 +63,7 @@ class Assignment:
                 queues = self._routes.read_queues(topic)
                 members = self._members(topic)
             except ReconcilerError as error:
-                logger.warning("queues of %s stay as they are: %s", topic, error)
+                logger.warning("assignment_failed: queues of %s stay as they are: %s", topic, error)
                 is_complete = False
                 continue
             mine = allocate_averagely(queues, members, self._client_id)
@@ -103,7 +103,7 @@ class Assignment:
             for held in lost:
                 del self._held[held.queue]
         if lost:
-            logger.info("queues %s are lost", ", ".join(str(held.queue) for held in lost))
+            logger.info("queues_lost: queues %s are lost", ", ".join(str(held.queue) for held in lost))
             # At once: a commit that came after the new owner's first one would throw it back.
             self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
         for held in lost:
@@ -118,11 +118,11 @@ class Assignment:
             try:
                 held = ProcessQueue(queue, start_offset=self._offsets.start_of(queue), limits=self._limits)
             except ReconcilerError as error:
-                logger.warning("queue %s is not taken over yet: %s", queue, error)
+                logger.warning("take_over_waits: queue %s is not taken over yet: %s", queue, error)
                 is_complete = False
                 continue
             with self._lock:
                 self._held[queue] = held
-            logger.info("queue %s is taken over at %d", queue, held.state().next_offset)
+            logger.info("queue_taken_over: queue %s is taken over at %d", queue, held.state().next_offset)
             self._on_gained(held)
         return is_complete

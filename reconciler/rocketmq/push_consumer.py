@@ -227,7 +227,7 @@ class _Running:
         self._pulling_steps.close()
         is_clean = self._pool.close(timeout_seconds=self._settings.shutdown_timeout_seconds)
         if not is_clean:
-            logger.warning("a listener of %s still runs: its messages come again", self.group)
+            logger.warning("listener_still_runs: a listener of %s still runs: its messages come again", self.group)
         self.assignment.end()
         self._instance.heartbeats.leave_consumer(self.group)
         self._instance.forget_group(self.group)

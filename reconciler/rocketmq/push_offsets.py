@@ -148,7 +148,7 @@ class GroupOffsets:
         return stored
 
     def _not_stored(self, queue: MessageQueue, offset: int, error: ReconcilerError) -> None:
-        logger.warning("offset %d of %s in %s is not stored: %s", offset, self._group, queue, error)
+        logger.warning("offset_not_stored: offset %d of %s in %s is not stored: %s", offset, self._group, queue, error)
 
     def _address(self, queue: MessageQueue) -> str:
         address = self._routes.master_of(queue.topic, queue.broker_name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, ProtocolViolation, ReconcilerError
+from reconciler.errors import BrokerRefused, BrokerUnavailable, MissingDependency, ProtocolViolation, ReconcilerError
 from reconciler.rocketmq.client import RemotingClient
 from reconciler.rocketmq.codes import ResponseCode
 from reconciler.rocketmq.consumer_message import ReceivedMessage, received
@@ -113,7 +113,7 @@ class PullLoop:
             self._failed(queue, era, address, error)
             return
         except Exception as error:  # e.g. no memory: a queue that nobody pulls any more would look like a quiet one
-            logger.exception("pull of %s failed", queue.queue)
+            logger.exception("pull_failed: pull of %s failed", queue.queue)
             committable = queue.committable()
             if committable is not None and queue.era == era:
                 queue.seek(committable)  # what was accepted may not have been handed over: it comes again
@@ -138,14 +138,20 @@ class PullLoop:
             if subscription.wants(record.tags):
                 try:
                     wanted.append(received(record))
-                except ProtocolViolation as error:
-                    self._damaged(record, error)
+                except (ProtocolViolation, MissingDependency) as error:
+                    self._unreadable(record, error)
         return wanted
 
-    def _damaged(self, record: MessageRecord, error: ProtocolViolation) -> None:
-        """No listener can have it, and it must neither block its queue nor be lost: it goes the way to dead letters."""
+    def _unreadable(self, record: MessageRecord, error: ReconcilerError) -> None:
+        """No listener here can have it, and it must neither block its queue nor be lost.
+
+        It goes the way to dead letters, on which a member that has the package for its compression may take it.
+        """
         key = record.unique_key or record.offset_message_id
-        logger.error("message %s in %s cannot be read and goes back: %s", key, record.topic, error)
+        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+            logger.error(
+                "message_unreadable: message %s in %s cannot be read and goes back: %s", key, record.topic, error
+            )
         if not self._give_back(record):
             raise BrokerUnavailable(f"message {key} cannot be read, and {record.broker_name} does not take it back")
 
@@ -153,7 +159,7 @@ class PullLoop:
         if queue.is_revoked or queue.era != era:
             return
         logger.warning(
-            "offset of %s in %s is outside %d..%d, going on at %d",
+            "offset_illegal: offset of %s in %s is outside %d..%d, going on at %d",
             self._group, queue.queue, result.min_offset, result.max_offset, result.next_offset,
         )  # fmt: skip
         queue.seek(result.next_offset)
@@ -164,9 +170,9 @@ class PullLoop:
         if queue.is_revoked:
             return
         if isinstance(error, BrokerRefused) and error.code in _UNKNOWN_HERE:
-            logger.info("%s does not know %s any more", queue.queue.broker_name, self._group)
+            logger.info("group_forgotten: %s does not know %s any more", queue.queue.broker_name, self._group)
         else:
-            logger.warning("pull of %s failed: %s", queue.queue, error)
+            logger.warning("pull_failed: pull of %s failed: %s", queue.queue, error)
         if address:
             self._on_doubt(address)  # also after a broken connection: a broker forgets its clients with it
         pause = FAILURE_PAUSE_SECONDS * random.uniform(0.5, 1.5)

@@ -97,13 +97,13 @@ class RetryRoute:
         try:
             address = self._routes.master_of(place.topic, place.broker_name)
             if address is None:
-                logger.warning("%s cannot go back: %s has no master", name, place.broker_name)
+                logger.warning("message_not_taken_back: %s cannot go back: %s has no master", name, place.broker_name)
                 return False
             command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=fields)
             answer = self._client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
             require_success(answer, f"send-back of {name}")
         except ReconcilerError as error:
-            logger.warning("%s was not taken back by %s: %s", name, place.broker_name, error)
+            logger.warning("message_not_taken_back: %s was not taken back by %s: %s", name, place.broker_name, error)
             return False
         return True
 
@@ -116,7 +116,7 @@ class RetryRoute:
             # The broker that just failed comes last.
             queues = sorted(by_broker.values(), key=lambda queue: queue.broker_name == message.broker_name)
         except ReconcilerError as error:
-            logger.warning("no copy of %s in %s: %s", message.unique_key, topic, error)
+            logger.warning("retry_copy_missing: no copy of %s in %s: %s", message.unique_key, topic, error)
             return False
         for queue in queues[:_COPY_ATTEMPTS]:
             try:
@@ -128,7 +128,13 @@ class RetryRoute:
                     return True
                 raise refusal(answer, f"copy of {message.unique_key}")
             except ReconcilerError as error:
-                logger.warning("no copy of %s in %s on %s: %s", message.unique_key, topic, queue.broker_name, error)
+                logger.warning(
+                    "retry_copy_missing: no copy of %s in %s on %s: %s",
+                    message.unique_key,
+                    topic,
+                    queue.broker_name,
+                    error,
+                )
         return False
 
     def _copy_of(self, message: ReceivedMessage, queue: MessageQueue) -> Command:

@@ -83,7 +83,7 @@ class StepThread:
                 try:
                     step()
                 except Exception:  # a step must never end the thread: everything would silently stop
-                    logger.exception("a step of %s failed", self._thread.name)
+                    logger.exception("step_failed: a step of %s failed", self._thread.name)
             elif wait_seconds is None:
                 return
             else:

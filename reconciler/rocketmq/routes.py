@@ -194,7 +194,7 @@ class Routes:
         except TransientError as error:
             if standing is None:
                 raise
-            logger.warning("route of %s is not refreshed, the last one stands: %s", topic, error)
+            logger.warning("route_stale: route of %s is not refreshed, the last one stands: %s", topic, error)
             if standing.missing_since is not None:
                 return self._missing(topic, standing, now)
             route = standing.route
@@ -215,7 +215,11 @@ class Routes:
     def _missing(self, topic: str, known: _Kept, now: float) -> TopicRoute:
         since = now if known.missing_since is None else known.missing_since
         if known.missing_since is None:
-            logger.warning("no name server knows %s any more, its route stands for %g s", topic, KEEP_MISSING_SECONDS)
+            logger.warning(
+                "topic_forgotten: no name server knows %s any more, its route stands for %g s",
+                topic,
+                KEEP_MISSING_SECONDS,
+            )
         with self._lock:
             self._routes[topic] = _Kept(route=known.route, asked_at=now, missing_since=since)
         return known.route

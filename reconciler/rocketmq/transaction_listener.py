@@ -47,9 +47,9 @@ def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tu
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: they decide nothing
-        logger.exception("%s raised: UNKNOWN", what)
+        logger.exception("listener_failed: %s raised: UNKNOWN", what)
         return LocalTransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
     if isinstance(state, LocalTransactionState):
         return state, None
-    logger.error("%s answered %r, not a LocalTransactionState: UNKNOWN", what, state)
+    logger.error("listener_answer_unknown: %s answered %r, not a LocalTransactionState: UNKNOWN", what, state)
     return LocalTransactionState.UNKNOWN, f"{what} answered {state!r}"

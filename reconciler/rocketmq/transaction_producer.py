@@ -281,7 +281,9 @@ class TransactionMQProducer:
         """A broker must know the group before it has a half to ask about; failing here must not fail the send."""
         failures = {address: error for address, error in self.register_topics(topic).items() if error is not None}
         if failures:
-            logger.warning("group %s is not registered at %s yet", self.group, sorted(failures))
+            logger.warning(
+                "producer_not_registered: group %s is not registered at %s yet", self.group, sorted(failures)
+            )
 
     def _addresses(self) -> set[str]:
         with self._lock:

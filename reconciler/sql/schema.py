@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
-from reconciler.sql.engines import open_engine, reading, translated_errors, writing
+from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
+#: An index of a large table takes its time, and MySQL says nothing meanwhile.
+BUILD_SECONDS = 86_400
 
 _FOLDER = Path(__file__).parent / "migrations"
 
@@ -28,20 +30,22 @@ _FOLDER = Path(__file__).parent / "migrations"
 def upgrade(url: str, tree: str) -> str:
     """Runs the tree's missing migrations, creating tables and the outbox's identity; returns the revision reached.
 
-    One transaction on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing is
-    missing. Raises DatabaseAway, or ConfigurationError where tables exist that no migration made.
+    One transaction a migration on SQLite and PostgreSQL; MySQL commits every statement by itself. Harmless if nothing
+    is missing, and goes on where it was interrupted. Raises DatabaseAway, or ConfigurationError where tables exist that
+    no migration made.
     """
     config = _config(tree)
     from alembic.util.exc import CommandError
 
-    engine = open_engine(url)
+    engine = open_engine(url, silence_seconds=BUILD_SECONDS)
     try:
-        with writing(engine) as connection:
+        with translated_errors(engine), engine.connect() as connection:
             _run_missing(config, connection, tree)
+        with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # whoever has deleted the rows
     except CommandError as error:
-        raise ConfigurationError(f"{_shown(engine)}: {error}; a newer release made this {tree}?") from error
+        raise ConfigurationError(f"{shown(engine)}: {error}; a newer release made this {tree}?") from error
     finally:
         engine.dispose()
     return head(tree)
@@ -57,7 +61,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
         if "already exists" not in str(error.orig):
             raise
         raise ConfigurationError(
-            f"{_shown(connection.engine)}: tables of the {tree} exist that no migration made "
+            f"{shown(connection.engine)}: tables of the {tree} exist that no migration made "
             f"({str(error.orig)[:120]}); keep making them yourself, or stamp {version_table(tree)} with {head(tree)!r}"
         ) from error
 
@@ -136,7 +140,3 @@ def _config(tree: str) -> Config:
     config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
-
-
-def _shown(engine: sa.Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from reconciler.clock import utc_text
 from reconciler.errors import ReconcilerError
 from reconciler.evidence import Presence, WitnessAnswer
 from reconciler.sql.engines import class_names, reading, translated_errors
@@ -49,7 +51,7 @@ def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) 
     """What it means that a database has no row of a key: ABSENT if it proves it, else UNKNOWN."""
     if role.proves_absence(not_before_ms):
         return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail="no row")
-    life = f"its last sign of life is of {role.swept_at_ms}" if role.swept_at_ms else "without a sign of life"
+    life = f"its last sign of life is of {utc_text(role.swept_at_ms)}" if role.swept_at_ms else "without a sign of life"
     detail = f"no row, {NOT_PROVED}: a replica, {life}" if not_before_ms is not None else f"no row, {NOT_PROVED}"
     return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=detail)
 
@@ -137,6 +139,16 @@ class WitnessDatabase:
             self._words = None  # a right may be gone: it is found out anew
             raise
         return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
+
+    @property
+    def place(self) -> str:
+        """Where it is, as people know it: host and database, or the file."""
+        url = self.engine.url
+        if url.get_backend_name() == "sqlite":
+            name = url.database or ""
+            return unquote(name.removeprefix("file:")) if name.startswith("file:") else name
+        port = f":{url.port}" if url.port is not None else ""
+        return f"{url.host or url.query.get('host') or 'localhost'}{port}/{url.database or ''}"
 
     def role(self) -> DatabaseRole:
         """The role alone, for people. Raises DatabaseAway."""

@@ -194,10 +194,34 @@ def test_explain_of_a_key_that_nobody_knows_is_2(lived: Lived) -> None:
     assert told(lived, "F" * 32, code=2)["known"] is False
     ended = lived.deployed.command("explain", "F" * 32)
     assert ended.exit_code == 2
-    assert "nobody has heard of" in ended.stderr
+    assert ended.stdout.startswith("nobody has heard of ")
     malformed = lived.deployed.command("explain", "not-a-key")
     assert malformed.exit_code == 2
-    assert "is no unique key" in malformed.stderr
+    assert "heard of the business id 'not-a-key', and it is no unique key" in malformed.stdout
+
+
+def test_everything_of_a_business_id_is_found_by_it_and_repaired_by_choice_only(lived: Lived) -> None:
+    with closing(sqlite3.connect(lived.deployed.outbox)) as connection, connection:
+        rename = "UPDATE reconciler_outbox SET business_id = ? WHERE unique_key = ?"
+        of_order = [*lived.repaired, lived.delivered[0]]
+        connection.executemany(rename, [("order-1", key) for key in of_order])
+        connection.execute(rename, ("order-2", lived.delivered[1]))
+    document = told(lived, "order-1")
+    assert sorted(story["unique_key"] for story in document["messages"]) == sorted(of_order)
+    assert all("took effect" in story["outlook"][0] for story in document["messages"])
+    shown = lived.deployed.command("explain", "order-2")
+    assert f"Life of {lived.delivered[1]}" in shown.stdout
+    assert "_ms" not in shown.stdout
+    listed = one_object(lived.deployed.command("list", "candidates", "--key", "order-1", "-o", "json"))["candidates"]
+    assert sorted(row["unique_key"] for row in listed) == sorted(lived.repaired)
+    refused = lived.deployed.command("repair", "order-1")
+    assert refused.exit_code == 2
+    assert all(key in refused.stderr for key in of_order)
+    looked = one_object(lived.deployed.command("repair", "order-1", "--dry-run", "-o", "json"))
+    assert {row["verdict"] for row in looked["keys"]} == {"CONSUMED"}
+    assert len(looked["keys"]) == len(of_order)
+    alone = one_object(lived.deployed.command("repair", "order-2", "-o", "json"))
+    assert [row["unique_key"] for row in alone["keys"]] == [lived.delivered[1]]
 
 
 def test_explain_as_a_table_shows_time_witness_and_evidence(lived: Lived) -> None:

@@ -136,7 +136,8 @@ def assert_steps_in_order(service: Service, *, restarted_empty: bool) -> None:
     opened, scanned, closed = (events.index(name) for name in ("outage_opened", "outage_scanned", "outage_closed"))
     assert opened < scanned < closed
     assert [events.count(name) for name in ("outage_opened", "outage_scanned", "outage_closed")] == [1, 1, 1]
-    told = [(n, *event.partition(": ")[::2]) for n, event in enumerate(events) if event.startswith("announcements of")]
+    sentences = [(n, str(line["message"])) for n, line in enumerate(lines) if line["event"] == "announcement_event"]
+    told = [(n, *sentence.partition(": ")[::2]) for n, sentence in sentences]
     told = [(n, queue, word) for n, queue, word in told if word.startswith(("SUSPENDED", "RESUMED"))]
     assert len({queue for _, queue, _ in told}) == SHARDS
     # A starved machine may suspend and resume a queue once more, before or after.

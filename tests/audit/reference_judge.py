@@ -46,13 +46,20 @@ class _KeyStory:
         ]
 
     def belongs(self) -> bool:
-        """Its outbox row lies in the window; else the first time at which anybody saw it."""
-        if self.outbox:
-            at_ms = min(row["created_at_ms"] for row in (self.commits or self.outbox))
+        """Its outbox row lies in the window, or was seen too late for its own; else when anybody first saw it."""
+        times = [row["at_ms"] for row in self.announced]
+        times += [row["applied_at_ms"] for row in self.inbox]
+        times += [row["first_seen_ms"] for row in self.candidates]
+        if self.commits:
+            late_ms = round(self.asked["late_after_seconds"] * 1000)
+            at_ms = self.committed_ms
+            if not times:
+                at_ms += 2 * late_ms
+            elif late_ms < min(times) - at_ms <= late_ms + 86_400_000:
+                at_ms = min(times) - late_ms
+        elif self.outbox:
+            at_ms = min(row["created_at_ms"] for row in self.outbox)
         else:
-            times = [row["at_ms"] for row in self.announced]
-            times += [row["applied_at_ms"] for row in self.inbox]
-            times += [row["first_seen_ms"] for row in self.candidates]
             if not times:
                 times = [row["created_at_ms"] for row in self.repairs]
             if not times and self.effects:

@@ -119,6 +119,8 @@ def plant_rolled_back(e: SmallEvidence) -> None:
 def plant_pending(e: SmallEvidence) -> None:
     e.subscriptions = [asked_for(grace_period_seconds=7200.0)]
     e.add("outbox", KEY, created_at_ms=END_MS - 1)
+    e.add("announced", KEY, at_ms=END_MS)
+    e.add("pending", KEY)
 
 
 PLANTS: list[tuple[KeyClass, Plant]] = [

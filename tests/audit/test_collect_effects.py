@@ -16,10 +16,11 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.lookups import PART, PrefixLookups, keys_of_ranges
 from reconciler.audit.collect.sources import parse_sources
+from reconciler.audit.engine import one_by_one
 from reconciler.audit.job import judge_here
 from reconciler.audit.result import JudgedWindow
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -53,7 +54,7 @@ class Audit:
             for s in self.databases.asked["subscriptions"]
         ]
         sources = replace(self.databases.sources(), effects=parse_sources(effects=options).effects)
-        collect(self.databases.request(sources), self.folder, run_here, quiet)
+        collect(self.databases.request(sources), self.folder, one_by_one, quiet)
         return judge_here(self.folder)
 
     def _query(self, query: str, asked: dict[str, str]) -> str:
@@ -150,6 +151,7 @@ def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) ->
         folder=str(tmp_path),
         prefix=7,
         window_ms=(0, 1),
+        may_count_ms=(0, 1),
         topics=("ORDERS",),
         inboxes=(),
         outboxes=(),

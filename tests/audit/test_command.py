@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler.audit import streams
 from reconciler.audit.command import main
-from reconciler.audit.engine import require_java
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.folder import claim_output
+from reconciler.audit.spark_engine import require_java
 from tests.audit.audit_process import run
 from tests.audit.small_evidence import SmallEvidence
 
@@ -103,6 +105,32 @@ def test_a_password_in_a_wrong_url_is_not_repeated(
     for url in ("oracle://auditor:hunter2@host/db", "postgresql:auditor:hunter2@host/db"):
         document = refused(capsys, *asked(file, tmp_path / "out", "--ledger", url, "--outbox", f"shop={url}"))
         assert "hunter2" not in document["message"]
+
+
+HOSTILE = "a\x1b[2J\x1b]52;c;cm0=\x07\x9b31m\x7f\u202eb\u200b\r\nverdict: clean\x85c"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_what_strangers_named_is_shown_on_a_terminal_and_not_obeyed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, output: str
+) -> None:
+    folder = tmp_path / HOSTILE.replace("/", "")
+    assert main(["audit", "--evidence", str(folder), "--out", str(tmp_path / "out"), "--output", output]) == 2
+    assert main(["audit", "--out", str(tmp_path), f"--{HOSTILE}", "--output", output]) == 2
+    told = capsys.readouterr()
+    text = told.out + told.err
+    assert not {letter for letter in text if unicodedata.category(letter)[0] == "C"} - {"\n"}
+    assert "\nverdict: clean" not in text
+    assert "\\u{001B}[2J" in told.err
+    if output == "json":
+        assert HOSTILE in json.loads(told.out.splitlines()[-1])["message"]
+
+
+def test_the_lines_of_an_answer_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    streams.answer(streams.lines([f"note: {HOSTILE}", "report: here"]))
+    told = capsys.readouterr().out
+    assert [line[:6] for line in told.splitlines()] == ["note: ", "  verd", "report"]
+    assert not {letter for letter in told if unicodedata.category(letter)[0] == "C"} - {"\n"}
 
 
 def test_evidence_that_is_not_there_is_inputs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

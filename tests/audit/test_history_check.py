@@ -28,8 +28,9 @@ class Asked:
     late_after_seconds: float = 300.0
 
 
-def check(history: WrittenHistory, **options: Any) -> HistoryState:
-    return check_history(history.folder, "test", [Asked()], SHARDS, (START_MS, END_MS), **options)
+def check(history: WrittenHistory, start_ms: int = START_MS, end_ms: int = END_MS, **options: Any) -> HistoryState:
+    options = {"asked_at_ms": end_ms + HOUR_MS, **options}
+    return check_history(history.folder, "test", [Asked()], SHARDS, (start_ms, end_ms), **options)
 
 
 def minutes(
@@ -152,7 +153,8 @@ def test_a_file_of_another_day_in_the_wrong_folder_is_named(history: WrittenHist
 
 def test_another_environment_has_no_history_here(history: WrittenHistory) -> None:
     history.seal({"round": minutes(-10, 80)})
-    state = check_history(history.folder, "production", [Asked()], SHARDS, (START_MS, END_MS))
+    about = ("production", [Asked()], SHARDS, (START_MS, END_MS))
+    state = check_history(history.folder, *about, asked_at_ms=END_MS)
     assert state.problems == ("history: there is no manifest/environment=production in it; name the history's folder",)
     assert state.watermarks == {KEY: None}
 
@@ -210,10 +212,96 @@ def test_a_history_that_begins_inside_the_window_has_a_gap(history: WrittenHisto
     assert [gap.why for gap in check(history).gaps] == ["history begins with generation 110 of epoch test:1"] * 2
 
 
-def test_a_service_that_began_inside_the_window_has_none(history: WrittenHistory) -> None:
-    rows = [round_row(s, n, START_MS + (n + 5) * 60_000) for s in (0, 1) for n in range(1, 80)]
-    history.seal({"round": rows})
+FIRST = "the first round of this topic and group came then"
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms"),
+    [
+        (START_MS, END_MS),  # the service began inside it
+        (START_MS - HOUR_MS, START_MS),  # ... right after it
+        (START_MS - 13 * HOUR_MS, START_MS - 12 * HOUR_MS),  # ... half a day after it
+    ],
+)
+def test_a_window_that_begins_before_the_first_round_has_a_gap_until_then(
+    history: WrittenHistory, start_ms: int, end_ms: int
+) -> None:
+    """With nothing in it such a window was clean."""
+    history.seal({"round": [round_row(s, n, START_MS + (n + s) * 60_000) for s in (0, 1) for n in range(1, 80)]})
+    [gap] = check(history, start_ms, end_ms).gaps
+    assert (gap.shard, gap.from_ms, gap.to_ms, gap.why) == (-1, start_ms, START_MS + 60_000, FIRST)
+
+
+def test_a_window_from_the_first_round_on_has_none(history: WrittenHistory) -> None:
+    """A shard that began later had no round before: its counter says so."""
+    history.seal({"round": [round_row(s, n, START_MS + (n - 1 + s) * 60_000) for s in (0, 1) for n in range(1, 80)]})
     assert check(history).gaps == ()
+
+
+def test_a_group_that_was_configured_inside_the_window_has_a_gap_and_the_others_have_none(
+    history: WrittenHistory,
+) -> None:
+    new = {"consumer_group": "mail"}
+    rows = [round_row(s, n, START_MS + (n + 9) * 60_000, **new) for s in (0, 1) for n in range(1, 80)]
+    history.seal({"round": [*minutes(-10, 90), *rows]})
+    about = ("test", [Asked(), Asked(group="mail")], SHARDS, (START_MS, END_MS))
+    state = check_history(history.folder, *about, asked_at_ms=END_MS + HOUR_MS)
+    assert [(gap.group, gap.from_ms, gap.to_ms, gap.why) for gap in state.gaps] == [
+        ("mail", START_MS, START_MS + 10 * 60_000, FIRST)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("days_later", "has_gone_on"),
+    [
+        (0, False),  # the history may only lag
+        (2, False),  # what has not come after two days counts no more
+        (0, True),  # so it is where others have had rounds for two days: the group has left
+    ],
+)
+def test_a_window_after_the_last_round_has_a_gap_as_soon_as_later_rounds_would_not_count(
+    history: WrittenHistory, days_later: int, has_gone_on: bool
+) -> None:
+    """A later audit cannot help, and must not be asked for."""
+    history.seal({"round": minutes(-10, 20)})
+    if has_gone_on:
+        history.seal({"round": [round_row(0, 1, END_MS + 2 * 24 * HOUR_MS, consumer_group="mail")]})
+    state = check(history, asked_at_ms=END_MS + HOUR_MS + days_later * 24 * HOUR_MS)
+    found = [(gap.shard, gap.from_ms, gap.to_ms, gap.why) for gap in state.gaps]
+    gone = (-1, START_MS + 19 * 60_000, END_MS + 300_000, "no later round came")
+    assert found == ([gone] if days_later or has_gone_on else [])
+    assert state.watermarks == {KEY: START_MS + 19 * 60_000}
+
+
+def test_a_window_long_before_the_first_round_has_a_gap(history: WrittenHistory) -> None:
+    history.seal({"round": minutes(-10, 20)})
+    start_ms = START_MS - 72 * HOUR_MS
+    [gap] = check(history, start_ms, start_ms + HOUR_MS).gaps
+    assert (gap.shard, gap.from_ms, gap.to_ms) == (-1, start_ms, start_ms + HOUR_MS + 300_000)
+    assert gap.why == "no round came"
+
+
+def test_one_shard_that_has_stopped_is_named(history: WrittenHistory) -> None:
+    history.seal({"round": [*minutes(-10, 90, shards=(0,)), *minutes(-10, 20, shards=(1,))]})
+    [gap] = check(history, asked_at_ms=END_MS + 48 * HOUR_MS).gaps
+    assert (gap.shard, gap.from_ms, gap.why) == (1, START_MS + 19 * 60_000, "no later round came")
+
+
+def test_a_group_that_leaves_and_comes_back_within_a_day_has_none(history: WrittenHistory) -> None:
+    """Its rounds are counted on: what was announced meanwhile waited in the unique-key topic."""
+    back = [round_row(s, 110 + n, START_MS + (12 * 60 + n) * 60_000) for s in (0, 1) for n in range(90)]
+    history.seal({"round": [*minutes(-10, 10), *back]})
+    state = check(history, asked_at_ms=END_MS + 48 * HOUR_MS)
+    assert state.gaps == ()
+    assert (state.watermarks[KEY] or 0) > END_MS + 300_000
+
+
+def test_a_group_that_comes_back_after_more_than_a_day_has_a_gap(history: WrittenHistory) -> None:
+    back = [round_row(s, 110 + n, START_MS + (30 * 60 + n) * 60_000) for s in (0, 1) for n in range(90)]
+    history.seal({"round": [*minutes(-10, 10), *back]})
+    assert [(gap.shard, gap.from_ms) for gap in check(history).gaps] == [(-1, START_MS + 9 * 60_000)]
+    # ... and none in the windows since it is back.
+    assert check(history, START_MS + 30 * HOUR_MS, START_MS + 31 * HOUR_MS).gaps == ()
 
 
 def test_a_service_that_rested_for_days_before_the_window_has_none(history: WrittenHistory) -> None:
@@ -227,7 +315,7 @@ def test_retired_days_are_a_gap_only_where_the_window_begins_before(history: Wri
     history.seal({"round": minutes(1, 90)})
     history.append(action="retire", kept_from="2026-03-01")
     assert check(history).gaps == ()
-    state = check_history(history.folder, "test", [Asked()], SHARDS, (START_MS - HOUR_MS, END_MS))
+    state = check(history, START_MS - HOUR_MS)
     assert [gap.why for gap in state.gaps] == ["rows before 2026-03-01 are older than the history is kept"]
 
 
@@ -343,5 +431,6 @@ def test_a_shard_without_rounds_has_no_watermark(history: WrittenHistory) -> Non
 
 
 def test_a_folder_that_is_not_there_is_a_problem_and_no_traceback(tmp_path: Path) -> None:
-    state = check_history(tmp_path / "nowhere", "test", [Asked()], SHARDS, (START_MS, END_MS))
+    about = ("test", [Asked()], SHARDS, (START_MS, END_MS))
+    state = check_history(tmp_path / "nowhere", *about, asked_at_ms=END_MS)
     assert "name the history's folder" in state.problems[0]

@@ -250,6 +250,26 @@ def test_a_gap_withholds_the_verdict_and_shows_what_was_found(tmp_path: Path) ->
     assert found.gaps
 
 
+def test_a_window_before_the_first_round_is_no_answer_although_it_holds_no_key(tmp_path: Path) -> None:
+    """It was clean, with 0 keys: nobody could have seen one."""
+    evidence = SmallEvidence()
+    evidence.add("round", generation=1, at_ms=END_MS + 1000)
+    evidence.add("round", generation=2, at_ms=AS_OF_MS)
+    found = judge_here(evidence.write(tmp_path))
+    assert found.no_answer is not None
+    assert (found.no_answer.reason, found.exit_code) == ("gap", 2)
+    assert "from 2026-03-01T00:00:00.000Z to 2026-03-01T01:00:01.000Z" in found.no_answer.message
+    assert "later" not in found.no_answer.message
+
+
+def test_a_window_after_the_last_round_asks_for_a_later_audit_only_where_that_can_help(tmp_path: Path) -> None:
+    for days, reason in ((0, "window"), (2, "gap")):
+        evidence = SmallEvidence(as_of_ms=END_MS, collected_at_ms=AS_OF_MS + days * 86_400_000)
+        no_answer = judge_here(evidence.write(tmp_path / str(days))).no_answer
+        assert no_answer is not None
+        assert (no_answer.reason, "again later" in no_answer.message) == (reason, reason == "window")
+
+
 @pytest.mark.parametrize(("as_of_ms", "collected_at_ms"), [(END_MS + LATE_MS - 1, AS_OF_MS), (AS_OF_MS, END_MS)])
 def test_a_window_that_history_or_databases_have_not_passed_is_no_answer(
     tmp_path: Path, as_of_ms: int, collected_at_ms: int

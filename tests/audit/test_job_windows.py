@@ -10,7 +10,7 @@ import pytest
 from reconciler.audit.classes import NAMES
 from reconciler.audit.job import judge_here
 from reconciler.audit.window import parse_window
-from tests.audit.small_evidence import END_MS, GROUP, START_MS, TOPIC, SmallEvidence, subscription
+from tests.audit.small_evidence import END_MS, GROUP, LATE_MS, START_MS, TOPIC, SmallEvidence, subscription
 
 DAY_MS = 86_400_000
 
@@ -47,7 +47,57 @@ def test_a_key_belongs_from_the_first_millisecond_to_before_the_last(
         "candidate": "first_seen_ms",
     }[seen]
     evidence.add(seen, b"k" * 16, **{column: at_ms})
+    if seen == "outbox":
+        evidence.add("announced", b"k" * 16, at_ms=at_ms + LATE_MS)
     assert judge_here(evidence.write(tmp_path)).subscriptions[0].keys == belongs
+
+
+@pytest.mark.parametrize(
+    ("written_ms", "seen_ms", "belongs"),
+    [
+        (START_MS - 1, START_MS + LATE_MS - 1, False),  # in time for its own window's audit
+        (START_MS - 1, START_MS + LATE_MS, True),
+        (START_MS - DAY_MS, START_MS + LATE_MS, True),
+        (START_MS - DAY_MS - 1, START_MS + LATE_MS, False),  # longer than any transaction: announced again
+        (END_MS - 1, END_MS + LATE_MS - 1, True),
+        (END_MS - 1, END_MS + LATE_MS, False),
+        (START_MS - 2 * LATE_MS - 1, None, False),
+        (START_MS - 2 * LATE_MS, None, True),
+        (END_MS - 2 * LATE_MS - 1, None, True),
+        (END_MS - 2 * LATE_MS, None, False),
+    ],
+)
+def test_a_commit_that_was_seen_late_belongs_to_the_window_that_can_see_it(
+    tmp_path: Path, written_ms: int, seen_ms: int | None, belongs: bool
+) -> None:
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    evidence.add("outbox", b"k" * 16, created_at_ms=written_ms)
+    if seen_ms is not None:
+        evidence.add("announced", b"k" * 16, at_ms=seen_ms)
+        evidence.add("candidate", b"k" * 16, first_seen_ms=seen_ms)
+    found = judge_here(evidence.write(tmp_path))
+    assert found.subscriptions[0].keys == belongs
+    assert (found.verdict == "violations") is belongs  # lost: not announced, or still open
+
+
+def test_a_late_commit_is_named_with_both_times_where_it_is_counted(tmp_path: Path) -> None:
+    """The answer about the window of its row was given without it, and stays as it is."""
+    evidence = SmallEvidence()
+    for number in range(25):
+        key = number.to_bytes(16, "big")
+        evidence.story(key, created_at_ms=START_MS - 1)
+        for table, column in (("announced", "at_ms"), ("inbox", "applied_at_ms"), ("consumed", "at_ms")):
+            evidence.rows[table][-1][column] = START_MS + LATE_MS + number
+    evidence.add("outbox", b"u" * 16, created_at_ms=END_MS - 1)
+    found = judge_here(evidence.write(tmp_path))
+    assert found.classes["EFFECT_LATE"] == found.subscriptions[0].keys == 25
+    assert found.findings[3].evidence["committed_at_ms"] == START_MS - 1
+    assert found.findings[3].evidence["counted_at_ms"] == START_MS + 3
+    late, unseen = (note for note in found.notes if note.startswith(f"{TOPIC}/{GROUP}: "))
+    assert "written before the window, seen late or by nobody, and counted here: 25 (" in late
+    assert late.endswith(f"{(19).to_bytes(16, 'big').hex().upper()} and 5 more)")
+    assert unseen.endswith(f"and counted in the next window: 1 ({(b'u' * 16).hex().upper()})")
 
 
 def test_evidence_after_the_window_counts_for_keys_of_the_window(tmp_path: Path) -> None:

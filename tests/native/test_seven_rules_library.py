@@ -185,7 +185,7 @@ def test_rule_6_the_deadline_is_ours_and_a_late_half_is_rolled_back(orders: Orde
     orders.library.hang.pop("send").set()
     eventually(lambda: [end[1] for end in orders.cluster.ends] == ["ROLLBACK"], within_seconds=60)
     assert orders.names == []
-    assert producer.counts.as_dict() == {"halves": 1, "halves_failed": 1}
+    assert {name: n for name, n in producer.counts.as_dict().items() if n} == {"halves": 1, "halves_failed": 1}
     producer.send(order(), orders.place)  # and it goes on
 
 

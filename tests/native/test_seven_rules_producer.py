@@ -147,7 +147,7 @@ def test_a_half_that_is_not_safe_runs_no_local_transaction(orders: Orders) -> No
         producer.send(order(), orders.place)
     assert orders.names == []
     assert [outcome for _, outcome, _ in orders.cluster.ends] == ["ROLLBACK"]
-    assert producer.counts.as_dict() == {"halves": 1, "halves_not_safe": 1}
+    assert {name: n for name, n in producer.counts.as_dict().items() if n} == {"halves": 1, "halves_not_safe": 1}
 
 
 def test_a_broker_that_is_away_runs_no_local_transaction(orders: Orders) -> None:
@@ -156,7 +156,7 @@ def test_a_broker_that_is_away_runs_no_local_transaction(orders: Orders) -> None
     with pytest.raises(BrokerUnavailable, match="No route info"):
         producer.send(order(), orders.place)
     assert orders.names == []
-    assert producer.counts.as_dict() == {"halves": 1, "halves_failed": 1}
+    assert {name: n for name, n in producer.counts.as_dict().items() if n} == {"halves": 1, "halves_failed": 1}
 
 
 # ---------------------------------------------------------------- 3: registration

@@ -1,9 +1,12 @@
 """Reference pages are written from the code; a page that lags behind would mislead somebody at 3 a.m."""
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+from reconciler.sql import schema
 
 ROOT = Path(__file__).parents[2]
 GENERATE = runpy.run_path(str(ROOT / "docs/generate.py"))
@@ -12,3 +15,8 @@ GENERATE = runpy.run_path(str(ROOT / "docs/generate.py"))
 @pytest.mark.parametrize("name", sorted(GENERATE["PAGES"]))
 def test_reference_page_is_what_the_code_says(name: str) -> None:
     assert (ROOT / "docs/reference" / name).read_text() == GENERATE["PAGES"][name](), "run: make docs"
+
+
+def test_the_tutorial_shows_the_tables_of_this_release() -> None:
+    shown = re.findall(r"revision (\d{4}_\w+)", (ROOT / "docs/tutorial.md").read_text())
+    assert shown == [schema.head("ledger"), schema.head("outbox")], "its output of doctor is an older release's"

@@ -56,6 +56,25 @@ def test_redis_keys_are_built_in_one_place() -> None:
     assert not offenders
 
 
+#: The only places that write to a terminal, where what comes from outside is made visible; and why there are several.
+PRINTING = {
+    "reconciler/instrumentation/console.py": "service, commands and demo",
+    "reconciler/instrumentation/log.py": "the log's handler",
+    "reconciler/audit/streams.py": "the audit shares no code with the service",
+    "reconciler/embedded/serving.py": "one line of JSON in ASCII, for programs",
+}
+_WRITES = re.compile(
+    r"(?<![\w.])print\(|\bprint_exc(eption)?\(|\btyper\.(echo|secho|echo_via_pager|confirm|prompt|style)\("
+    r"|\brich\.print|(?<![\w.])Console\(|sys\.(__)?std(out|err)(__)?(\.buffer)?\.write|os\.write\([12],"
+    r"|file=sys\.|StreamHandler\(|json\.dump\([^)]*sys\.std|_write\(sys\.|showwarning"
+)
+
+
+def test_nothing_is_printed_but_where_hostile_text_is_made_visible() -> None:
+    printing = {str(p.relative_to(ROOT)) for p in PRODUCT if _WRITES.search(p.read_text())}
+    assert printing == PRINTING.keys()
+
+
 def test_no_port_is_wider_than_one_can_hold_in_mind() -> None:
     wide = {
         node.name: width

@@ -53,7 +53,7 @@ from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 #: Ranges that a table is cut into: short tasks that executors share evenly.
 SLICES = 16
 #: A range shorter than this is not worth a connection.
-SLICE_MS_MIN = 600_000
+SLICE_MS_MIN = 3_600_000
 
 #: Problems of the history that are named one by one.
 PROBLEMS_NAMED_MAX = 10
@@ -110,7 +110,8 @@ def _trusted_history(request: Request) -> HistoryState:
     if request.history is None:
         return without_history(request.environment, request.subscriptions)
     window = (request.window.start_ms, request.window.end_ms)
-    state = check_history(request.history, request.environment, request.subscriptions, request.shards, window)
+    about = (request.environment, request.subscriptions, request.shards, window)
+    state = check_history(request.history, *about, asked_at_ms=request.collected_at_ms)
     if state.problems:
         more = f"\nand {len(state.problems) - PROBLEMS_NAMED_MAX} more" if state.problems[PROBLEMS_NAMED_MAX:] else ""
         raise AuditError("inputs", "\n".join(state.problems[:PROBLEMS_NAMED_MAX]) + more)
@@ -118,10 +119,9 @@ def _trusted_history(request: Request) -> HistoryState:
 
 
 def _outboxes(request: Request, folder: Path) -> Iterator[Task]:
-    window = request.window
     for number, (group, source) in enumerate(request.sources.outboxes):
         (folder / OUTBOX_EVIDENCE.name).mkdir(exist_ok=True)
-        since = ("created_at_ms", window.start_ms, window.end_ms)
+        since = ("created_at_ms", request.written_since_ms, request.window.end_ms)
         yield from _pieces(folder, f"outbox-{number}", source, _outbox_selection(request, group, since))
 
 
@@ -290,7 +290,8 @@ def _lookups(request: Request, folder: Path, history: HistoryState) -> list[Task
                 outboxes=outboxes,
                 effects=effects,
                 history=request.history,
-                announced=_between(history.of(ANNOUNCED.name, prefix), *window),
+                may_count_ms=(request.written_since_ms, closes_ms),
+                announced=_between(history.of(ANNOUNCED.name, prefix), window[0], closes_ms),
                 announced_before=_between(history.of(ANNOUNCED.name, prefix), window[0] - DAY_MS, window[0]),
                 consumed=_between(history.of(CONSUMED.name, prefix), request.since_ms, closes_ms + DAY_MS),
                 whole_outboxes=tuple(topic for topic in request.topics if wanted[topic] <= given),

@@ -12,7 +12,7 @@ written down as one: the rows of one inbox could not show it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,8 +25,8 @@ from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile, schema_of
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import open_folder
 from reconciler.audit.history.table import read_stream_file
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED, HistoryStream
 from reconciler.contract.manifest import HistoryFile
@@ -37,6 +37,18 @@ KEYS_A_STATEMENT = 500
 #: What files are called that look-ups write.
 PART = "by-key"
 
+#: Rows of small files that the look-ups of a prefix keep: about 20 MB.
+KEPT_ROWS_MAX = 131_072
+#: Columns that look-ups ask about.
+_KINDS = {
+    "key": pa.binary(),
+    "topic": pa.string(),
+    "consumer_group": pa.string(),
+    "created_at_ms": pa.int64(),
+    "effects": pa.int64(),
+    "state": pa.string(),
+    "tag": pa.string(),
+}
 _NO_EFFECTS = pa.table({"key": pa.array([], pa.binary()), "effects": pa.array([], pa.int64())})
 
 
@@ -83,8 +95,10 @@ class PrefixLookups:
     inboxes: tuple[InboxPlace, ...]
     outboxes: tuple[OutboxPlace, ...]
     effects: tuple[EffectsPlace, ...]
-    #: The history's folder (None: there is none), and its `announced` files of the prefix that may hold rows of the
-    #: window.
+    #: Rows written from the first of these times on, or announced before the second, may count in this window.
+    may_count_ms: tuple[int, int]
+    #: The history's folder (None: there is none), and its `announced` files of the prefix that may hold rows from the
+    #: window's start until then.
     history: str | None
     announced: tuple[HistoryFile, ...]
     #: Likewise of the day before, and `consumed` files of the window and since.
@@ -94,6 +108,8 @@ class PrefixLookups:
     #: inbox was: there a key must have its row.
     whole_outboxes: tuple[str, ...]
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
+    #: Small files of ranges that these look-ups have read: several questions are asked about each.
+    read: dict[Path, pa.Table] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +132,13 @@ class _Seen:
     commits: pa.Table
     #: Announcements of the window: key, at_ms.
     announced: pa.Table
-    #: Keys that may belong to the window: committed in it, announced in it, or known to the ledger.
+    #: Keys that may count in the window: written or announced in it or around it, or known to the ledger.
     of_window: pa.ChunkedArray
 
 
 def look_up(lookups: PrefixLookups) -> LookedUp:
     """Writes the rows that were found, and the effects anew. Raises AuditError."""
+    lookups = replace(lookups, read={})  # forgotten when these have ended: tasks wait in a list for one another
     folder = Path(lookups.folder)
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {
@@ -210,15 +227,17 @@ def _add_effects(place: tuple[str, str], rows: pa.Table, add: Callable[[pa.Table
 
 
 def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
-    start_ms, end_ms = lookups.window_ms
+    (start_ms, end_ms), (since_ms, closes_ms) = lookups.window_ms, lookups.may_count_ms
     outbox = _table(lookups, "outbox", topic, ["key", "created_at_ms"])
     times = outbox["created_at_ms"]
-    inside = outbox.filter(pc.and_(pc.greater_equal(times, start_ms), pc.less(times, end_ms)))
-    of_window = [inside["key"], keys_of_ranges(lookups, "candidate", topic), keys_of_ranges(lookups, "repair", topic)]
+    written = outbox.filter(pc.and_(pc.greater_equal(times, since_ms), pc.less(times, end_ms)))
+    inside = written.filter(pc.greater_equal(written["created_at_ms"], start_ms))
+    known = [keys_of_ranges(lookups, table, topic) for table in ("candidate", "repair")]
     announced = _of_history(lookups, lookups.announced, ANNOUNCED, topic)
     at_ms = announced["at_ms"]
-    announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, end_ms)))
-    return _Seen(outbox["key"], inside, announced, _joined([*of_window, announced["key"]]))
+    announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, closes_ms)))
+    of_window = _joined([written["key"], *known, announced["key"]])
+    return _Seen(outbox["key"], inside, announced.filter(pc.less(announced["at_ms"], end_ms)), of_window)
 
 
 def _outbox_lacks(
@@ -305,7 +324,7 @@ def _written(
 ) -> pa.ChunkedArray:
     """Keys of rows that these look-ups have found."""
     files = [Path(lookups.folder) / file.path for file in written if file.path.startswith(f"{name}/")]
-    return _rows(files, topic, ["key"], group)["key"]
+    return _rows([_file(file) for file in files], topic, ["key"], group)["key"]
 
 
 def keys_of_ranges(
@@ -325,22 +344,30 @@ def _table(
     place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
     files = [file for file in sorted(place.glob("*.parquet")) if not file.name.startswith((".", PART))]
     files = [file for file in files if not part or file.name.rpartition("-")[0] == part]
-    return _rows(files, topic, columns, group)
+    return _rows([_range_file(lookups, file) for file in files], topic, columns, group)
 
 
-def _rows(files: Sequence[Path], topic: str, columns: Sequence[str], group: str | None) -> pa.Table:
-    names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
-    found = [pq.read_table(file, columns=names, partitioning=None) for file in files]
+def _range_file(lookups: PrefixLookups, file: Path) -> pa.Table:
+    """Kept while few rows are: opening a file costs as much as reading 10 000 of its rows."""
+    table = lookups.read.get(file)
+    if table is None:
+        table = _file(file)
+        if table.num_rows + sum(kept.num_rows for kept in lookups.read.values()) <= KEPT_ROWS_MAX:
+            lookups.read[file] = table
+    return table
+
+
+def _file(file: Path) -> pa.Table:
+    with pq.ParquetFile(file) as parquet:
+        names = [name for name in parquet.schema_arrow.names if name in _KINDS]
+        return parquet.read(columns=names, use_threads=False)
+
+
+def _rows(found: Sequence[pa.Table], topic: str, columns: Sequence[str], group: str | None) -> pa.Table:
     if not found:
-        kinds = {
-            "key": pa.binary(),
-            "created_at_ms": pa.int64(),
-            "effects": pa.int64(),
-            "state": pa.string(),
-            "tag": pa.string(),
-        }
-        return pa.table({column: pa.chunked_array([], kinds[column]) for column in columns})
-    table = pa.concat_tables(found)
+        return pa.table({column: pa.chunked_array([], _KINDS[column]) for column in columns})
+    names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
+    table = pa.concat_tables([one.select(names) for one in found])
     wanted = pc.equal(table["topic"], topic)
     if group is not None:
         wanted = pc.and_(wanted, pc.equal(table["consumer_group"], group))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from reconciler.audit.collect.sources import Sources
 from reconciler.audit.collect.writer import WrittenFile
 from reconciler.audit.evidence_document import not_asked_document
+from reconciler.audit.kernel.plan import UNSEEN_LATES
 from reconciler.audit.not_judged import RowsOf
 from reconciler.audit.result import AuditedSubscription, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION
@@ -30,9 +31,15 @@ class Request:
     collected_at_ms: int
 
     @property
+    def written_since_ms(self) -> int:
+        """A commit that nobody has seen counts that much later than its row was written."""
+        late_seconds = max(s.late_after_seconds for s in self.subscriptions)
+        return self.window.start_ms - UNSEEN_LATES * round(late_seconds * 1000)
+
+    @property
     def since_ms(self) -> int:
         """Clocks may differ: an effect can seem to be that much older than its commit."""
-        return self.window.start_ms - self.skew_bound_ms
+        return self.written_since_ms - self.skew_bound_ms
 
     def topics_of(self, producer_group: str) -> tuple[str, ...]:
         """Audited topics that a producer group sends."""

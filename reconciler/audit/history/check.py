@@ -1,8 +1,10 @@
 """Whether a history can be trusted for a window: its chain, its files, and rounds without a hole.
 
 Before: history_chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
-a `gap` row or found as a hole between two generations of a shard; a gap in a window means that there is no answer.
-Rounds later than a day after the window's close are left out, so that a growing history changes no old answer.
+a `gap` row or found as a hole between two generations of a shard; so is the time before a subscription's first round
+and after its last one. A gap in a window means that there is no answer.
+Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; what is
+not there by then never comes.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
-from reconciler.audit.history.chain import HistoryChain, open_folder, read_chain
+from reconciler.audit.history.chain import HistoryChain, read_chain
 from reconciler.audit.history.rounds import Rounds, ShardKey, ShardRounds
 from reconciler.audit.history.table import read_stream_file
+from reconciler.audit.places import open_folder
 from reconciler.audit.result import HistoryGap
 from reconciler.contract.history_row import GAP, ROUND
 from reconciler.contract.manifest import HistoryFile
@@ -87,9 +90,10 @@ def check_history(
     shards: int,
     window_ms: tuple[int, int],
     *,
+    asked_at_ms: int,
     ledger_rounds: pa.Table | None = None,
 ) -> HistoryState:
-    """Reads manifest, rounds and gap rows. `window_ms` is [start, end).
+    """Reads manifest, rounds and gap rows. `window_ms` is [start, end); `asked_at_ms`: when evidence was collected.
 
     `ledger_rounds`: rows of contract/evidence_layout.py LEDGER_ROUND_EVIDENCE. Raises nothing for a bad history.
     """
@@ -114,6 +118,8 @@ def check_history(
             rounds.add(table)
     found = rounds.finish()
     gaps = list(_holes(found, closes_ms, shards, chain, start_ms))
+    if horizon_ms < max([asked_at_ms, *(file.last_ms for file in chain.files.values() if file.stream == ROUND.name)]):
+        gaps += _endings(found, closes_ms, shards, start_ms, horizon_ms)
     told: list[dict[str, Any]] = []
     for file in sorted((f for f in files if f.stream == GAP.name), key=lambda f: f.path):
         read.add(file.path)
@@ -184,6 +190,12 @@ def _holes(
     """Generations that no file holds, and a history that begins after the window's start."""
     kept_from_ms = _day_start_ms(chain.kept_from)
     for topic, group in closes_ms:
+        heads = [head for shard in range(shards) if (head := found.head((topic, group, shard))) is not None]
+        first = min(heads, key=lambda head: head.at_ms, default=None)
+        if first is not None and first.generation == 1 and first.at_ms > start_ms:
+            # A shard's own first round may come later: its counter tells that none came before.
+            why = "the first round of this topic and group came then"
+            yield _gap((topic, group, -1), start_ms, first.at_ms, None, why)
         if kept_from_ms is not None and kept_from_ms > start_ms:
             why = f"rows before {chain.kept_from} are older than the history is kept"
             yield _gap((topic, group, -1), start_ms, kept_from_ms, None, why)
@@ -210,6 +222,21 @@ def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms:
     there must be a round. `longest_ms`: so far apart rounds of this shard are.
     """
     return kept_from_ms is not None and start_ms - longest_ms <= kept_from_ms and head_ms - kept_from_ms <= longest_ms
+
+
+def _endings(
+    found: ShardRounds, closes_ms: Mapping[tuple[str, str], int], shards: int, start_ms: int, horizon_ms: int
+) -> Iterable[HistoryGap]:
+    """Shards without a round from the close to the horizon, which is over: none of theirs will come."""
+    for (topic, group), close_ms in closes_ms.items():
+        newest = {shard: found.newest_ms((topic, group, shard), until_ms=horizon_ms) for shard in range(shards)}
+        ended = {shard: at_ms for shard, at_ms in newest.items() if at_ms is None or at_ms < close_ms}
+        if len(ended) == shards:  # the group has left: one line
+            known = [at_ms for at_ms in ended.values() if at_ms is not None]
+            ended = {-1: min(known) if len(known) == shards else None}
+        for shard, at_ms in ended.items():
+            why = "no round came" if at_ms is None else "no later round came"
+            yield _gap((topic, group, shard), start_ms if at_ms is None else at_ms, close_ms, None, why)
 
 
 def _declared(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reconciler.audit.kernel.keys import Codes, Longs
-from reconciler.audit.kernel.plan import JudgePlan, SubscriptionPlan
+from reconciler.audit.kernel.plan import LATE_COMMIT_MS_MAX, UNSEEN_LATES, JudgePlan, SubscriptionPlan
 from reconciler.audit.kernel.rows import NULL, Flags, Rows, Vocabulary
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
 from reconciler.contract.verdicts import QUARANTINING
@@ -144,6 +144,8 @@ class GroupFacts:
     present: Flags
     #: The time that decides it.
     key_time: Longs
+    #: When the commit was first seen; NEVER: by nobody.
+    seen_at: Longs
     committed: Flags
     tombstone: Flags
     created_at: Longs
@@ -195,17 +197,19 @@ def candidate_states(rows: Coded, size: int, vocabulary: Vocabulary) -> tuple[Fl
     return seen, seen & (newest % len(_GRAVITY) == len(_GRAVITY) - 1)
 
 
-def key_times(
-    topic: TopicFacts, window_start_ms: int, announced_at: Longs, applied_at: Longs, first_seen: Longs, repaired: Longs
-) -> Longs:
+def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired: Longs, late_after_ms: int) -> Longs:
     """The outbox row's time; without one the earliest time at which the key was seen by anyone.
 
+    A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
+    that was first seen more than late_after after its row has the time of being seen less late_after: an audit, which
+    waits for late_after, has seen all that were seen in time.
     A key that is only counted among the business effects has no time: it counts at the window's start.
     """
-    seen = np.minimum(np.minimum(announced_at, applied_at), first_seen)
-    seen = np.where(seen == NEVER, repaired, seen)
-    times = np.where(topic.created_at != NEVER, topic.created_at, seen)
-    return np.where(times == NEVER, window_start_ms, times)
+    times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))
+    times = np.where(times == NEVER, window_start_ms, times)
+    after_ms = np.where(seen_at == NEVER, UNSEEN_LATES * late_after_ms, seen_at - times - late_after_ms)
+    late = topic.committed & (after_ms > 0) & (after_ms <= LATE_COMMIT_MS_MAX)
+    return np.where(late, times + after_ms, times)
 
 
 def digests_differ(suspects: Flags, commits: Coded, inbox: Coded) -> Flags:

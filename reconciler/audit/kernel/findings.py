@@ -126,6 +126,8 @@ class EvidenceOf:
     def _times(self, code: int, evidence: dict[str, Any]) -> None:
         facts = self._facts
         evidence["announced_at_ms"] = _known(facts.announced_at, code)
+        if facts.committed[code] and facts.key_time[code] != facts.created_at[code]:
+            evidence["counted_at_ms"] = int(facts.key_time[code])
         evidence["consumed_at_ms"] = _known(facts.consumed_at, code)
         sends = [int(sent[code]) for sent in facts.repair.first_sent if sent[code] != NEVER]
         evidence["repair_first_sent_ms"] = max(sends, default=None)

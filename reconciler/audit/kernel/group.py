@@ -53,8 +53,8 @@ def group_facts(
     candidate, quarantined = candidate_states(rows.candidate, size, vocabulary)
     repair = repair_facts(rows.repair, asked.group, size, vocabulary)
     announced, committed, created_at = announced_at != NEVER, topic.committed, topic.created_at
-    first_seen = _first(rows.candidate, "first_seen_ms", size)
-    times = key_times(topic, window.start_ms, announced_at, applied_at, first_seen, repair.created_at)
+    seen_at = np.minimum(np.minimum(announced_at, applied_at), _first(rows.candidate, "first_seen_ms", size))
+    times = key_times(topic, window.start_ms, seen_at, repair.created_at, asked.late_after_ms)
     present = (times >= window.start_ms) & (times < window.end_ms)
     present &= committed | topic.tombstone | announced | effect | candidate | repair.seen
     suspects = present & announced & (consumed_at == NEVER) & ~candidate & np.bool_(plan.ledger)
@@ -66,6 +66,7 @@ def group_facts(
     return GroupFacts(
         present=present,
         key_time=times,
+        seen_at=seen_at,
         committed=committed,
         tombstone=topic.tombstone,
         created_at=created_at,

@@ -7,7 +7,7 @@ columns by code (kernel_group.py), rules are tried over them (kernel_rules.py), 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from reconciler.audit.classes import RULES
 from reconciler.audit.errors import AuditError
+from reconciler.audit.kernel.business_ids import name_by_business
 from reconciler.audit.kernel.facts import NEVER, Coded, GroupFacts, flagged, topic_facts
 from reconciler.audit.kernel.findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.kernel.group import GroupRows, group_facts
@@ -26,6 +27,7 @@ from reconciler.audit.kernel.rules import classify
 from reconciler.audit.kernel.unjudged import unjudged_rows
 from reconciler.audit.latency_counts import LatencyCounts
 from reconciler.audit.not_judged import KEPT_MAX, RowsOf, kept
+from reconciler.audit.result import Window
 from reconciler.contract.history_row import PREFIXES
 
 HOUR_MS = 3_600_000
@@ -38,6 +40,24 @@ _ONE_ROW_A_KEY = ("inbox", "effects", "candidate")
 _NOWHERE = np.empty(0, np.intp)
 
 
+#: Keys of other windows' rows that are named one by one.
+MOVED_NAMED_MAX = 20
+
+
+@dataclass(slots=True)
+class MovedKeys:
+    """Keys that count in another window than the one their row was written in."""
+
+    count: int = 0
+    #: The smallest, at most MOVED_NAMED_MAX.
+    first: list[bytes] = field(default_factory=list)
+
+    def add(self, count: int, keys: Iterable[bytes]) -> None:
+        """More of them."""
+        self.count += count
+        self.first = sorted([*self.first, *keys])[:MOVED_NAMED_MAX]
+
+
 @dataclass(slots=True, kw_only=True)
 class SubscriptionCounts:
     """One subscription's keys: by class, and by hour and class."""
@@ -47,6 +67,10 @@ class SubscriptionCounts:
     #: (start of the UTC hour, place in the list) -> keys
     hours: Counter[tuple[int, int]] = field(default_factory=Counter)
     latencies: dict[str, LatencyCounts] = field(default_factory=dict)
+    #: Counted here, their rows are older than the window.
+    late: MovedKeys = field(default_factory=MovedKeys)
+    #: Seen by nobody, their rows are of the window: counted in the next one.
+    unseen: MovedKeys = field(default_factory=MovedKeys)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +79,8 @@ class PrefixResult:
 
     subscriptions: list[SubscriptionCounts]
     findings: list[FoundKey] = field(default_factory=list)
+    #: Topic -> keys that belong to the window in any of its groups, each once.
+    messages: Counter[str] = field(default_factory=Counter)
     #: Rows read by table.
     rows: Counter[str] = field(default_factory=Counter)
     #: Rows by table that were there more than once and counted once.
@@ -79,6 +105,7 @@ def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> 
         _judge_slice(plan, prefix, part, result)
         result.keep_first(plan.findings_max)
     result.unjudged = kept(result.unjudged, KEPT_MAX)
+    name_by_business(plan, files, result.findings)
     return result
 
 
@@ -122,6 +149,7 @@ def _judge_topic(
     asked_here = [(place, asked) for place, asked in enumerate(plan.subscriptions) if asked.topic == topic]
     groups = {vocabulary.number(asked.group) for _, asked in asked_here}
     places = {name: places_of(coded[name].rows.names["consumer_group"], groups) for name in _GROUP_TABLES}
+    present = np.zeros(len(index), np.bool_)
     for place, asked in asked_here:
         number = vocabulary.number(asked.group)
         mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}
@@ -130,12 +158,15 @@ def _judge_topic(
             result.doubled[name] += len(mine[name].codes) - int(flagged(mine[name].codes, len(index)).sum())
         rows = GroupRows(**mine, repair=coded["repair"])
         found = group_facts(facts, rows, asked, plan, vocabulary)
+        present |= found.present
         classes = classify(found)
         _count(result.subscriptions[place], found, classes)
+        _count_moved(result.subscriptions[place], found, plan.window, index, layout)
         codes = listed_codes(classes, index.words, layout, plan.findings_max)
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
         for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):
             result.findings.append(FoundKey(subscription=place, number=int(classes[code]), key=key, evidence=why))
+    result.messages[topic] += int(present.sum())
     return judged
 
 
@@ -156,6 +187,18 @@ def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[n
         start, end = start[present], end[present]
         both = (start != NEVER) & (end != NEVER)
         counts.latencies.setdefault(name, LatencyCounts()).add(end[both] - start[both])
+
+
+def _count_moved(
+    counts: SubscriptionCounts, facts: GroupFacts, window: Window, index: KeyIndex, layout: KeyLayout
+) -> None:
+    late = facts.present & facts.committed & (facts.created_at < window.start_ms)
+    unseen = facts.committed & (facts.seen_at == NEVER) & (facts.key_time >= window.end_ms)
+    unseen &= (facts.created_at >= window.start_ms) & (facts.created_at < window.end_ms)
+    for moved, flags in ((counts.late, late), (counts.unseen, unseen)):
+        codes = np.flatnonzero(flags)
+        if len(codes):
+            moved.add(len(codes), layout.key_bytes(index.words[codes]))
 
 
 def _latency_times(facts: GroupFacts) -> dict[str, tuple[Longs, Longs]]:

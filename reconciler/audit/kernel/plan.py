@@ -9,6 +9,12 @@ from reconciler.audit.result import Window
 
 #: Rows of all tables of a prefix that are judged at once, about 160 bytes each; more are judged in slices of keys.
 ROWS_AT_ONCE_MAX = 5_000_000
+#: How long after its row's window a commit may be seen: history is read from a day before a window on, and a key that
+#: was announced before that and again in the window must not be taken for new.
+LATE_COMMIT_MS_MAX = 86_400_000
+#: A commit that nobody has seen counts this many times late_after after its row: an audit that waits for one more has
+#: seen it if its transaction lasted that long.
+UNSEEN_LATES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

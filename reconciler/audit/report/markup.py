@@ -7,8 +7,9 @@ makes a tag.
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterable
+
+from reconciler.contract.visible_text import visible
 
 #: Elements without an end tag.
 _VOID = frozenset({"meta", "link", "input", "col", "br", "hr"})
@@ -41,17 +42,6 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
 def name(text: object) -> Markup:
     """A name that others chose: it runs in its own direction and cannot turn what stands around it."""
     return tag("bdi", text)
-
-
-def visible(text: str) -> str:
-    """Characters that one cannot see, or that turn the text around them, as their numbers."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if _is_plain(c) else f"\\u{{{ord(c):04X}}}" for c in text)
-
-
-def _is_plain(character: str) -> bool:
-    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 def _escaped(part: object) -> str:

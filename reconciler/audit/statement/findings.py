@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from reconciler.audit.report.markup import visible
+from reconciler.contract.visible_text import visible
 
 #: Named differences and remarks of one kind; more are counted.
 NAMED_MAX = 1_000

@@ -1,4 +1,4 @@
-"""What every tree's env.py does: one transaction, a version table of the tree's own."""
+"""What every tree's env.py does: one transaction a migration, a version table of the tree's own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,13 @@ def run(tree: str) -> None:
             literal_binds=True,
             version_table=VERSION_TABLES[tree],
             output_buffer=attributes["output"],
+            transaction_per_migration=True,
         )
     else:
-        context.configure(connection=attributes["connection"], version_table=VERSION_TABLES[tree])
+        context.configure(
+            connection=attributes["connection"],
+            version_table=VERSION_TABLES[tree],
+            transaction_per_migration=True,  # a migration may need to leave its own
+        )
     with context.begin_transaction():
         context.run_migrations()

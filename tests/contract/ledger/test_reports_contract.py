@@ -95,6 +95,14 @@ def test_repairs_are_filtered_paged_and_counted(world: World) -> None:
     }
     assert ledger.reports.repair_counts(e + "x") == []
 
+    done = ledger.repairs.claim(ledger.repairs.read(e, "ORDERS", [key(3)])[key(3)][0], token="t", lease_seconds=9)
+    assert done is not None
+    ledger.repairs.change(done, RepairChange(state=RepairState.DONE, rung=Rung.END), token="t")
+    of_long_ago = ledger.reports.repairs(e, only=LedgerFilter(is_done=True), limit=9)
+    others = ledger.reports.repairs(e, only=LedgerFilter(is_done=False), limit=9)
+    assert [one.unique_key for one in of_long_ago] == [key(3)]
+    assert [one.unique_key for one in others] == [key(1), key(2), key(1), key(9)]
+
 
 def test_verdicts_are_counted_by_subscription_and_state(world: World) -> None:
     fill(world)

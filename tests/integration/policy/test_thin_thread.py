@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
+import zstandard
 
 from reconciler.brakes import BreakerRules, CircuitBreaker
 from reconciler.candidates import CandidateSelector, SelectionRules
@@ -29,10 +31,12 @@ from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
 from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
 from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import PROBE_TOPIC
+from reconciler.rocketmq.codes import PROBE_TOPIC, SystemFlag
+from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.message import Message
 from reconciler.rocketmq.pulling import PullRequest, pull
 from reconciler.rocketmq.routes import MessageQueue, TopicNotFound
+from reconciler.rocketmq.sending import SendResult
 from reconciler.shard_rounds import ShardRounds
 from reconciler.verify import Verifier, VerifyRules
 from tests.polling import eventually
@@ -40,6 +44,7 @@ from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import VERSIONS, marks
 from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, Events, World
+from tests.unit.rocketmq.missing_packages import without_package
 
 GROUP = "billing"
 PRODUCERS = "order-service"
@@ -69,7 +74,7 @@ class Thread:
     def lose_end(self, body: bytes = b"order 1", **outbox: Any) -> str:
         """Half, outbox row, announcement; END never comes."""
         message = Message(topic=TOPIC, body=body, tags="paid", keys=("order-1",), properties={"trace": "abc"})
-        sent = self.instance.sender(PRODUCERS).send(message, queue=self.queue, is_half=True)
+        sent = self.send_half(message)
         digest = content_digest(topic=TOPIC, tags="paid", keys="order-1", properties={"trace": "abc"}, body=body)
         row = {
             "unique_key": sent.unique_key, "topic": TOPIC, "producer_group": PRODUCERS, "tag": "paid",
@@ -83,6 +88,10 @@ class Thread:
         shard = self.plan.shards_of(self.plan.subscriptions[0].subscription)[self.plan.shard_of(sent.unique_key)]
         self.shards._memory(shard).half.add(sent.unique_key)
         return sent.unique_key
+
+    def send_half(self, message: Message) -> SendResult:
+        """As the plug-in sends it."""
+        return self.instance.sender(PRODUCERS).send(message, queue=self.queue, is_half=True)
 
     def use_key(self, key: str, *, body: bytes, tags: str) -> None:
         """Somebody's ordinary message with the key of another."""
@@ -314,6 +323,39 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
 
     eventually(lambda: verdict(rolled_back) is Verdict.ROLLED_BACK_WRONGLY, within_seconds=60)
     assert verdict(still_open) is Verdict.LOST_CONFIRM
+
+
+@over((Rung.END,), "4.2", "5.x")
+def test_a_half_in_a_compression_that_nobody_can_read_here_is_unknown_until_somebody_can(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread, "send_half", partial(send_in_zstd, thread))
+    key = thread.lose_end()
+    thread.consume()
+    with monkeypatch.context() as here:
+        without_package(here, "zstandard")
+        for _ in range(3):
+            thread.rounds.run(thread.plan.subscriptions[0].subscription)
+            eventually(lambda: judged(thread, key), within_seconds=60)
+        assert thread.verdicts(key) == (None, Verdict.UNKNOWN, CandidateState.OPEN)
+        assert thread.state(key) is None
+    thread.until(key, RepairState.SENT)
+    assert thread.verdicts(key)[0] is Verdict.LOST_CONFIRM
+
+
+def send_in_zstd(thread: Thread, message: Message) -> SendResult:
+    """As a client sends it whose compressType is ZSTD."""
+    plain = thread.instance.client.request
+
+    def request(address: str, command: Command, **options: Any) -> Command:
+        flag = int(command.fields["f"]) | SystemFlag.COMPRESSED | SystemFlag.COMPRESSION_ZSTD
+        packed = replace(command, fields={**command.fields, "f": str(flag)}, body=zstandard.compress(command.body))
+        return plain(address, packed, **options)
+
+    thread.instance.families.facts(thread.address)  # asked before: what is packed is the message alone
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(thread.instance.client, "request", request)
+        return Thread.send_half(thread, message)
 
 
 def test_a_lagging_index_is_unknown_never_a_loss() -> None:

@@ -29,7 +29,7 @@ def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, ca
         assert world.halves.ended == []
         assert tx.end_answer is None
         assert world.announcements.sent == []
-        assert "outcome unknown" in caplog.text
+        assert "outcome_unknown" in caplog.text
         assert producer.counts.as_dict()["unknown"] == 1
         getattr(outer, later)()
     answer = producer.check_answerer.answer(world.checked(tx.unique_key))

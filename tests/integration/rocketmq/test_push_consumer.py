@@ -6,7 +6,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import lz4.frame
 import pytest
+import zstandard
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
@@ -33,6 +35,7 @@ from tests.integration.rocketmq.conftest import (
 )
 from tests.polling import eventually
 from tests.services.ports import free_port
+from tests.unit.rocketmq.missing_packages import without_package
 
 
 def numbered(count: int, *, start: int = 0) -> list[str]:
@@ -190,16 +193,43 @@ def test_a_copy_of_a_committed_transactional_message_does_not_become_a_half(
     producer.shutdown()
 
 
-def test_a_body_that_cannot_be_read_goes_to_the_dead_letters_and_blocks_nothing(
-    broker: EmbeddedBroker, instance: ClientInstance, topic: str, consumers: Consumers
-) -> None:
-    queue = instance.routes.read_queues(topic)[0]
+ZSTD, LZ4 = SystemFlag.COMPRESSION_ZSTD, SystemFlag.COMPRESSION_LZ4
+
+
+def send_packed(instance: ClientInstance, broker: EmbeddedBroker, topic: str, kind: int, body: bytes) -> None:
+    """Sends a body as if it were packed, into queue 0."""
     fields = {
-        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": str(int(SystemFlag.COMPRESSED)), "g": "1",
+        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": str(SystemFlag.COMPRESSED | kind), "g": "1",
         "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
-    garbage = Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=b"no zlib stream")
-    assert instance.client.request(broker.address, garbage).code == 0
+    command = Command(code=RequestCode.SEND_MESSAGE_V2, fields=fields, body=body)
+    assert instance.client.request(broker.address, command).code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "body"),
+    [
+        (0, None, b"no zlib stream"),
+        (ZSTD, "zstandard", zstandard.compress(b"order")),
+        (LZ4, "lz4", lz4.frame.compress(b"order")),
+    ],
+    ids=["damaged", "zstd without its package", "lz4 without its package"],
+)
+def test_a_body_that_cannot_be_read_goes_to_the_dead_letters_and_blocks_nothing(
+    kind: int,
+    module: str | None,
+    body: bytes,
+    broker: EmbeddedBroker,
+    instance: ClientInstance,
+    topic: str,
+    consumers: Consumers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if module is not None:
+        without_package(monkeypatch, module)
+    queue = instance.routes.read_queues(topic)[0]
+    send_packed(instance, broker, topic, kind, body)
     send_to(instance, queue, ["good"])
     got = Collector()
     consumers.start("G", topic, got, max_reconsume_times=1)
@@ -207,6 +237,30 @@ def test_a_body_that_cannot_be_read_goes_to_the_dead_letters_and_blocks_nothing(
     eventually(lambda: len(broker.stored(dead_letter_topic("G"))) == 1, within_seconds=60)
     eventually(lambda: stored_offsets(instance, "G", topic)[0] == 2, within_seconds=60)
     assert got.bodies == ["good"]
+    named = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
+    if module is None:
+        assert len(named) == 2  # first delivery and retry
+    else:
+        (line,) = named
+        assert f"pip install {module}" in line
+
+
+def test_another_member_that_has_the_package_takes_what_came_back(
+    broker: EmbeddedBroker,
+    instance: ClientInstance,
+    topic: str,
+    consumers: Consumers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as there:
+        without_package(there, "zstandard")
+        send_packed(instance, broker, topic, ZSTD, zstandard.compress(b"order"))
+        lacking = consumers.start("G", topic, Collector(), max_reconsume_times=1_000)
+        eventually(lambda: stored_offsets(instance, "G", topic)[0] == 1, within_seconds=60)
+        lacking.shutdown()
+    got = Collector()
+    consumers.start("G", topic, got)
+    eventually(lambda: got.bodies == ["order"], within_seconds=60)
 
 
 @pytest.mark.parametrize("orderly", [False, True])

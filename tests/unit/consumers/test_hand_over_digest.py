@@ -209,7 +209,7 @@ def test_a_hold_is_logged_once_and_again_when_it_comes_back(
         worker.run_once()
         worker.run_once()
         assert [r.getMessage() for r in caplog.records if "held" in r.getMessage()] == [
-            "hand-overs of ORDERS to billing wait: the topic is held (BREAKER)"
+            "hand_overs_held: hand-overs of ORDERS to billing wait: the topic is held (BREAKER)"
         ]
         with writing(engine) as connection:
             connection.execute(hold.delete())

@@ -70,7 +70,9 @@ def test_a_key_in_two_databases_is_two_effects_and_both_are_shown(engines: list[
     insert(engines[0], key, 2_000)
     found = asked(engines, key)
     assert [row.applied_at_ms for row in found.records] == [1_000, 2_000]
-    assert str(double_effect(found)).endswith("a double effect, applied at 1000 and 2000")
+    assert str(double_effect(found)).endswith(
+        "a double effect, applied at 1970-01-01T00:00:01.000Z and 1970-01-01T00:00:02.000Z"
+    )
     assert "a.db" in found.reason
     assert "c.db" in found.reason
 

@@ -170,7 +170,7 @@ def test_one_key_with_two_contents_is_a_collision_and_comes_again(
     assert effect_count(engine, key) == 1
     assert len(recorder.recorded) == 1
     assert wrapped.counts.collisions == 2
-    assert "COLLISION" in caplog.text
+    assert "collision: not applied" in caplog.text
 
 
 def test_a_client_without_properties_does_not_collide(engine: sa.Engine) -> None:

@@ -80,6 +80,7 @@ def test_make_says_in_one_line_which_package_brings_python_venv(program: str, sa
     python.chmod(0o755)
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     ran = subprocess.run(
         ["make", "setup", f"PYTHON={python}"],
         cwd=tmp_path,

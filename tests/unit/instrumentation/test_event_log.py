@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from reconciler import events
+from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -17,6 +18,7 @@ from reconciler.instrumentation.event_log import EventLog
 from reconciler.ports import RoundCounts, RoundDone, Verification
 
 SUBSCRIPTION = Subscription(environment="prod", topic="ORDERS", group="billing")
+OTHER = Subscription(environment="prod", topic="ORDERS", group="shipping")
 SHARD = Shard(subscription=SUBSCRIPTION, number=3)
 KEY = "7F00000100002A9F0000000000000090"
 
@@ -157,6 +159,49 @@ def test_an_ordinary_event_wakes_nobody(caplog: pytest.LogCaptureFixture, event:
 @pytest.mark.parametrize("event", LOUD, ids=lambda event: type(event).__name__)
 def test_what_a_person_must_see_is_a_warning(caplog: pytest.LogCaptureFixture, event: Event) -> None:
     assert told(caplog, event).levelno == logging.WARNING
+
+
+IDLE = replace(
+    round_finished(), announced=0, matched=0, pending_after=0, became_due=0, verified=0, verdicts={}, gate="not asked"
+)
+
+
+def test_a_subscription_without_traffic_is_a_line_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    log = EventLog(clock)
+    with caplog.at_level(logging.INFO, "reconciler.events"):
+        for _ in range(24 * 720):
+            log.emit(IDLE)
+            clock.advance(5.0)
+    assert [vars(record).get("idle_rounds", 0) for record in caplog.records] == [0, *[719] * 23]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"announced": 1},
+        {"matched": 1},
+        {"pending_after": 1},
+        {"became_due": 1},
+        {"verified": 1},
+        {"settled": 1},
+        {"not_taken": 1},
+        {"repairs": {"sent": 1}},
+        {"problems": ("time-out",)},
+        {"clock_behind_seconds": 1.0},
+        {"clocks_apart_seconds": -20.0},
+    ],
+    ids=str,
+)
+def test_a_round_in_which_anything_happened_is_told_at_once(
+    caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    log = EventLog(ManualClock())
+    with caplog.at_level(logging.INFO, "reconciler.events"):
+        for event in (IDLE, IDLE, replace(IDLE, **change), IDLE, replace(IDLE, subscription=OTHER)):
+            log.emit(event)
+    told = [(vars(record)["consumer_group"], vars(record).get("idle_rounds", 0)) for record in caplog.records]
+    assert told == [("billing", 0), ("billing", 1), ("shipping", 0)]
 
 
 def test_the_name_of_an_event_is_what_one_greps_for(caplog: pytest.LogCaptureFixture) -> None:

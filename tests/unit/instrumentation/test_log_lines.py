@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.instrumentation.console import people
+from reconciler.clock import ManualClock
+from reconciler.instrumentation.console import tell
+from reconciler.instrumentation.event_log import EventLog
 from reconciler.instrumentation.log import configure_logging
+from tests.unit.instrumentation.test_event_log import IDLE
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +37,38 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def test_every_record_is_one_json_object_with_level_logger_and_utc_time(capsys: Written) -> None:
     configure_logging("info", "json")
-    logging.getLogger("consumers.recorder").warning("batch of %d ids\nwas late", 7)
+    logging.getLogger("consumers.recorder").warning("batch_late: batch of %d ids\nwas late", 7)
     (line,) = lines(capsys.readouterr().err)
-    assert line["event"] == "batch of 7 ids\nwas late"
+    assert (line["event"], line["message"]) == ("batch_late", "batch of 7 ids\nwas late")
     assert (line["level"], line["logger"]) == ("warning", "consumers.recorder")
     assert line["timestamp"].endswith("Z")
+
+
+def test_the_event_is_a_constant_word_whatever_another_library_writes(capsys: Written) -> None:
+    configure_logging("info", "json")
+    logging.getLogger("redis").warning("connection to %s", "alice")
+    logging.getLogger("urllib3").warning("alice")
+    logging.getLogger("reconciler.x").warning("word_alone")
+    logging.getLogger("consumers").warning(ValueError("alice"))
+    told = [(line["event"], line.get("message")) for line in lines(capsys.readouterr().err)]
+    assert told == [
+        ("library_message", "connection to alice"),
+        ("library_message", "alice"),
+        ("word_alone", None),
+        ("library_message", "alice"),
+    ]
+
+
+def test_a_day_of_rounds_with_nothing_to_do_takes_less_than_200_kilobytes(capsys: Written) -> None:
+    configure_logging("info", "json")
+    clock = ManualClock()
+    log = EventLog(clock)
+    for _ in range(24 * 720):
+        log.emit(IDLE)
+        clock.advance(5.0)
+    written = capsys.readouterr().err
+    assert len(lines(written)) == 24
+    assert len(written) < 50_000, "the rest is for what else a process tells of itself"
 
 
 def test_extra_fields_of_a_plug_in_reach_the_line(capsys: Written) -> None:
@@ -74,10 +104,10 @@ def test_the_level_counts_for_all_and_the_scheduler_is_silent_unless_it_warns(ca
     configure_logging("warning", "json")
     logging.getLogger("reconciler").info("not asked for")
     configure_logging("debug", "json")
-    logging.getLogger("reconciler").debug("asked for")
+    logging.getLogger("reconciler").debug("asked_for")
     logging.getLogger("apscheduler.executors").info("Running job")
     logging.getLogger("apscheduler.executors").warning("skipped")
-    assert [line["event"] for line in lines(capsys.readouterr().err)] == ["asked for", "skipped"], (
+    assert [line["event"] for line in lines(capsys.readouterr().err)] == ["asked_for", "library_message"], (
         "and none is written twice"
     )
 
@@ -112,7 +142,7 @@ def test_people_get_text_and_machines_json(
 
 
 def test_progress_never_gets_into_the_data_on_standard_output(capsys: Written) -> None:
-    people().print("40 messages sent")
+    tell("40 messages sent")
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "40 messages sent\n"

@@ -17,11 +17,10 @@ from reconciler.accounted import (
     queue_link,
     rounds_link,
     sentence,
-    time_of,
     unheard_link,
     verdicts_link,
 )
-from reconciler.clock import ManualClock
+from reconciler.clock import ManualClock, utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
@@ -309,7 +308,7 @@ def test_without_an_outbox_nobody_vouches_for_what_was_not_announced() -> None:
 
 
 def test_a_time_is_never_rounded_up() -> None:
-    assert time_of(NOW_MS + 999) == UNTIL
+    assert utc_text(NOW_MS + 999) == UNTIL
 
 
 def test_a_row_that_was_announced_to_somebody_else_holds_the_time_back() -> None:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from producers import Sweeper, SweepPolicy, SweepReport, SweptSubscription
 from producers.ports import OutboxFact, SettledTags
+from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import outbox, outbox_filter
@@ -135,7 +136,7 @@ def test_a_crash_in_the_middle_begins_anew_and_many_rows_take_many_sweeps(world:
     first = killed.sweep_once()
     assert (first.reopened, first.announced) == (1, 1)
     place = world.row(sorted([lost, *consumed])[1]).created_at_ms
-    assert first.reviewing == (f"{BILLING} takes more tags than before: up to created_at_ms = {place}",)
+    assert first.reviewing == (f"{BILLING} takes more tags than before: looked at up to {utc_text(place)}",)
     assert changing.settled_tags() == frozenset()
     restarted = changing.with_tags("paid")
     reports = [restarted.sweep_once() for _ in range(4)]

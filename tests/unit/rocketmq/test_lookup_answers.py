@@ -21,6 +21,7 @@ from reconciler.rocketmq.lookup import Window
 from reconciler.rocketmq.message_id import encode_offset_message_id
 from reconciler.rocketmq.properties import decode_properties
 from reconciler.rocketmq.record import encode_record
+from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 
@@ -135,6 +136,29 @@ def test_silence_and_damaged_records_are_no_absence() -> None:
         cluster.be_impatient()
         broker.on(RequestCode.QUERY_MESSAGE, lambda _: None)
         assert cluster.lookups.committed_copies("Orders", KEY).is_unknown
+
+
+@pytest.mark.parametrize("module", ["zstandard", "lz4"])
+def test_a_copy_that_lacks_only_a_package_here_is_unknown_and_never_damage(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_package(monkeypatch, module)
+    kind = {"zstandard": SystemFlag.COMPRESSION_ZSTD, "lz4": SystemFlag.COMPRESSION_LZ4}[module]
+    packed = record(body=b"packed", system_flag=int(SystemFlag.COMPRESSED | kind))
+    with ScriptedCluster() as cluster:
+        cluster.broker.answers_queries({"Orders": [packed], HALF_TOPIC: [replace(packed, topic=HALF_TOPIC)]})
+        for answer in (cluster.lookups.committed_copies("Orders", KEY), cluster.lookups.find("Orders", KEY)):
+            assert answer.is_unknown
+            assert f"pip install {module}" in answer.reason
+            assert answer.damage is None  # what is damaged is quarantined: nobody would ask for it again
+        spoiled = replace(record(physical_offset=2_000), body=b"other")
+        cluster.broker.answers_queries({"Orders": [spoiled, packed]})
+        assert cluster.lookups.committed_copies("Orders", KEY).damage is None
+        readable = record(physical_offset=3_000)
+        cluster.broker.answers_queries({"Orders": [packed, readable]})
+        partly = cluster.lookups.committed_copies("Orders", KEY)
+        assert [found.commit_log_offset for found in partly.records] == [3_000]
+        assert partly.answers[0].is_partial
 
 
 def test_more_copies_than_fit_a_frame_do_not_hide_the_newest() -> None:

@@ -12,10 +12,11 @@ from reconciler.evidence import TransactionState
 from reconciler.rocketmq import compression
 from reconciler.rocketmq.batch import BatchEntry, decode_batch, encode_batch, unwrap
 from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
-from reconciler.rocketmq.compression import compress_zlib, decompress
+from reconciler.rocketmq.compression import OPTIONAL_MODULES, compress_zlib, decompress
 from reconciler.rocketmq.consumer_message import received
 from reconciler.rocketmq.record import MAGIC_V1, MAGIC_V2, MessageRecord, decode_records, encode_record
 from reconciler.rocketmq.stored import stored_message
+from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import PLAIN, record
 
 
@@ -200,10 +201,16 @@ def test_the_largest_message_of_a_default_broker_is_no_bomb_however_dull_it_is(b
     assert decompress(pack[SystemFlag(bits)](body), int(SystemFlag.COMPRESSED | bits)) == body
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
-    with pytest.raises(MissingDependency, match="pip install zstandard"):
-        decompress(b"x", int(SystemFlag.COMPRESSION_ZSTD))
+@pytest.mark.parametrize("module", sorted(OPTIONAL_MODULES))
+def test_a_missing_package_is_named_in_one_line_however_many_bodies_need_it(
+    module: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    without_package(monkeypatch, module)
+    kind = {"zstandard": SystemFlag.COMPRESSION_ZSTD, "lz4": SystemFlag.COMPRESSION_LZ4}[module]
+    for _ in range(3):
+        with pytest.raises(MissingDependency, match=f"pip install {module}"):
+            decompress(b"x", int(kind))
+    assert [f"pip install {module}" in line.getMessage() for line in caplog.records] == [True]
 
 
 def test_an_unknown_compression_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +14,7 @@ from reconciler.rocketmq.frame import Command
 from reconciler.rocketmq.record import encode_record
 from reconciler.rocketmq.transaction_listener import LocalTransactionState
 from tests.polling import eventually
+from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker
 
@@ -49,7 +49,7 @@ def test_a_half_whose_body_cannot_be_read_here_is_answered(
     body: bytes, client: Client, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if body is PACKED:
-        monkeypatch.setitem(sys.modules, "zstandard", None)
+        without_package(monkeypatch, "zstandard")
     asked: list[CheckRequest] = []
 
     def answer(request: CheckRequest) -> LocalTransactionState:

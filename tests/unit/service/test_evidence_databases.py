@@ -54,8 +54,8 @@ def test_one_url_and_a_list_of_one_mean_the_same() -> None:
     [
         ([], r"producers\[0\]\.outbox_url = a list: List should have at least 1 item"),
         (["sqlite:////a", "sqlite:////b", "sqlite:////a"], r"producers\[0\]\.outbox_url = a list: a URL stands twice"),
-        (["sqlite:////a", "oracle://u:hunter2@h/d"], r"producers\[0\]\.outbox_url\[1\] = \(hidden\): expected a SQL"),
-        ("oracle://u:hunter2@h/d", r"producers\[0\]\.outbox_url = \(hidden\): expected a SQL"),
+        (["sqlite:////a", "oracle://u:hunter2@h/d"], r"producers\[0\]\.outbox_url\[1\] = oracle://h/d: expected a SQL"),
+        ("oracle://u:hunter2@h/d", r"producers\[0\]\.outbox_url = oracle://h/d: expected a SQL"),
         (["sqlite:////a", None], r"producers\[0\]\.outbox_url\[1\] = \(hidden\)"),
         ({"a": "postgresql://u:hunter2@h/d"}, r"producers\[0\]\.outbox_url = a table"),
     ],

@@ -1,30 +1,203 @@
-"""What people copy out of a table is in one piece where the line has room, and complete where it has not."""
+"""What people look for comes first and what they copy is in one piece, on a screen of 80 columns and in a pipe."""
 
 from __future__ import annotations
 
+import json
+import re
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from reconciler.cli import output
+from reconciler import bootstrap
+from reconciler.bootstrap.explaining import Explained
+from reconciler.bootstrap.listing import LISTINGS, Listed
+from reconciler.bootstrap.reporting import StatusReport, SubscriptionStatus
+from reconciler.cli import report_commands, setup_commands
+from reconciler.cli.app import run
+from reconciler.cli.output import print_table
+from reconciler.cli.report_commands import Listing
+from reconciler.clock import ManualClock
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.doctor import Finding
+from reconciler.evidence import Watermark, WatermarkState
+from reconciler.ledger.memory import MemoryLedger
+from reconciler.life_story import LifeEvent, LifeStory
+from reconciler.ports import LedgerFilter, RepairChange
 
-KEY = "C00002023B4E6944B7BD75A9469BC272"
+KEYS = ["C00002023B4E6944B7BD75A9469BC272", "C00002023B4E6944B7BD75A9469BC273"]
+TIME, MILLISECONDS = "2026-11-23T20:27:22.394Z", 1_795_465_642_394
 COLUMNS = ["unique key", "at", "result"]
 LONG = "the broker answered that it does not know of any such transaction " * 3
-ROW = [KEY, "2026-11-23T20:27:22.394Z", LONG]
+ROW = [KEYS[0], TIME, LONG]
+
+Captured = pytest.CaptureFixture[str]
 
 
-def test_a_key_and_a_time_stand_in_one_piece_beside_long_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table("Rows", COLUMNS * 2, [ROW * 2])
-    first = next(line for line in capsys.readouterr().out.splitlines() if KEY in line)
-    assert (first.count(KEY), first.count(ROW[1])) == (2, 2)
+@pytest.fixture(autouse=True)
+def _columns_of_the_person_who_runs_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
-@pytest.mark.parametrize("width", [60, 79])
+def printed(capsys: Captured) -> list[str]:
+    told = capsys.readouterr()
+    assert told.err == ""
+    return [line.rstrip() for line in told.out.splitlines()]
+
+
+def test_a_key_and_a_time_stand_in_one_piece_beside_a_long_sentence(capsys: Captured) -> None:
+    print_table("Rows", COLUMNS, [ROW])
+    row = next(line for line in printed(capsys) if KEYS[0] in line)
+    assert row.startswith("│")
+    assert TIME in row
+
+
+@pytest.mark.parametrize("width", [1, 40, 60, 80, 100])
 def test_nothing_is_cut_off_where_a_line_has_no_room(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr(output, "WIDTH_WITHOUT_TERMINAL", width)
-    output.print_table("Rows", COLUMNS, [ROW])
-    lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
-    assert all(len(line) <= width for line in lines)
-    assert ["".join(line[number].strip() for line in lines) for number in (0, 1)] == ROW[:2]
-    assert " ".join(line[2].strip() for line in lines).split() == LONG.split()
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_table("Rows", [*COLUMNS, "more"], [[*ROW, ROW[2]]], first=["at", "result"])
+    lines = printed(capsys)
+    assert all(len(line) <= max(width, 50) for line in lines)
+    assert "".join(lines).count(KEYS[0]) == 1
+    assert lines[1].startswith(TIME) or width < len(TIME)
+    words = " ".join(lines).split()
+    assert [word for word in words if word in LONG.split()].count("transaction") == 6
+
+
+def test_a_table_that_fits_stays_a_table_and_one_that_does_not_has_a_line_a_value(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [[key, TIME, "sent", ""] for key in KEYS]
+    columns = ["unique key", "at", "result", "answer of the broker"]
+    print_table("Rows", columns, rows)
+    assert sum(line.startswith("│") for line in printed(capsys)) == len(rows)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("Rows", columns, rows, first=["result", "unique key"])
+    at = f"  at                    {TIME}"
+    assert printed(capsys) == ["Rows", f"sent  {KEYS[0]}", at, f"sent  {KEYS[1]}", at]
+
+
+def test_wide_letters_do_not_run_over_the_edge(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    print_table("Rows", ["unique key", "reason"], [[KEYS[0], "支付 " * 60]])
+    lines = printed(capsys)
+    assert sum(line.count("支付") for line in lines) == 60
+    assert all(len(line) + sum(letter in "支付" for letter in line) <= 60 for line in lines)
+
+
+def test_a_listing_without_rows_says_so(capsys: Captured) -> None:
+    print_table("Repairs", COLUMNS, [])
+    assert printed(capsys) == ["Repairs: none"]
+
+
+def value(name: str) -> object:
+    """Of a column of some listing or report."""
+    if name.endswith("_ms"):
+        return MILLISECONDS
+    words = {"unique_key": KEYS[0], "topic": "ORDERS", "group": "billing-service", "scope": "*", "state": "QUARANTINED"}
+    return words.get(name, LONG if name in {"answer", "detail", "result", "left_out"} else "LOST_CONFIRM")
+
+
+@pytest.mark.parametrize("width", ["80", "160"])
+@pytest.mark.parametrize("what", Listing)
+def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
+    what: Listing, width: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = LISTINGS[what.value][0].split()
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
+    rows = [tuple(map(value, columns))] * 2
+    listed = Listed(columns=columns, rows=rows, notes=("the newest",))
+    monkeypatch.setattr(bootstrap, "list_rows", lambda *_args, **_options: listed)
+    assert run(["list", what.value, "--limit", "1"]) == 0
+    note, more, _title, *lines = printed(capsys)
+    assert (note, more) == ("note: the newest", "only the first 1: there are more, see --limit")
+    first = report_commands._LOOKED_FOR[what]
+    row = next(line for line in lines if str(value(first[0])) in line or TIME in line)
+    assert re.split(r" {2,}| │ ", row.strip("│ "))[: len(first)] == [
+        TIME if name.endswith("_ms") else str(value(name)).strip() for name in first
+    ]
+    whole = "\n".join(lines)
+    assert whole.count(KEYS[0]) == columns.count("unique_key")
+    assert whole.count(TIME) == sum(name.endswith("_ms") for name in columns)
+    headings = [heading.strip() for heading in lines[1].split("┃")[1:-1]]
+    assert len(set(headings)) == len(headings)
+
+
+def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
+    ledger = MemoryLedger(ManualClock())
+    for number, state in enumerate((RepairState.DONE, RepairState.DONE, RepairState.FAILED)):
+        ledger.repairs.open("test", "ORDERS", f"{number:032X}", rung=Rung.END)
+        row = ledger.repairs.read("test", "ORDERS", [f"{number:032X}"])[f"{number:032X}"][0]
+        claimed = ledger.repairs.claim(row, token="t", lease_seconds=9)
+        assert claimed is not None
+        ledger.repairs.change(claimed, RepairChange(state=state, rung=Rung.END), token="t")
+    connections: Any = SimpleNamespace(ledger=ledger, settings=SimpleNamespace(environment="test"))
+    columns, rows = LISTINGS["repairs"]
+    states = [row[columns.split().index("state")] for row in rows(connections, LedgerFilter(), 2)]
+    assert states == ["FAILED", "DONE"]
+
+
+def test_failed_checks_come_before_those_that_are_well(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        Finding(check=f"check {level}", level=level, found="so", remedy="do") for level in ("ok", "note", "fail", "ok")
+    ]
+    monkeypatch.setattr(setup_commands, "read_settings", lambda _config: None)
+    monkeypatch.setattr(bootstrap, "examine", lambda _settings: found)
+    assert run(["doctor"]) == 1
+    levels = [cells[1].strip() for line in printed(capsys) if len(cells := line.split("│")) > 2]
+    assert levels == ["fail", "note", "ok", "ok"]
+
+
+def test_what_needs_somebody_stands_on_standard_output_before_any_table(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = Subscription(environment="test", topic="ORDERS", group="billing")
+    watermark = Watermark(state=WatermarkState.KNOWN, at_ms=MILLISECONDS, detail="every queue is consumed to its end")
+    now = SubscriptionStatus(
+        subscription=of, pending=3, oldest_pending_ms=None, watermark=watermark, last_round_ms=MILLISECONDS,
+        accounted=None, weaker=(),
+    )  # fmt: skip
+    report = StatusReport(
+        subscriptions=(now,), verdicts=(), repairs=(), holds=(), outages=(), away=("redis: gone",), late=("a",),
+        undecided=("b",), doubled=("c",), damaged=("d",), unproved=("e",), rejected=("f",),
+    )  # fmt: skip
+    remarks = ["away: redis: gone", "late: a", "undecided: b", "doubled: c", "damaged: d", "unproved: e", "rejected: f"]
+    monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
+    monkeypatch.setattr(bootstrap, "read_status", lambda *_args, **_options: report)
+    assert run(["status"]) == 3
+    _summary, *lines = printed(capsys)
+    assert lines[: len(remarks)] == remarks
+    assert "Subscriptions" in lines
+    (headings,) = (line for line in lines if "watermark" in line)
+    assert len(set(headings.split("┃")[1:-1])) == len(headings.split("┃")[1:-1])
+    assert run(["status", "--output", "json"]) == 3
+    told = capsys.readouterr()
+    assert json.loads(told.out)["away"] == ["redis: gone"]
+    assert told.err.splitlines() == remarks
+
+
+def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = LifeStory(unique_key=KEYS[0], events=(), silent=("inbox: slow",), away=(), outlook=())
+    monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
+    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: Explained(stories=(story,)))
+    assert run(["explain", KEYS[0]]) == 2
+    assert printed(capsys) == [f"nobody who could tell has heard of {KEYS[0]}", "no answer: inbox: slow"]
+
+
+def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = LifeEvent(at_ms=MILLISECONDS, witness="broker", what="half message stored", evidence={"queue": 1})
+    story = LifeStory(
+        unique_key=KEYS[0], events=(event,), silent=("inbox: slow",), away=("redis: gone",), outlook=("ORDERS: done",)
+    )
+    monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
+    told = Explained(stories=(story, story), notes=("two messages",))
+    monkeypatch.setattr(bootstrap, "explain", lambda *_args, **_options: told)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run(["explain", KEYS[0]]) == 3
+    life = [f"Life of {KEYS[0]}", f"{TIME}  broker  half message stored", "  evidence  queue 1"]
+    remarks = ["away: redis: gone", "no answer: inbox: slow"]
+    assert printed(capsys) == ["note: two messages", "ORDERS: done", *remarks, "", *life, "", "ORDERS: done", "", *life]

@@ -1,0 +1,236 @@
+"""What one message costs where the plug-ins run: statements, requests, commands, time and rows.
+
+    python -m benchmarks.message_costs [--messages 300] [--turns 5] [--body 512] [--out FILE]
+
+PostgreSQL with fsync, redis-server and the embedded broker, one thread. The same business transaction (one INSERT) runs
+bare and inside the producer's block, then bare and behind the consumer's decorator with a recorder, in turns.
+Statements are those that PostgreSQL logged, BEGIN and COMMIT among them; requests are counted in the producer's
+client, commands by Redis.
+`times` is the median of each turn's ratio to bare, `added_ms` the median of what is added to a message: both belong to
+the machine. Bytes are those of table and indexes, a row, once all rows are announced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from redis import Redis
+
+from benchmarks.load.postgres import ask, make_shop, tell
+from consumers.handler import transactional_handler
+from consumers.message import HandedOverMessage
+from consumers.recorder import CommitRecorder
+from producers.producer import TransactionalProducer
+from producers.remoting import open_producer
+from reconciler.contract.tables import OUTBOX
+from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.admin import Admin
+from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.codes import RequestCode
+from reconciler.rocketmq.message import Message
+from reconciler.sql import schema
+from tests.polling import eventually
+from tests.services.postgres import PostgresServer
+from tests.services.redis_server import RedisServer
+
+INSERT_ORDER = sa.insert(sa.table("orders", sa.column("unique_key"), sa.column("amount")))
+INSERT_EFFECT = sa.insert(sa.table("effects", sa.column("unique_key"), sa.column("amount")))
+TOPIC, KEYS_TOPIC, SHARDS = "ORDERS", "RECONCILER_UNIQUE_KEY", 16
+_LOGGED = ("statement: ", "execute ")
+
+
+class Counted:
+    """What happens between two glances, a message."""
+
+    def __init__(self, server: PostgresServer, requests: Counter[str], redis: Redis) -> None:
+        self._server, self._requests, self._redis = server, requests, redis
+
+    def glance(self) -> Counter[str]:
+        """Everything so far."""
+        lines = self._server.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        counted = Counter({"statements": sum(any(kind in line for kind in _LOGGED) for line in lines)})
+        stats: Any = self._redis.info("commandstats")
+        counted["redis_sadd"] = stats.get("cmdstat_sadd", {}).get("calls", 0)
+        return counted + self._requests
+
+    def of(self, act: Callable[[], object], messages: int) -> dict[str, float]:
+        """Counts a message."""
+        before = self.glance()
+        act()
+        after = self.glance()
+        return {name: round((after[name] - before[name]) / messages, 2) for name in after if after[name] > before[name]}
+
+
+def compared(
+    bare: Callable[[int], object], whole: Callable[[int], object], turns: int, messages: int
+) -> dict[str, float]:
+    """Time of one to the other, turn by turn."""
+    times, added = [], []
+    for _ in range(turns):
+        one, other = (seconds(act, messages) for act in (bare, whole))
+        times.append(other / one)
+        added.append((other - one) / messages * 1_000)
+    return {"times": round(statistics.median(times), 2), "added_ms": round(statistics.median(added), 2)}
+
+
+def seconds(act: Callable[[int], object], messages: int) -> float:
+    """What it takes."""
+    start = time.perf_counter()
+    act(messages)
+    return time.perf_counter() - start
+
+
+def producing(stack: ExitStack, url: str, counted: Counted, instance: ClientInstance, options: Any) -> dict[str, Any]:
+    """The block, its outbox row kept without and with the body."""
+    engine = sa.create_engine(url)
+    stack.callback(engine.dispose)
+    numbers = iter(range(1 << 40))
+
+    def bare(messages: int) -> None:
+        for _ in range(messages):
+            with engine.begin() as connection:
+                connection.execute(INSERT_ORDER, {"unique_key": f"{next(numbers):032X}", "amount": 100})
+
+    def blocks(producer: TransactionalProducer, messages: int) -> None:
+        for _ in range(messages):
+            message = Message(topic=TOPIC, body=b"x" * options.body, tags="paid", keys=("order-7",))
+            with producer.transaction(message) as transaction, engine.begin() as connection:
+                transaction.record(connection)
+                connection.execute(INSERT_ORDER, {"unique_key": transaction.unique_key, "amount": 100})
+
+    def announced() -> bool:
+        return ask(url, f"SELECT count(*) FROM {OUTBOX.name} WHERE state = 'NEW'")[0][0] == 0
+
+    figures: dict[str, Any] = {}
+    for keep_bodies in (False, True):
+        producer = stack.enter_context(
+            open_producer(
+                group=f"order-service-{keep_bodies}",
+                environment="costs",
+                instance=instance,
+                outbox_url=url,
+                keep_bodies=keep_bodies,
+            )
+        )
+        tell(url, f"TRUNCATE {OUTBOX.name}")
+        blocks(producer, 20)
+        eventually(announced, within_seconds=60)
+
+        def all_of(producer: TransactionalProducer = producer) -> None:
+            blocks(producer, options.messages)
+            eventually(announced, within_seconds=60)
+
+        if not keep_bodies:
+            figures["bare"] = counted.of(lambda: bare(options.messages), options.messages)
+            figures["block"] = counted.of(all_of, options.messages)
+            figures |= compared(bare, lambda n, p=producer: blocks(p, n), options.turns, options.messages)
+        else:
+            all_of()
+        eventually(announced, within_seconds=60)
+        figures["row_bytes_with_body" if keep_bodies else "row_bytes"] = row_bytes(url, OUTBOX.name)
+    return figures
+
+
+def consuming(stack: ExitStack, url: str, counted: Counted, redis_url: str, options: Any) -> dict[str, Any]:
+    """The decorator with a recorder."""
+    engine = sa.create_engine(url)
+    stack.callback(engine.dispose)
+    numbers = iter(range(1 << 40))
+    recorder = stack.enter_context(
+        CommitRecorder.open(redis_url, environment="costs", group="billing", topics=[TOPIC], shards=SHARDS)
+    )
+
+    @transactional_handler(engine, group="billing", topics=TOPIC, recorder=recorder)
+    def handle(message: Any, connection: sa.Connection) -> None:
+        connection.execute(INSERT_EFFECT, {"unique_key": message.unique_key, "amount": 100})
+
+    def arriving() -> HandedOverMessage:
+        key = f"{next(numbers):032X}"
+        properties = {"UNIQ_KEY": key, "TAGS": "paid", "KEYS": "order-7", "BUSINESS_ID": "order-7"}
+        return HandedOverMessage(topic=TOPIC, unique_key=key, body=b"x" * options.body, properties=properties)
+
+    def bare(messages: int) -> None:
+        for _ in range(messages):
+            with engine.begin() as connection:
+                connection.execute(INSERT_EFFECT, {"unique_key": arriving().unique_key, "amount": 100})
+
+    def handled(messages: int) -> None:
+        for _ in range(messages):
+            handle.apply(arriving())
+
+    handled(20)
+    figures: dict[str, Any] = {
+        "bare": counted.of(lambda: bare(options.messages), options.messages),
+        "handler": counted.of(lambda: handled(options.messages), options.messages),
+    }
+    figures |= compared(bare, handled, options.turns, options.messages)
+    return figures | {"row_bytes": row_bytes(url, "reconciler_inbox")}
+
+
+def row_bytes(url: str, table: str) -> int:
+    """Table and indexes, a row."""
+    ((rows, size),) = ask(url, f"SELECT count(*), pg_total_relation_size('{table}') FROM {table}")
+    return round(size / rows)
+
+
+def counting(instance: ClientInstance) -> Counter[str]:
+    """Requests of the client to the broker, by name."""
+    counts: Counter[str] = Counter()
+    plain = instance.client.submit
+
+    def submit(address: str, command: Any, timeout_seconds: float | None = None) -> Any:
+        counts[RequestCode(command.code).name] += 1
+        return plain(address, command, timeout_seconds)
+
+    instance.client.submit = submit  # type: ignore[method-assign]  # the plug-in's own client is what is counted
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--messages", type=int, default=300)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--body", type=int, default=512, help="bytes")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    durable = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "log_statement": "all"}
+    with ExitStack() as stack:
+        server = stack.enter_context(PostgresServer(options=durable))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="message-costs-")))
+        redis_server = stack.enter_context(RedisServer(folder))
+        broker = stack.enter_context(EmbeddedBroker())
+        instance = stack.enter_context(ClientInstance(broker.name_servers))
+        for topic, queues in ((TOPIC, 4), (KEYS_TOPIC, SHARDS)):
+            Admin(instance.client).create_topic(broker.address, topic, queues=queues)
+        orders, billing, _ = make_shop(server)
+        schema.upgrade(orders, "outbox")
+        schema.upgrade(billing, "inbox")
+        redis = Redis.from_url(redis_server.url)
+        stack.callback(redis.close)
+        counted = Counted(server, counting(instance), redis)
+        figures = {
+            "messages": options.messages,
+            "body_bytes": options.body,
+            "producer": producing(stack, orders, counted, instance, options),
+            "consumer": consuming(stack, billing, counted, redis_server.url, options),
+        }
+    text = json.dumps(figures, indent=1)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""A person names a message by its business id: never another one's, never one of several, whatever the text holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.bootstrap import business_ids
+from reconciler.bootstrap.business_ids import Named, keys_named, messages_of
+from reconciler.bootstrap.connections import Connections
+from reconciler.bootstrap.listing import list_rows
+from reconciler.bootstrap.operating import _named
+from reconciler.errors import DependencyAway, InvalidValue
+from reconciler.ports import Intent, LedgerFilter
+from reconciler.settings import Settings
+from reconciler.settings_file import load_settings
+from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.tables import ledger_metadata, outbox, outbox_metadata
+
+EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
+HOSTILE = ["'; DROP TABLE reconciler_outbox; --", "%", "order_1", "\x1b[2J", "größe", "😀", "a\\b", '"', "order 1"]
+
+
+def key(number: int) -> str:
+    return f"{number:032X}"
+
+
+def settings_of(tmp_path: Path, *urls: str) -> Settings:
+    ledger = f"sqlite:///{tmp_path}/ledger-of-commands.db"
+    engine = open_engine(ledger)
+    ledger_metadata.create_all(engine)
+    engine.dispose()
+    producers = [{"group": f"shop-{n}", "topics": ["ORDERS"], "outbox_url": url} for n, url in enumerate(urls)]
+    given = {"RECONCILER_PRODUCERS": json.dumps(producers), "RECONCILER_LEDGER__URL": ledger}
+    return load_settings(EXAMPLE, given | {"RECONCILER_SUBSCRIPTIONS": json.dumps([ORDERS])})
+
+
+ORDERS = {"topic": "ORDERS", "group": "billing"}
+
+
+def written(url: str, *rows: tuple[int, str | None, int], topic: str = "ORDERS") -> None:
+    """Rows of (number of the key, business id, time)."""
+    engine = open_engine(url)
+    outbox_metadata.create_all(engine)
+    with writing(engine) as connection:
+        for number, business_id, at_ms in rows:
+            row = {"unique_key": key(number), "topic": topic, "producer_group": "shop", "state": "NEW"}
+            connection.execute(sa.insert(outbox).values(**row, business_id=business_id, created_at_ms=at_ms))
+    engine.dispose()
+
+
+@pytest.fixture
+def opened(database_url: str, tmp_path: Path) -> Iterator[Connections]:
+    with Connections(settings_of(tmp_path, database_url)) as connections:
+        yield connections
+
+
+def found(connections: Connections, business_id: str, limit: int = 9) -> tuple[str, ...]:
+    return messages_of(connections, business_id, limit=limit).unique_keys
+
+
+def test_all_messages_of_a_business_id_are_there_the_newest_first_and_the_rest_is_counted(
+    opened: Connections, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(
+        database_url, *((number, "order-1", 1000 + number) for number in range(9)), (10, "order-2", 1), (11, None, 1)
+    )
+    assert found(opened, "order-1") == tuple(key(number) for number in range(8, -1, -1))
+    few = messages_of(opened, "order-1", limit=3)
+    assert few.unique_keys == (key(8), key(7), key(6))
+    assert few.older == 6
+    assert few.older_text == "6 older messages of business id 'order-1' are left out"
+    monkeypatch.setattr(business_ids, "COUNTED_MAX", 4)
+    assert messages_of(opened, "order-1", limit=3).older_text.startswith("more than 4 older")
+
+
+def test_another_case_another_accent_or_a_space_more_is_another_business_id(
+    opened: Connections, database_url: str
+) -> None:
+    """Also where the users' own migration made a column that folds them."""
+    written(database_url, (1, "Order-é", 1))
+    engine = open_engine(database_url)
+    if engine.dialect.name in {"mysql", "mariadb"}:
+        with writing(engine) as connection:
+            connection.exec_driver_sql(
+                "ALTER TABLE reconciler_outbox MODIFY business_id VARCHAR(160) COLLATE utf8mb4_general_ci"
+            )
+    engine.dispose()
+    for other in ("order-é", "Order-e", "Order-é ", " Order-é", "ORDER-É"):
+        assert found(opened, other) == ()
+    assert found(opened, "Order-é") == (key(1),)
+
+
+def test_a_hostile_business_id_finds_its_own_message_alone(opened: Connections, database_url: str) -> None:
+    written(database_url, *((number, text, 1) for number, text in enumerate(HOSTILE)))
+    for number, text in enumerate(HOSTILE):
+        named = keys_named(opened, text, limit=9)
+        assert named.unique_keys == (key(number),)
+        assert all(note.isprintable() for note in named.notes)
+    with pytest.raises(InvalidValue, match="no UTF-8"):
+        keys_named(opened, "\udcff", limit=9)
+    with pytest.raises(InvalidValue, match="no outbox has a message of this business id, and it is no unique key"):
+        keys_named(opened, "order-17", limit=9)
+
+
+def test_a_business_id_that_is_also_a_unique_key_names_the_message_of_the_key(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/orders.db"
+    written(url, (10, key(11), 1), (11, "order-2", 1), (12, key(13), 1))
+    with Connections(settings_of(tmp_path, url)) as connections:
+        assert keys_named(connections, key(11), limit=9) == Named(unique_keys=(key(11),))
+        assert keys_named(connections, key(11).lower(), limit=9) == Named(unique_keys=(key(11),))
+        by_business = keys_named(connections, key(13), limit=9)
+        assert by_business.unique_keys == (key(12),)
+        assert by_business.notes == (f"{key(13)!r} is a business id, of 1 message(s): {key(12)}",)
+        assert keys_named(connections, key(99), limit=9).unique_keys == (key(99),)
+
+
+def test_a_repair_never_chooses_among_several_messages_of_one_business_id(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/orders.db"
+    written(url, (1, "order-1", 1_000), (2, "order-1", 2_000), (3, "order-2", 3_000))
+    written(url, (4, "order-2", 4_000), (5, "order-3", 5_000), topic="PARCELS")
+    with Connections(settings_of(tmp_path, url)) as connections:
+        with pytest.raises(InvalidValue) as refused:
+            _named(connections, "order-1", topic=None, dry_run=False)
+        told = f"{key(2)} of ORDERS, NEW, written 1970-01-01T00:00:02Z; {key(1)} of ORDERS, NEW, written"
+        assert told in str(refused.value)
+        assert _named(connections, "order-1", topic=None, dry_run=True).unique_keys == (key(2), key(1))
+        assert _named(connections, "order-2", topic=None, dry_run=False).unique_keys == (key(3),)
+        with pytest.raises(InvalidValue, match="of other topics"):
+            _named(connections, "order-3", topic=None, dry_run=False)
+
+
+def test_while_an_outbox_is_away_nothing_is_chosen_and_what_the_others_have_is_shown(
+    tmp_path: Path, new_database_url: Callable[[], str]
+) -> None:
+    here = new_database_url()
+    written(here, (1, "order-1", 1))
+    with Connections(settings_of(tmp_path, here, "postgresql://nobody@127.0.0.1:1/none")) as connections:
+        seen = messages_of(connections, "order-1", limit=9)
+        assert seen.unique_keys == (key(1),)
+        assert [line.split(":")[0] for line in seen.away] == ["outbox of shop-1"]
+        with pytest.raises(DependencyAway, match="outbox of shop-1"):
+            keys_named(connections, "order-1", limit=9)
+
+
+def test_a_row_that_nobody_can_read_is_named_and_hides_no_other(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/orders.db"
+    written(url, (1, "order-1", 1), (2, "order-1", 2))
+    engine = open_engine(url)
+    with writing(engine) as connection:
+        connection.execute(sa.update(outbox).where(outbox.c.unique_key == key(2)).values(state="GONE"))
+    engine.dispose()
+    with Connections(settings_of(tmp_path, url)) as connections:
+        seen = messages_of(connections, "order-1", limit=9)
+        assert seen.unique_keys == (key(1),)
+        assert "reconciler_outbox.state is 'GONE'" in " ".join(seen.damaged)
+        with pytest.raises(InvalidValue, match="GONE"):
+            _named(connections, "order-1", topic=None, dry_run=False)
+
+
+def test_a_listing_of_a_business_id_shows_the_rows_of_its_messages_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/orders.db"
+    written(url, (1, "order-1", 1), (2, "order-2", 2))
+    settings = settings_of(tmp_path, url)
+    with Connections(settings) as connections:
+        for number in (1, 2):
+            intent = Intent(
+                by="anna", command="repair", topic="ORDERS", group="billing", unique_key=key(number), detail=""
+            )
+            connections.ledger.actions.begin(settings.environment, intent)
+    listed = list_rows(settings, "actions", only=LedgerFilter(), limit=9, name="order-1")
+    assert [row[5] for row in listed.rows] == [key(1)]
+    assert len(list_rows(settings, "actions", only=LedgerFilter(), limit=9).rows) == 2

@@ -1,0 +1,97 @@
+"""The index of business ids is built beside producers that go on writing, and an interrupted build is made good."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+
+from reconciler.errors import DatabaseAway
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine, reading, writing
+from tests.polling import eventually
+
+INDEX = "ix_reconciler_outbox_business_created"
+BEFORE = "0003_filter"
+INSERT = sa.text(
+    "INSERT INTO reconciler_outbox (unique_key, topic, producer_group, business_id, state, created_at_ms) "
+    "VALUES (:key, 'ORDERS', 'orders', 'order-1', 'NEW', 1)"
+)
+
+
+def outbox_of_an_older_release(url: str) -> None:
+    config = schema._config("outbox")
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, BEFORE)
+    engine.dispose()
+
+
+def is_indexed(engine: sa.Engine) -> bool:
+    with reading(engine) as connection:
+        return INDEX in {index["name"] for index in sa.inspect(connection).get_indexes("reconciler_outbox")}
+
+
+@pytest.mark.pooled
+def test_a_writer_whose_transaction_lasts_is_neither_stopped_nor_followed_by_a_queue_of_writers(
+    database_url: str,
+) -> None:
+    outbox_of_an_older_release(database_url)
+    engine = open_engine(database_url)
+    if engine.dialect.name == "sqlite":
+        pytest.skip("one writer at a time, whoever it is")
+    with engine.connect() as slow:
+        slow.execute(INSERT, {"key": "A" * 32})
+        outcome: list[object] = []
+        building = threading.Thread(target=lambda: outcome.append(_upgraded(database_url)))
+        building.start()
+        eventually(lambda: _is_building(engine), within_seconds=30)
+        with writing(engine) as another:  # within its lock time-out, while the build waits for the slow one
+            another.execute(INSERT, {"key": "B" * 32})
+        slow.commit()
+    building.join(60)
+    assert outcome in (["0004_business_id"], [DatabaseAway])
+    assert schema.upgrade(database_url, "outbox") == "0004_business_id", "what gave up goes on where it was"
+    assert is_indexed(engine)
+    with reading(engine) as connection:
+        assert connection.scalar(sa.text("SELECT count(*) FROM reconciler_outbox")) == 2
+    engine.dispose()
+
+
+def test_what_an_interrupted_build_left_is_made_good(database_url: str) -> None:
+    outbox_of_an_older_release(database_url)
+    engine = open_engine(database_url)
+    if engine.dialect.name == "sqlite":
+        pytest.skip("the index and its revision are one transaction")
+    with writing(engine) as connection:
+        connection.exec_driver_sql(f"CREATE INDEX {INDEX} ON reconciler_outbox (business_id, created_at_ms)")
+    if engine.dialect.name == "postgresql":
+        with writing(engine) as connection:  # as CREATE INDEX CONCURRENTLY leaves it
+            connection.exec_driver_sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{INDEX}'::regclass")
+    assert schema.upgrade(database_url, "outbox") == "0004_business_id"
+    assert is_indexed(engine)
+    if engine.dialect.name == "postgresql":
+        with reading(engine) as connection:
+            valid = f"SELECT indisvalid FROM pg_index WHERE indexrelid = '{INDEX}'::regclass"
+            assert connection.exec_driver_sql(valid).scalar_one() is True
+    engine.dispose()
+
+
+def _upgraded(url: str) -> object:
+    try:
+        return schema.upgrade(url, "outbox")
+    except DatabaseAway:
+        return DatabaseAway
+
+
+def _is_building(engine: sa.Engine) -> bool:
+    asked = {
+        "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%'",
+        "mysql": "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%'",
+    }
+    with reading(engine) as connection:
+        query = asked["postgresql" if connection.dialect.name == "postgresql" else "mysql"]
+        return bool(connection.exec_driver_sql(query.replace("%", "%%")).scalar_one())
