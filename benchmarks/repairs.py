@@ -86,7 +86,8 @@ class Bench:
                 unique_key=sent.unique_key, topic=TOPIC, producer_group=PRODUCERS, tag="paid", message_keys=None,
                 business_id=None, half_broker=sent.broker_name, half_commit_log_offset=sent.commit_log_offset,
                 half_queue_offset=sent.queue_offset, properties=None, body=None, content_digest=None,
-                state=OutboxState.ANNOUNCED, created_at_ms=self.instance.clock.now_ms(), announced_at_ms=None,
+                state=OutboxState.ANNOUNCED, created_at_ms=self.instance.clock.now_ms(),
+                announced_at_ms=self.instance.clock.now_ms(),
                 settled_at_ms=None,
             )  # fmt: skip
             lost.append(sent.unique_key)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from inspect import iscoroutinefunction
 from typing import Any, Protocol, runtime_checkable
 
 import sqlalchemy as sa
 
 from consumers.inbox import Entered, InboxEntry, enter_inbox
 from consumers.sql_session import SqlSession
-from reconciler.errors import UsageError
+from reconciler.errors import InvalidValue, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ class SqlInbox:
     is_weaker = False
 
     def __init__(self, database: sa.Engine | Callable[[], Any]) -> None:
+        """Raises InvalidValue for what gives no connection, or one that has to be awaited."""
+        require_database(database)
         self._database = database
 
     def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
@@ -97,6 +100,18 @@ class SqlInbox:
         finally:
             with suppress(Exception):
                 connection.close()
+
+
+def require_database(database: object) -> None:
+    """Raises InvalidValue for what is neither an Engine nor called for a connection, and for anything asynchronous."""
+    kinds = (*type(database).__mro__, *getattr(getattr(database, "class_", None), "__mro__", ()))
+    if iscoroutinefunction(database) or any(kind.__name__.lower().startswith("async") for kind in kinds):
+        remedy = "it is asynchronous: give a synchronous Engine or sessionmaker of the same database"
+    elif not isinstance(database, sa.Engine) and not callable(database):
+        remedy = "give an Engine, a sessionmaker, or a function that returns a connection"
+    else:
+        return
+    raise InvalidValue("database", getattr(database, "__qualname__", type(database).__qualname__), remedy)
 
 
 def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> Entered:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.tables import HoldKind, Rung
 from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.sql.engines import reading
+from reconciler.sql.engines import reading, shown
 from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.repair_rows import RepairRows
 from reconciler.sql.rights import is_refused
@@ -32,7 +32,7 @@ class HandOverRows(RepairRows):
             if not is_refused(error.__cause__):
                 raise
             raise ConfigurationError(
-                f"{self._engine.url.render_as_string(hide_password=True)}: the login of the replay worker may not read "
+                f"{shown(self._engine)}: the login of the replay worker may not read "
                 f"{hold.name}, so it cannot know which topics are held, and runs no hand-over: GRANT SELECT ON "
                 f"{hold.name}"
             ) from error

@@ -12,12 +12,21 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import Parameter, isasyncgen, isawaitable, isgenerator, signature
+from inspect import (
+    Parameter,
+    isasyncgen,
+    isasyncgenfunction,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    isgeneratorfunction,
+    signature,
+)
 from typing import Any, Protocol, cast, runtime_checkable
 
 import sqlalchemy as sa
 
-from consumers.effect import BatchInbox, Inbox, SqlInbox
+from consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
 from consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
@@ -125,6 +134,13 @@ class TransactionalHandler:
         """`inbox`: of every message, or a function from a message to its inbox in one of several databases."""
         if not group:
             raise InvalidValue("group", group, "name the consumer group")
+        if _runs_later(handler):
+            raise InvalidValue(
+                "handler",
+                getattr(handler, "__qualname__", type(handler).__qualname__),
+                "it is async or a generator, so that a call does no work: write a plain function over a synchronous "
+                "connection",
+            )
         recorded_group = getattr(recorder, "group", group)
         if recorded_group != group:
             raise InvalidValue(
@@ -263,6 +279,15 @@ class TransactionalHandler:
             self.counts.unrecorded += 1
 
 
+def _runs_later(function: Callable[..., object]) -> bool:
+    """Whether a call only makes something that would do the work."""
+    return any(
+        is_later(one)
+        for one in (function, type(function).__call__)
+        for is_later in (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+    )
+
+
 def _is_of_the_message(error: Exception) -> bool:
     """Whether a database refused the inbox row for its values: a NUL in PostgreSQL, say."""
     return bool(class_names(driver_error(error)) & {"DataError", "ValueError", "OverflowError"})
@@ -317,6 +342,7 @@ def transactional_handler(
     if isinstance(database, Inbox):
         inbox = database
     elif not isinstance(database, sa.Engine) and _takes_a_message(database):
+        require_database(database)
         inbox = partial(_inbox_of, cast("DatabaseOf", database))
     else:
         inbox = SqlInbox(cast("sa.Engine | Callable[[], Any]", database))

@@ -86,7 +86,7 @@ def tables_page() -> str:
         ("Inbox", tables.INBOX_TABLES),
         ("Ledger", tables.LEDGER_TABLES),
     ):
-        lines += [f"## {title}", "", f"`reconciler db upgrade {title.lower()} --url URL`, or the DDL by"]
+        lines += [f"## {title}", "", f"`reconciler db upgrade {title.lower()}`, or the DDL by"]
         lines += [f"`reconciler db sql {title.lower()} --dialect sqlite|postgresql|mysql`.", ""]
         for table in group:
             lines += [f"### {table.name}", "", table.doc, "", "| column | kind | meaning |", "|---|---|---|"]

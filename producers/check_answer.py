@@ -39,7 +39,8 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> Decision:
     """COMMIT by the row, whatever the half's mark. For a half with the outbox's own mark ROLLBACK by a tombstone;
     without a row UNKNOWN, or if `is_final` a tombstone first and then ROLLBACK. Everything else is UNKNOWN.
 
-    A database that is away and a lock on the key (the local transaction is still open) are UNKNOWN.
+    A database that is away, a lock on the key (the local transaction is still open), a row that nobody can read and a
+    half that no tombstone can stand for are UNKNOWN.
     """
     try:
         fact = outbox.find(half.unique_key)
@@ -50,7 +51,7 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> Decision:
                 return Decision(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
             # Somebody was quicker: the transaction itself, or another answerer.
             fact = outbox.find(half.unique_key)
-    except DatabaseAway as error:
+    except (DatabaseAway, MalformedInput) as error:
         return Decision(outcome=Outcome.UNKNOWN, reason=str(error))
     if fact is None:
         return Decision(outcome=Outcome.UNKNOWN, reason="no row yet")

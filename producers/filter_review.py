@@ -2,9 +2,9 @@
 
 A row is settled when every group that takes its tag has it, so SETTLED is true for one setting `tags` only. The outbox
 keeps by which tags of a group its rows were settled. That value is narrowed before a row is settled by fewer tags, and
-widened when all rows of the brokers' retention were looked at: those that the group's inbox has stay as they are, the
-others become NEW, are announced by the same sweep and judged as any other. Announcements need not be read again: the
-outbox alone tells what was committed, and with which tag.
+widened when all rows of the brokers' retention were looked at: those that the group's inbox has once stay as they are,
+the others become NEW, are announced by the same sweep and judged as any other. Announcements need not be read again:
+the outbox alone tells what was committed, and with which tag.
 
 Nothing is lost on the way: what was looked at is known by the states of the rows, a crash begins anew, and two
 sweepers of different settings narrow the value again and again until one of them is gone.
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from producers.ports import Outbox, OutboxFact, SettledTags
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import InboxRow, Lookup
+from reconciler.delivery import double_effect
+from reconciler.evidence import InboxRow, Lookup, Presence
 from reconciler.ports import InboxEvidence
 
 
@@ -131,19 +132,15 @@ class FilterReview:
         return tuple(widenings)
 
     def _missing(self, widening: _Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
-        """Keys that the group should have had and lacks; None: its inbox does not answer. Without one, all of them."""
+        """Keys that the group should have had once and has not; None: its inbox does not answer. Without one, all."""
         concerned = [fact for fact in facts if widening.concerns(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
             return {fact.unique_key for fact in concerned}
         effects = self._inboxes.read(subscription, [fact.unique_key for fact in concerned])
-        if any(effect.is_unknown and effect.damage is None for effect in effects.values()):
+        if any(map(_is_away, effects.values())):
             return None
-        return {
-            fact.unique_key
-            for fact in concerned
-            if not effects[fact.unique_key].is_found or is_of_another_message(effects[fact.unique_key], fact)
-        }
+        return {fact.unique_key for fact in concerned if not _is_settled(effects[fact.unique_key], fact)}
 
     def _widen(self) -> None:
         """Where another sweeper has changed the value meanwhile, the next look begins anew."""
@@ -168,6 +165,16 @@ def is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
     """True if the inbox has another content under the key; a missing digest tells nothing."""
     digests = {row.content_digest for row in effect.records} - {None}
     return fact.content_digest is not None and bool(digests - {fact.content_digest})
+
+
+def _is_away(effect: Lookup[InboxRow]) -> bool:
+    """A database that does not answer might have the key, or have it a second time; what is damaged does answer."""
+    return any(answer.presence is Presence.UNKNOWN and not answer.is_damaged for answer in effect.answers)
+
+
+def _is_settled(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
+    is_one = effect.is_found and effect.is_complete and double_effect(effect) is None
+    return is_one and not is_of_another_message(effect, fact)
 
 
 def _key(swept: SweptSubscription) -> tuple[str, str]:

@@ -13,25 +13,26 @@ from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError
 
 from producers.errors import KeyTaken, RolledBackAlready, UnsafeConnection
 from producers.local_connection import LocalConnection
 from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
-from reconciler.errors import ConfigurationError, DatabaseAway, MalformedInput
+from reconciler.contract.unique_key import require_unique_key
+from reconciler.errors import ConfigurationError, MalformedInput
 from reconciler.sql.engines import (
     asked_once,
     class_names,
     database_now_ms,
     driver_error,
-    is_away,
-    lacks_schema,
     now_ms,
     now_ms_sql,
     open_engine,
     reading,
+    shown,
+    translate_driver_error,
     writing,
 )
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
@@ -61,6 +62,8 @@ _ENTRY_COLUMNS = (
 _entry_values = attrgetter(*_ENTRY_COLUMNS)
 _FACT_NAMES = ("unique_key", "topic", "tag", "state", "created_at_ms", "announced_at_ms")
 _COMPARED_NAMES = (*_FACT_NAMES, "content_digest")
+_TOMBSTONE_NAMES = ("unique_key", "topic", "producer_group", "tag")
+_TOMBSTONES = RowReader(OUTBOX, _TOMBSTONE_NAMES)
 _FACTS = RowReader(OUTBOX, _FACT_NAMES, otherwise={"state": OutboxState.NEW})
 _COMPARED_FACTS = RowReader(OUTBOX, _COMPARED_NAMES, otherwise={"state": OutboxState.NEW})
 
@@ -101,14 +104,14 @@ class SqlOutbox:
             raise
         if written != 1:
             raise UnsafeConnection(
-                f"the connection is to another database than {self._shown}: outbox row and business would not be one "
-                "transaction; pass a connection of the business to the producer's own database"
+                f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
+                "be one transaction; pass a connection of the business to the producer's own database"
             )
         return local
 
     def find(self, unique_key: str) -> OutboxFact | None:
-        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a row that nobody can read."""
-        row = self._single.select_one(_find_sql(self._dialect), (unique_key,))
+        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a row or a key that is damaged."""
+        row = self._single.select_one(_find_sql(self._dialect), (require_unique_key(unique_key),))
         if row is None:
             return None
         fact = _fact(row)
@@ -117,12 +120,15 @@ class SqlOutbox:
         return fact
 
     def insert_tombstone(self, half: CheckedHalf) -> bool:
-        """True: inserted and committed. False: the key exists (MySQL 1062 and its like). Raises DatabaseAway."""
+        """True: inserted and committed. False: the key exists (MySQL 1062 and its like).
+
+        Raises DatabaseAway, and MalformedInput for a half that the database does not take, or would not give back.
+        """
+        values = {name: getattr(half, name) for name in _TOMBSTONE_NAMES}
+        if (damage := _TOMBSTONES.read([*values.values()]).damage) is not None:
+            raise MalformedInput(f"half of {half.unique_key!a}: {damage}")
         statement = sa.insert(outbox).values(
-            unique_key=half.unique_key,
-            topic=half.topic,
-            producer_group=half.producer_group,
-            tag=half.tag,
+            **values,
             state=OutboxState.ROLLED_BACK.value,
             created_at_ms=now_ms(self.engine.dialect.name),
         )
@@ -131,6 +137,10 @@ class SqlOutbox:
                 connection.execute(statement)
         except IntegrityError:
             return False
+        except (DataError, UnicodeError) as error:  # NUL, a lone surrogate, what the database's encoding lacks
+            raise MalformedInput(
+                f"half of {half.unique_key}: {shown(self.engine)} does not take it: {error!s:.300}"
+            ) from error
         return True
 
     def mark_announced(self, unique_keys: Sequence[str]) -> int:
@@ -181,12 +191,7 @@ class SqlOutbox:
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
         """What the table says. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
-        query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
-        with reading(self.engine) as connection:
-            return {
-                (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
-                for row in connection.execute(query)
-            }
+        return settled_tags_in(self.engine, producer_group)
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
@@ -239,18 +244,15 @@ class SqlOutbox:
             written = connection.execute(write).rowcount
         if written != 1:
             raise ConfigurationError(
-                f"{self._shown}: it is a replica: point outbox_url at the primary; or {outbox_identity.name} lacks row "
-                f"{SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call ensure_identity"
+                f"{shown(self.engine)}: it is a replica: point outbox_url at the primary; or "
+                f"{outbox_identity.name} lacks row {SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call "
+                "ensure_identity"
             )
 
     def close(self) -> None:
         """Closes the pools' idle connections."""
         self.engine.dispose()
         self._single.close()
-
-    @property
-    def _shown(self) -> str:
-        return self.engine.url.render_as_string(hide_password=True)
 
     def _refuse(self, error: Exception, unique_key: str) -> None:
         original = driver_error(error)
@@ -264,11 +266,9 @@ class SqlOutbox:
                 ) from error
             if fact is not None:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
-        text = str(original)[:300]
-        if lacks_schema(text):
-            raise ConfigurationError(f"{self._shown}: {text}: run reconciler db upgrade outbox") from error
-        if is_away(original):
-            raise DatabaseAway(f"{self._shown}: {text}") from error
+        translated = translate_driver_error(original, self.engine)
+        if translated is not None:
+            raise translated from error
 
     def _mark(self, unique_keys: Sequence[str], sql: Callable[[str, int], str]) -> int:
         touched = 0
@@ -305,6 +305,16 @@ class SqlOutbox:
         with reading(self.engine) as connection:
             facts = tuple(_fact(row, reader) for row in connection.execute(query))
             return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
+
+
+def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+    """What Outbox.settled_tags tells, of any reader."""
+    query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
+    with reading(engine) as connection:
+        return {
+            (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
+            for row in connection.execute(query)
+        }
 
 
 def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:

@@ -199,7 +199,7 @@ class Outbox(Protocol):
     def find(self, unique_key: str) -> OutboxFact | None:
         """The committed row, tombstones too; read by a new statement on a connection of its own.
 
-        Raises MalformedInput for one that nobody can read.
+        Raises MalformedInput for one that nobody can read, and for what is no key.
         """
         ...
 
@@ -207,7 +207,8 @@ class Outbox(Protocol):
         """Inserts and commits a ROLLED_BACK row in a READ COMMITTED transaction of its own; False: the key exists.
 
         Only for a half with this database's mark: another database may have the row of any other.
-        Waits 2 s at most for a transaction that holds the key, then raises DatabaseAway.
+        Waits 2 s at most for a transaction that holds the key, then raises DatabaseAway. Raises MalformedInput for a
+        half that the database could not keep as it is.
         """
         ...
 

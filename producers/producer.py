@@ -169,6 +169,8 @@ class TransactionalProducer:
 def _require_consistent(outbox: Outbox | None, *, without_outbox: bool, completion: str, keep_bodies: bool) -> None:
     if completion not in ("end", "check"):
         raise InvalidValue("completion", completion, '"end" or "check"')
+    if outbox is not None and not hasattr(outbox, "record"):
+        raise InvalidValue("outbox", type(outbox).__qualname__, "give SqlOutbox(url); it opens the database by itself")
     if outbox is None and not without_outbox:
         raise ConfigurationError(
             "the producer has no outbox: give it the URL of its database, or say without_outbox=True, which is weaker"

@@ -1,7 +1,8 @@
 """Until when every commit is accounted for: the least of how far the links of the chain have come. Pure.
 
-On its way a commit passes four links. Its outbox row is announced; its announcement is taken from the unique-key topic
-by a round; rounds go on; and once it is due, it gets a verdict. Behind all four it is matched, not taken, settled,
+On its way a commit passes five links. Its outbox row is announced; its announcement is taken from the unique-key topic
+by a round; rounds go on; and once it is due, it gets a verdict. A row that was announced to somebody else passes these
+unseen: it is found in the outbox, without effect and verdict. Behind all five it is matched, not taken, settled,
 waits for its group, or is listed by name. Each link is asked at the moment of asking and nothing is remembered, so the
 time moves without traffic. A link that nobody can read has come nowhere: silence is no calm.
 """
@@ -214,6 +215,30 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
     due = f"{unlisted.unique_key}, first seen at {utc_text(unlisted.first_seen_ms)}, is due and has no verdict"
     cause = f"{due}: rounds fail or do not keep up, their log says why"
     return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnheardRow:
+    """An outbox row that was announced, and of which neither inbox nor ledger has anything."""
+
+    unique_key: str
+    producer_group: str
+    #: By the outbox' clock.
+    announced_ms: int
+
+
+def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
+    """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
+    clock is ahead of that of whoever asks."""
+    if unheard is None:
+        return Link(until_ms=asked_ms, cause="")
+    until_ms = unheard.announced_ms - ahead_ms
+    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {utc_text(until_ms)}"
+    cause = (
+        f"{announced}, has neither effect nor verdict: is unique_key_topic the same in its service and here, and do "
+        "rounds keep up?"
+    )
+    return Link(until_ms=until_ms, cause=cause, kind="outboxes")
 
 
 # ----------------------------------------------------------------- words

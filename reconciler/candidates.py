@@ -2,13 +2,13 @@
 
 A key is due when it is older than the grace period and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
-are still found; and whatever has waited for a quarter of the brokers' retention is looked at in any case. A key that is
-set apart is no candidate yet (not_taken.py).
+are still found: what databases alone settle leaves first, and takes no place in it. Whatever has waited for a quarter
+of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (not_taken.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -141,7 +141,7 @@ class CandidateSelector:
         self.rules = rules
         self._due_before: dict[Shard, int] = {}
         self._cursors: dict[Shard, PendingKey] = {}
-        self._trickle_cursors: dict[Shard, PendingKey] = {}
+        self._behind_cursors: dict[Shard, PendingKey] = {}
         self._turn = 0
 
     def select(
@@ -154,10 +154,12 @@ class CandidateSelector:
         trickle: int,
         count_until: float,
         keys_max: int,
+        behind: Sequence[Dossier] = (),
         going_on: Collection[str] = frozenset(),
     ) -> Selection:
         """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
 
+        `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
         `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
         `going_on`: keys that are candidates although they may be set apart again.
         """
@@ -176,9 +178,7 @@ class CandidateSelector:
         for number in range(len(shards)):
             walk.share(len(shards) - number)
             self._walk_shard(plan, shards[(self._turn + number) % len(shards)], gate, walk)
-        behind = self._behind_gate(plan, shards, gate, trickle, walk) if trickle > 0 else []
-        waiting = [s for s in known if not s.gate_open]
-        chosen = (behind + waiting)[:trickle]
+        chosen = [*behind, *(s for s in known if not s.gate_open)][:trickle]
         trickled = {s.unique_key for s in chosen}
         return Selection(
             due=tuple(s for s in (*known, *walk.found) if s.unique_key not in trickled),
@@ -230,31 +230,58 @@ class CandidateSelector:
         if resume is not None:
             self._cursors[shard] = resume
 
-    def _behind_gate(
-        self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, trickle: int, walk: _Walk
-    ) -> list[Dossier]:
-        found: list[Dossier] = []
+    def behind_gate(
+        self,
+        plan: SubscriptionPlan,
+        shards: Sequence[Shard],
+        gate: Gate,
+        *,
+        shards_in_all: int,
+        going_on: Collection[str] = frozenset(),
+    ) -> Iterator[Selection]:
+        """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
+
+        `due` are those that the ledger does not follow. Whoever has enough of them stops; scan_max bounds all passes.
+        """
         if gate.due_until_ms >= gate.old_until_ms:
-            return found
-        for shard in shards:
-            after = self._trickle_cursors.pop(shard, None)
-            if after is None or after.first_seen_ms <= gate.due_until_ms:
-                after = PendingKey(unique_key=_LAST_KEY, first_seen_ms=gate.due_until_ms)
-            page = self._memory.due(shard, first_seen_until_ms=gate.old_until_ms, limit=PAGE_KEYS, after=after)
-            rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
-            fresh: list[Dossier] = []
-            for pending in page:
-                row = rows.get(pending.unique_key)
-                if not is_unique_key(pending.unique_key):
-                    walk.leave_out(shard, pending)
-                elif row is not None and is_closed(row, plan):
-                    walk.close(shard, row)
-                elif not walk.waits(pending) and (row is None or not is_followed(row, walk.shards_in_all)):
-                    fresh.append(_suspect(shard, pending, row))
-            if not fresh and len(page) == PAGE_KEYS:
-                self._trickle_cursors[shard] = page[-1]
-            found += fresh[:trickle]
-        return sorted(found, key=lambda s: (s.first_seen_ms, s.unique_key))[:trickle]
+            return
+        edge = PendingKey(unique_key=_LAST_KEY, first_seen_ms=gate.due_until_ms)
+        places = {shard: self._behind_cursors.pop(shard, edge) for shard in shards}
+        places = {s: after if after.first_seen_ms > gate.due_until_ms else edge for s, after in places.items()}
+        scan_left, fruitful = self.rules.scan_max, set[int]()
+        while places and scan_left > 0:
+            walk = _Walk(
+                plan,
+                room=PAGE_KEYS * len(places),
+                scan=scan_left,
+                count_until=0,
+                shards_in_all=shards_in_all,
+                going_on=going_on,
+            )
+            walk.share(1)
+            for shard, after in tuple(places.items()):
+                page = self._memory.due(shard, first_seen_until_ms=gate.old_until_ms, limit=PAGE_KEYS, after=after)
+                rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+                for pending in page:
+                    walk.visit(shard, pending, rows.get(pending.unique_key), is_new=False)
+                scan_left -= len(page)
+                if len(page) < PAGE_KEYS:
+                    del places[shard]
+                else:
+                    places[shard] = page[-1]
+            fruitful |= {dossier.shard for dossier in walk.found}
+            # Pages of keys that the ledger follows, and no other, are walked through once and not every round.
+            self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
+            yield Selection(
+                due=tuple(sorted(walk.found, key=lambda s: (s.first_seen_ms, s.unique_key))),
+                trickle=(),
+                closed=walk.closed,
+                misshapen=walk.misshapen,
+                became_due=0,
+                has_more=bool(places),
+            )
+        for shard in set(shards) - set(places):
+            self._behind_cursors.pop(shard, None)
 
 
 def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossier:

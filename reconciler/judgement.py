@@ -131,7 +131,10 @@ def _wanted(d: Dossier, bench: Bench) -> Answer:
 def _unheard_of(d: Dossier, bench: Bench) -> Answer:
     """Nobody has committed it, and nobody has seen a copy of it: a flood of such keys must cost the brokers nothing."""
     is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
-    return _commit(d, bench) if is_unseen and d.outbox is not None and d.outbox.is_absent else None
+    is_answered = d.outbox is not None and not d.outbox.is_unknown
+    row = row_of(d.outbox)
+    is_committed = row is not None and row.is_committed
+    return _commit(d, bench) if is_unseen and is_answered and not is_committed else None
 
 
 def _contradicted(d: Dossier) -> Finding | None:
@@ -227,9 +230,9 @@ def _trusted(_d: Dossier, bench: Bench) -> Answer:
 def _young(d: Dossier, bench: Bench) -> Answer:
     """The grace period counts from the commit, too: a stranger may have announced the key before it.
 
-    The row tells when it was written, and when its own service announced it, which is after the commit; a repeated
-    announcement must not put the key off for ever. Both by the database's clock; a time that lies ahead by more than
-    clocks may differ tells nothing.
+    The row tells when it was written, and when its own service announced it, which is after the commit; of a row that
+    is not announced yet, the commit may have come just now. A repeated announcement must not put the key off for ever.
+    Both by the database's clock; a time that lies ahead by more than clocks may differ tells nothing.
     """
     row = row_of(d.outbox)
     if row is None or d.now_ms is None:
@@ -237,7 +240,7 @@ def _young(d: Dossier, bench: Bench) -> Answer:
     grace_ms = bench.plan.grace_period_seconds * 1000
     written_ms = row.created_at_ms
     own_ms = written_ms + max(grace_ms, OWN_ANNOUNCEMENT_SECONDS_MAX * 1000)
-    announced_ms = written_ms if row.announced_at_ms is None else min(row.announced_at_ms, own_ms)
+    announced_ms = min(d.now_ms if row.announced_at_ms is None else row.announced_at_ms, own_ms)
     ahead_ms = d.now_ms + bench.skew_margin_seconds * 1000
     told = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
     left_ms = max(told, default=0) + grace_ms - d.now_ms

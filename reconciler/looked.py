@@ -31,8 +31,8 @@ class Looked:
     #: Keys that were set apart, and that are candidates by the outbox's word.
     going_on: set[str] = field(default_factory=set)
     judged: list[Judged] = field(default_factory=list)
-    #: Keys of earlier passes that databases alone had settled: counted by verdict and not kept; and those of them that
-    #: the ledger did not know.
+    #: Keys of earlier passes, and behind the gate, that databases alone had settled: counted by verdict and not kept;
+    #: and those of the passes that the ledger did not know.
     let_go: Counter[Verdict] = field(default_factory=Counter)
     let_go_first: int = 0
     #: What a person should know of, one line each.
@@ -85,6 +85,12 @@ class Looked:
             self.let_go.update(j.verification.verdict for j in gone)
             self.let_go_first += sum(j.dossier.known is None for j in gone)
         self._pass_begins = len(self.judged)
+
+    def sort_out(self, judged: Sequence[Judged]) -> list[Judged]:
+        """Those of keys that are not due yet that databases alone have settled: counted by verdict and not kept."""
+        settled = [j for j in judged if _is_settled(j)]
+        self.let_go.update(j.verification.verdict for j in settled)
+        return settled
 
     def verdicts(self) -> dict[str, int]:
         """How often each was given."""

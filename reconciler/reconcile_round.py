@@ -4,7 +4,7 @@ token buckets and cursors: a crash between any two lines costs time and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -133,9 +133,12 @@ class ReconcileRound:
         select = partial(
             self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on
         )
-        keys_max = self._selector.rules.candidates_max
-        selection = select(trickle=self._trickle(plan), count_until=ceiling, keys_max=keys_max)
+        passes = self._selector.behind_gate(plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on)
         soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
+        trickle = self._trickle(plan)
+        behind = self._sort_out(topic, plan, passes, trickle, soundings, looked)
+        keys_max = self._selector.rules.candidates_max
+        selection = select(behind=behind, trickle=trickle, count_until=ceiling, keys_max=keys_max)
         self._look_at(topic, plan, selection, soundings, looked)
         self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
         if selection.has_more:
@@ -215,15 +218,47 @@ class ReconcileRound:
             bucket = self._trickles[plan.subscription] = TokenBucket(TRICKLE_PER_SECOND, burst=TRICKLE_BURST)
         return bucket.available(self._clock.monotonic_seconds())
 
+    def _sort_out(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        passes: Iterable[Selection],
+        trickle: int,
+        soundings: Soundings,
+        looked: Looked,
+    ) -> list[Dossier]:
+        """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
+
+        A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
+        """
+        others: list[Dossier] = []
+        for selection in passes if trickle > 0 else ():
+            self._leave(selection, looked)
+            for start in range(0, len(selection.due), PAGE_KEYS):
+                page = self._still_ours(plan, selection.due[start : start + PAGE_KEYS])
+                with looked.beyond_bugs():
+                    judged = self._verifier.verify(topic, plan, [replace(d, gate_open=False) for d in page], soundings)
+                    settled = looked.sort_out(judged)
+                    looked.settled += self._write_down(topic, plan, settled)
+                    done = {j.dossier.unique_key for j in settled}
+                    others += [d for d in page if d.unique_key not in done]
+                if len(others) >= trickle:
+                    return others[:trickle]
+        return others
+
     def _look_at(
         self, topic: TopicPlan, plan: SubscriptionPlan, selection: Selection, soundings: Soundings, looked: Looked
     ) -> None:
         looked.became_due += selection.became_due
+        self._leave(selection, looked)
+        self._verify(topic, plan, selection.due, soundings, looked)
+
+    def _leave(self, selection: Selection, looked: Looked) -> None:
+        """What the ledger has closed, and what is no key, leaves pending unseen."""
         looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
             looked.note_misshapen(shard, members)
-        self._verify(topic, plan, selection.due, soundings, looked)
 
     def _verify(
         self,
@@ -305,6 +340,8 @@ class ReconcileRound:
             ]
             if closed:
                 left += self._forget(shard, closed)
+        consumed = [j.dossier.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
         return left
 
     def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeAlias
-from urllib.parse import SplitResult, urlsplit
 
 import redis
 from redis import exceptions
@@ -27,6 +26,7 @@ from redis.connection import parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from reconciler.contract.urls import Url, is_over_tls, read_redis_url, shown_url
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway
 
 RedisClient: TypeAlias = redis.Redis | RedisCluster
@@ -61,31 +61,24 @@ def open_client(
         "max_connections": CONNECTIONS_MAX,
         "decode_responses": False,
     }
-    parts = urlsplit(url)
-    if primary_only and parts.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
-        arguments["redis_connect_func"] = _PrimaryOnly()
     try:
-        match parts.scheme:
-            case "redis" | "rediss":
-                return redis.Redis.from_url(url, **arguments)
-            case "unix":
-                del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
-                return redis.Redis.from_url(url, **arguments)
-            case "redis+sentinel":
-                return _sentinel(parts, arguments)
-            case "redis+cluster":
-                return _cluster(parts, arguments)
-            case scheme:
-                raise InvalidValue("redis url", scheme, "use redis, rediss, unix, redis+sentinel or redis+cluster")
+        found = read_redis_url(url)
     except ValueError as error:
-        raise InvalidValue("redis url", _without_password(parts), str(error)) from error
+        raise InvalidValue("redis url", shown_url(url), str(error)) from None  # the text may hold a password
+    if primary_only and found.scheme != "redis+cluster":  # a cluster's replica sends every command to its primary
+        arguments["redis_connect_func"] = _PrimaryOnly()
+    match found.scheme:
+        case "redis+sentinel":
+            return _sentinel(found, arguments, _options(url, found))
+        case "redis+cluster":
+            return _cluster(found, arguments | _options(url, found))
+        case "unix":
+            del arguments["socket_keepalive"], arguments["socket_connect_timeout"]
+    return redis.Redis.from_url(url, **arguments)
 
 
-def _sentinel(parts: SplitResult, arguments: dict[str, Any]) -> redis.Redis:
-    service, _, database = parts.path.strip("/").partition("/")
-    if not service:
-        raise ValueError("expected redis+sentinel://host:port,host:port/name-of-the-service")
-    options = _options(parts)
+def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any]) -> redis.Redis:
+    service, _, database = url.path.strip("/").partition("/")
     if database:
         options["db"] = int(database)
     # sentinel_username and sentinel_password log in at the Sentinels themselves.
@@ -98,43 +91,31 @@ def _sentinel(parts: SplitResult, arguments: dict[str, Any]) -> redis.Redis:
     if options.get("ssl"):
         sentinel_options["ssl"] = True
     # redis-py leaves these two without annotations.
-    sentinel: Any = Sentinel(_hosts(parts, SENTINEL_PORT_DEFAULT), sentinel_kwargs=plain | sentinel_options)  # type: ignore[no-untyped-call]
+    sentinel: Any = Sentinel(_hosts(url, SENTINEL_PORT_DEFAULT), sentinel_kwargs=plain | sentinel_options)  # type: ignore[no-untyped-call]
     client: redis.Redis = sentinel.master_for(service, **(arguments | options))
     return client
 
 
-def _cluster(parts: SplitResult, arguments: dict[str, Any]) -> RedisCluster:
-    nodes = [ClusterNode(host, port) for host, port in _hosts(parts, PORT_DEFAULT)]  # type: ignore[no-untyped-call]
+def _cluster(url: Url, arguments: dict[str, Any]) -> RedisCluster:
+    nodes = [ClusterNode(host, port) for host, port in _hosts(url, PORT_DEFAULT)]  # type: ignore[no-untyped-call]
     with translated_errors():
         # By default redis-py asks for the nodes again after five errors of one pipeline, so never: a pipeline with
         # WATCH would ask the primary that is gone for ever.
-        return RedisCluster(startup_nodes=nodes, reinitialize_steps=1, **(arguments | _options(parts)))
+        return RedisCluster(startup_nodes=nodes, reinitialize_steps=1, **arguments)
 
 
-def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
-    hosts: list[tuple[str, int]] = []
-    for part in parts.netloc.rpartition("@")[2].split(","):
-        host, separator, port = part.rpartition(":")
-        if not separator or part.endswith("]"):
-            host, port = part, str(default_port)
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ValueError(f"{part!r} is no host:port")
-        hosts.append((host.strip("[]"), int(port)))
-    return hosts
+def _hosts(url: Url, default_port: int) -> list[tuple[str, int]]:
+    return [(host.strip("[]"), port or default_port) for host, port in url.hosts]
 
 
-def _options(parts: SplitResult) -> dict[str, Any]:
-    """User, password and query options as redis-py reads them from a plain URL."""
-    credentials, at, _ = parts.netloc.rpartition("@")
-    found = dict(parse_url(f"redis://{credentials}{at}localhost/?{parts.query}"))  # type: ignore[no-untyped-call]
+def _options(text: str, url: Url) -> dict[str, Any]:
+    """User, password and parameters as redis-py reads them from a plain URL."""
+    query = text.partition("?")[2]
+    found = dict(parse_url(f"redis://{url.username or ''}:{url.password or ''}@localhost/?{query}"))  # type: ignore[no-untyped-call]
     found.pop("host", None)
     if "ssl" in found:
-        found["ssl"] = str(found["ssl"]).lower() in {"1", "true", "yes"}
+        found["ssl"] = is_over_tls(url)
     return found
-
-
-def _without_password(parts: SplitResult) -> str:
-    return f"{parts.scheme}://…@{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 class _PrimaryOnly:

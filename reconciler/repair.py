@@ -59,6 +59,10 @@ _UNDECIDED = Decision(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reas
 STEPS_MAX = 24
 
 
+#: What a repair says that had FAILED and whose effects came another way.
+CAME_LATER = "the effect came later"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRules:
     """Brakes and times."""
@@ -159,6 +163,17 @@ class Repairer:
             return outcome_of(found[0], planned.decision.reason, "planned")
         outcomes = self._work_batch(one_pass, found)
         return outcomes[0] if outcomes else None
+
+    def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
+        """Of repairs that FAILED: DONE is what has its effect in every group by now. One that failed with a group's
+        hand-over stays: what its worker met is for a person."""
+        if not failed:
+            return
+        rows = self._repairs.read(topic.environment, topic.topic, [repair.unique_key for repair in failed])
+        for case in self._cases(topic, failed):
+            of_key = [row for row in rows.get(case.repair.unique_key, ()) if row.state is RepairState.FAILED]
+            if not case.missing and of_key == [case.repair]:
+                self._repairs.dismiss(case.repair, answer=CAME_LATER)
 
     def _pass(self, topic: TopicPlan) -> RepairPass:
         questions = RepairQuestions(topic, brokers=self._brokers, inbox=self._inbox, repairs=self._repairs)

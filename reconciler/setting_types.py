@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any
-from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidatorFunctionWrapHandler, WrapValidator
 
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?):(?P<port>\d{1,5})")
+from reconciler.contract.urls import read_address, read_database_url, read_redis_url
+
 # org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,160}")
-
-REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
-DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 def _host_list(value: str) -> str:
     hosts = [part.strip() for part in re.split(r"[;,]", value) if part.strip()]
     if not hosts:
         raise ValueError("expected host:port, several separated by ';'")
-    for host in hosts:
-        found = _HOST.fullmatch(host)
-        if not found or not 0 < int(found["port"]) < 65_536:
-            raise ValueError(f"{host!r} is no host:port")
+    for number, host in enumerate(hosts, start=1):
+        if not _is_host_and_port(host):
+            # It is not repeated: somebody may have put a URL with a password there.
+            raise ValueError(f"entry {number} of {len(hosts)} is no host:port; a name server has no http:// before it")
     return ";".join(hosts)
+
+
+def _is_host_and_port(text: str) -> bool:
+    try:
+        return read_address(text)[1] is not None
+    except ValueError:
+        return False
 
 
 def _topic(value: str) -> str:
@@ -41,40 +45,13 @@ def _group(value: str) -> str:
 
 
 def _redis_url(value: SecretStr) -> SecretStr:
-    url = urlsplit(value.get_secret_value())
-    if url.scheme not in REDIS_SCHEMES or not (url.path if url.scheme == "unix" else url.hostname):
-        raise ValueError(f"expected a URL that begins with {', '.join(s + '://' for s in REDIS_SCHEMES)}")
-    if "," in url.netloc:  # several sentinels or cluster nodes
-        _host_list(url.netloc.rpartition("@")[2])
-    else:
-        _require_port(url)
+    read_redis_url(value.get_secret_value())
     return value
 
 
 def _database_url(value: SecretStr) -> SecretStr:
-    url = urlsplit(value.get_secret_value())
-    if url.netloc.count("@") > 1:
-        # urlsplit ends the password at the last @, SQLAlchemy's make_url at the first.
-        raise ValueError("percent-encode the @ of the password (%40), and other characters that a URL gives a meaning")
-    if "password" in parse_qs(url.query):
-        raise ValueError("put the password before the host, where it is masked: dialect://user:password@host/database")
-    dialect = url.scheme.split("+")[0]
-    if dialect not in DATABASE_SCHEMES:
-        raise ValueError(f"expected a SQLAlchemy URL of {', '.join(DATABASE_SCHEMES)}")
-    if dialect == "sqlite" and not url.path.strip("/"):
-        raise ValueError("expected sqlite:////absolute/path: a database in memory cannot be shared by processes")
-    if dialect != "sqlite" and not url.path.strip("/"):
-        raise ValueError("the URL names no database: dialect://user:password@host:port/database")
-    _require_port(url)
+    read_database_url(value.get_secret_value())
     return value
-
-
-def _require_port(url: Any) -> None:
-    try:
-        _ = url.port
-    except ValueError:
-        # The error's text repeats what stands there, which is a piece of a password that is not percent-encoded.
-        raise ValueError("malformed port; special characters of a password are percent-encoded") from None
 
 
 def no_duplicates(value: Any) -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from reconciler.contract.urls import HIDDEN, shown_url, shown_value
 from reconciler.errors import ConfigurationError
 from reconciler.settings import Settings
 
@@ -26,7 +27,7 @@ ENVIRONMENT_PREFIX = "RECONCILER_"
 #: What stands below this is the name of a business topic, which has capitals; it is no file that holds a value either.
 NAMES_TOPICS = ("unique_key_topic", "topics")
 #: Variables with our prefix that are not settings.
-NOT_SETTINGS = frozenset({"RECONCILER_CONFIG"})
+NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 
 
 def load_settings(
@@ -99,12 +100,9 @@ def _shown(location: str, value: object) -> str:
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     name = location.rpartition(".")[2].lower()
-    is_secret = any(word in name for word in ("secret", "password", "token", "url"))
-    return "(hidden)" if is_secret or _may_be_a_url(str(value)) else repr(value)[:120]
-
-
-def _may_be_a_url(text: str) -> bool:
-    return "@" in text or "://" in text
+    if "url" in name:
+        return shown_url(value)
+    return HIDDEN if any(word in name for word in ("secret", "password", "token")) else shown_value(value)
 
 
 def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
@@ -124,9 +122,8 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
                 value = Path(value).read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
                 # Somebody may have put the secret there instead of a file's name; an OSError's text repeats it.
-                shown = "(hidden)" if _may_be_a_url(value) else repr(value)
                 why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
-                problems.append(f"{name} = {shown}: cannot be read: {why}")
+                problems.append(f"{name} = {shown_value(value)}: cannot be read: {why}")
                 continue
         problem = _set(document, path, _parsed(value))
         if problem:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from benchmarks.history_generation.plan import Int64s, Plan, RoundTimes
@@ -118,6 +119,11 @@ class PrefixTables:
         valid = pa.py_buffer(np.packbits(known, bitorder="little"))
         return pa.Array.from_buffers(pa.binary(), len(i), [valid, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())])
 
+    def _business_ids(self, i: Int64s) -> pa.Array:
+        """One a message, as a service would count its orders."""
+        topics = named(self.s.topic[i], self.topics).cast(pa.string())
+        return pc.binary_join_element_wise(topics, pa.array(self.s.created[i]).cast(pa.string()), "-")
+
     def _outbox(self) -> pa.Table:
         s = self.s
         i = np.flatnonzero(s.state != NO_ROW)
@@ -133,6 +139,7 @@ class PrefixTables:
                 "state": named(s.state[i], STATES),
                 "created_at_ms": times(s.created[i]),
                 "announced_at_ms": times(announced),
+                "business_id": self._business_ids(i),
             },
         )
 

@@ -14,8 +14,6 @@ def run() -> int:
     Whatever goes wrong while it is loaded is no answer, too: Python's own exit code 1 would mean violations.
     """
     try:
-        import pyspark  # noqa: F401 - named here and not in the middle of an audit
-
         from reconciler.audit.command import main
     except ModuleNotFoundError as error:
         return _refused(

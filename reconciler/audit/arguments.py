@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.places import local_path, readable_place
 
 _SOURCES = (
     "URL is SQLAlchemy's (sqlite, postgresql, mysql, mariadb), parquet:PATH or delta:PATH of an export, or @FILE: a "
@@ -31,16 +31,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     statement = commands.add_parser("statement", help="signed statements of audits")
     actions = statement.add_subparsers(dest="action", required=True, parser_class=Arguments)
     verify = actions.add_parser("verify", help="find what was altered since it was signed")
-    verify.add_argument("folder", metavar="DIR", type=Path, help="an audit's OUT, or a folder of several")
-    verify.add_argument("--public-key", metavar="FILE", type=Path, required=True, help="Ed25519, PEM")
-    verify.add_argument("--evidence", metavar="DIR", type=Path, help="the evidence that was judged; else OUT/evidence")
-    verify.add_argument("--history", metavar="PATH", help="where the history lies now")
+    verify.add_argument("folder", metavar="DIR", type=local_path, help="an audit's OUT, or a folder of several")
+    verify.add_argument("--public-key", metavar="FILE", type=local_path, required=True, help="Ed25519, PEM")
+    verify.add_argument(
+        "--evidence", metavar="DIR", type=readable_place, help="the evidence that was judged; else OUT/evidence"
+    )
+    verify.add_argument("--history", metavar="PATH", type=readable_place, help="where the history lies now")
     _output(verify)
     keygen = actions.add_parser("keygen", help="make a key pair: FILE and FILE.pub")
-    keygen.add_argument("file", metavar="FILE", type=Path)
+    keygen.add_argument("file", metavar="FILE", type=local_path)
     _output(keygen)
     package = commands.add_parser("package", help="write the two files that spark-submit takes")
-    package.add_argument("folder", metavar="DIR", type=Path)
+    package.add_argument("folder", metavar="DIR", type=local_path)
     return parser.parse_args(list(arguments))
 
 
@@ -54,12 +56,15 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     asked = parser.add_argument_group("what is asked")
     asked.add_argument("--window", metavar="START/END", help="ISO 8601 with offsets or zones; END is not included")
     asked.add_argument("--timezone", metavar="ZONE", help="of times without offset, for example Europe/Berlin")
-    asked.add_argument("--subscriptions", metavar="FILE", type=Path, help="the service's settings (TOML)")
+    asked.add_argument("--subscriptions", metavar="FILE", type=local_path, help="the service's settings (TOML)")
     asked.add_argument("--only", metavar="TOPIC/GROUP", action="append", default=[], help="only these subscriptions")
     evidence = parser.add_argument_group("evidence")
     history = evidence.add_mutually_exclusive_group()
     history.add_argument(
-        "--history", metavar="PATH", help="folder or URL of the service's history; beside --evidence: of its copy"
+        "--history",
+        metavar="PATH",
+        type=readable_place,
+        help="folder or URL of the service's history; beside --evidence: of its copy",
     )
     history.add_argument(
         "--no-history", action="store_true", help="there is none (mode = classic): judge by the databases alone"
@@ -79,15 +84,26 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     evidence.add_argument(
         "--from-configuration", action="store_true", help="take the URLs that FILE holds where no option names one"
     )
-    evidence.add_argument("--evidence", metavar="DIR", type=Path, help="judge evidence that was collected before")
-    result = parser.add_argument_group("result")
-    result.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder of the result")
-    result.add_argument(
-        "--signing-key", metavar="FILE", type=Path, help="Ed25519 private key (PEM): sign the statements"
+    evidence.add_argument(
+        "--evidence",
+        metavar="DIR",
+        type=readable_place,
+        help="judge evidence that was collected before (folder or URL)",
     )
-    result.add_argument("--previous", metavar="DIR", type=Path, help="an older OUT that the statements follow")
+    result = parser.add_argument_group("result")
+    result.add_argument("--out", metavar="DIR", type=local_path, required=True, help="folder of the result")
+    result.add_argument(
+        "--signing-key", metavar="FILE", type=local_path, help="Ed25519 private key (PEM): sign the statements"
+    )
+    result.add_argument("--previous", metavar="DIR", type=local_path, help="an older OUT that the statements follow")
     _output(result)
     spark = parser.add_argument_group("engine")
+    spark.add_argument(
+        "--engine",
+        choices=("spark", "here"),
+        default="spark",
+        help="where it is computed: on Spark, or in this process, without Java, for a quick look; both find the same",
+    )
     spark.add_argument("--master", metavar="URL", help="Spark master; local[*], or what spark-submit was told")
     spark.add_argument(
         "--spark", metavar="NAME=VALUE", action="append", default=[], help="a Spark setting (spark.driver.memory=4g)"

@@ -11,22 +11,23 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
 
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
-from reconciler.audit.engine import engine_name, run_on, spark_session
+from reconciler.audit.engine import check_engine, opened_engine
 from reconciler.audit.errors import AuditError, unwritable
-from reconciler.audit.history.chain import place_of
-from reconciler.audit.job import judge
+from reconciler.audit.evidence_document import EVIDENCE_JSON
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
 from reconciler.audit.output.writing import write_output
+from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result import JudgedWindow
 from reconciler.audit.statement.keys import read_signing_key
 from reconciler.audit.subscriptions import read_configuration
@@ -63,28 +64,25 @@ def run_audit(
 ) -> AuditRun:
     """Runs the audit that the options ask for. `seconds`: a clock that only goes forward. Raises AuditError."""
     began = seconds()
+    check_engine(options)
     request = None if options.evidence is not None else _request(options, now_ms)
     _check_given(options)
     key = None if options.signing_key is None else read_signing_key(options.signing_key)
-    settings = _spark_settings(options.spark)
     moved = options.history if request is None else None
     with claim_output(options.out) as claimed, _evidence_folder(options, claimed) as evidence:
-        say("starting Spark")
-        with spark_session(options.master, settings) as spark:
+        with opened_engine(options, say) as engine:
             if request is not None:
-                collect(request, evidence, partial(run_on, spark), say)
+                engine.require_seen(Path(evidence))
+                collect(request, Path(evidence), engine.run, say)
             say("judging")
-            judged = judge(
-                evidence,
-                spark,
-                history=moved,
-                progress=lambda done: say(f"judged {done} of {PREFIXES} parts"),
+            judged = engine.judge(
+                evidence, history=moved, progress=lambda done: say(f"judged {done} of {PREFIXES} parts")
             )
-            engine = engine_name(spark)
         say("writing the result")
         write_output(
             judged,
             claimed,
+            engine=engine.kind,
             zone=_zone(options),
             signing_key=key,
             previous=options.previous,
@@ -92,7 +90,7 @@ def run_audit(
             history=moved,
             keep_evidence=request is not None,
         )
-    return AuditRun(judged=judged, engine=engine, seconds=seconds() - began)
+    return AuditRun(judged=judged, engine=engine.name, seconds=seconds() - began)
 
 
 def _request(options: argparse.Namespace, now_ms: int) -> Request:
@@ -129,13 +127,18 @@ def _check_given(options: argparse.Namespace) -> None:
             f"{', '.join(beside)} beside --evidence: evidence.json in that folder says what was asked; leave them out, "
             "or leave out --evidence to collect anew",
         )
-    if not (options.evidence / "evidence.json").is_file():
-        raise AuditError("inputs", f"--evidence {options.evidence}: there is no evidence.json in it")
+    try:
+        filesystem, base = open_folder(options.evidence)
+        is_there = filesystem.get_file_info(f"{base}/{EVIDENCE_JSON}").type == arrow_fs.FileType.File
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise AuditError("inputs", f"--evidence {options.evidence}: cannot be read: {error}") from error
+    if not is_there:
+        raise AuditError("inputs", f"--evidence {options.evidence}: there is no {EVIDENCE_JSON} in it")
 
 
 @contextmanager
-def _evidence_folder(options: argparse.Namespace, claimed: ClaimedOutput) -> Iterator[Path]:
-    """The given folder, or a new one beside OUT that goes if it was not moved into it."""
+def _evidence_folder(options: argparse.Namespace, claimed: ClaimedOutput) -> Iterator[Path | str]:
+    """The given folder or URL, or a new one beside OUT that goes if it was not moved into it."""
     if options.evidence is not None:
         yield options.evidence
         return
@@ -157,13 +160,3 @@ def _zone(options: argparse.Namespace) -> str:
         return str(options.timezone)
     found = _START_ZONE.match(options.window or "")
     return found[1] if found else "UTC"
-
-
-def _spark_settings(texts: Sequence[str]) -> Mapping[str, str]:
-    settings: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise AuditError("usage", f"--spark {text}: expected NAME=VALUE, for example spark.driver.memory=4g")
-        settings[name] = value
-    return settings

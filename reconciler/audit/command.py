@@ -115,12 +115,13 @@ def _keygen(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _verify(options: argparse.Namespace) -> tuple[int, str]:
+    from reconciler.audit.statement.confined import bounded_memory
     from reconciler.audit.statement.verify import verify_statements  # likewise
 
-    evidence = options.evidence
-    if evidence is None and (options.folder / "evidence" / "evidence.json").is_file():
-        evidence = options.folder / "evidence"
-    report = verify_statements(options.folder, options.public_key, evidence=evidence, history=options.history)
+    with bounded_memory():
+        report = verify_statements(
+            options.folder, options.public_key, evidence=options.evidence, history=options.history
+        )
     if options.output == "json":
         return report.exit_code, streams.json_line(report.as_dict())
     lines: list[str] = []

@@ -18,13 +18,13 @@ from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence_document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
-from reconciler.audit.history.chain import open_folder, place_of
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.kernel.files import VerifiedFile
 from reconciler.audit.kernel.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile, Snapshot, SubscriptionPlan
 from reconciler.audit.kernel.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
 from reconciler.audit.output.documents import time_text
+from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result import AuditedSubscription, InputFile, NoAnswer, NotChecked
 from reconciler.audit.unchecked import not_checked
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,13 @@ import pyarrow as pa
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence import Evidence, load_evidence
+from reconciler.audit.evidence_document import EVIDENCE_JSON
 from reconciler.audit.kernel.judge import judge_prefix
 from reconciler.audit.kernel.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
+from reconciler.audit.places import place_of
 from reconciler.audit.result import JudgedWindow
+from reconciler.audit.spark_engine import require_seen
 from reconciler.audit.spark_errors import spark_errors
 from reconciler.audit.spark_progress import Progress, is_connect, watched
 from reconciler.contract.history_row import PREFIXES
@@ -55,6 +59,8 @@ def judge(
         findings_a_prefix=findings_a_prefix(findings_max),
         rows_at_once_max=rows_at_once_max,
     )
+    one_of = {file.root: file.path for files in evidence.files.values() for file in files}
+    require_seen(spark, [(place_of(str(evidence_dir)), EVIDENCE_JSON), *one_of.items()])
     return judged_by(evidence, spark_answers(spark, progress), findings_max)
 
 
@@ -64,6 +70,7 @@ def judge_here(
     history: str | None = None,
     findings_max: int = FINDINGS_MAX,
     rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    progress: Progress | None = None,
 ) -> JudgedWindow:
     """The same answer without Spark, one prefix after the other in this process."""
     evidence = load_evidence(
@@ -72,7 +79,7 @@ def judge_here(
         findings_a_prefix=findings_a_prefix(findings_max),
         rows_at_once_max=rows_at_once_max,
     )
-    return judged_by(evidence, lambda plan, files: pa.Table.from_batches(_answers(plan, files.items())), findings_max)
+    return judged_by(evidence, partial(_answers_here, progress), findings_max)
 
 
 def judged_by(
@@ -133,6 +140,15 @@ def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> Task:
             )
 
     return task
+
+
+def _answers_here(progress: Progress | None, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
+    found: list[pa.RecordBatch] = []
+    for answer in _answers(plan, files.items()):
+        found.append(answer)
+        if progress is not None:
+            progress(len(found))
+    return pa.Table.from_batches(found)
 
 
 def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]) -> Iterator[pa.RecordBatch]:

@@ -60,6 +60,7 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
     rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
     rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
     rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]
+    rows += [(prefix, "messages", -1, name, 0, count, b"") for name, count in sorted(result.messages.items())]
     rows += [(prefix, "unjudged", -1, name[0], 0, n, _packed(name)) for name, n in sorted(result.unjudged.items())]
     for place, counts in enumerate(result.subscriptions):
         rows += [
@@ -123,6 +124,8 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     kind, name, count = row["kind"], row["name"], row["count"]
     if kind == "rows":
         total.rows[name] += count
+    elif kind == "messages":
+        total.messages[name] += count
     elif kind == "doubled":
         total.doubled[name] += count
     elif kind == "unjudged":
@@ -189,6 +192,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         ),
         inputs=evidence.inputs,
         rows={name: total.rows[name] for name in sorted(total.rows)},
+        messages={name: total.messages[name] for name in sorted(total.messages)},
         not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
         no_answer=evidence.no_answer,
     )

@@ -15,8 +15,13 @@ from reconciler.audit.classes import VIOLATIONS
 from reconciler.audit.errors import Reason
 from reconciler.audit.not_judged import NotJudged
 
+#: Where a judgement was computed: on Spark, or in the process that was asked.
+EngineKind = Literal["spark", "here"]
 #: What a finding's evidence may hold (JSON scalars).
 EvidenceValue = str | int | bool | None
+
+#: In a finding's evidence: what the business calls the message, where the outbox says it.
+BUSINESS_ID = "business_id"
 
 #: Names in `JudgedSubscription.latencies`, in the order in which they are shown.
 LATENCIES: Mapping[str, str] = {
@@ -183,6 +188,8 @@ class JudgedWindow:
     inputs: tuple[InputFile, ...]
     #: Rows read by table or stream ("outbox", "announced", ...), doubled ones included.
     rows: Mapping[str, int]
+    #: Topic -> messages of the window, each counted once however many of its groups were judged.
+    messages: Mapping[str, int] = field(default_factory=dict)
     #: Rows of topics and groups that nobody asked about; changes neither classes nor verdict.
     not_judged: NotJudged = field(default_factory=NotJudged)
     no_answer: NoAnswer | None

@@ -19,8 +19,11 @@ from typing import Any
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.result import AuditedSubscription
+from reconciler.contract.urls import read_database_url, shown_url, shown_value
 
 PREFIX = "RECONCILER_"
+#: Variables with this prefix that are not settings (a test compares).
+NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
 SKEW_SECONDS_DEFAULT = 10.0
@@ -121,7 +124,7 @@ class _Reader:
         value = table.get(name)
         if isinstance(value, str) and shape.fullmatch(value):
             return value
-        shown = "missing" if value is None else f"{value!r} does not fit {shape.pattern}"
+        shown = "missing" if value is None else f"{shown_value(value)} does not fit {shape.pattern}"
         self.problems.append(f"{where}{name}: {shown}")
         return ""
 
@@ -132,16 +135,20 @@ class _Reader:
         except (TypeError, ValueError):
             number = math.nan
         if not 0 <= number <= most:
-            self.problems.append(f"{where}{name} = {value!r}: expected a number from 0 to {most:g}")
+            self.problems.append(f"{where}{name} = {shown_value(value)}: expected a number from 0 to {most:g}")
             return default
         return number
 
     def url(self, table: Mapping[str, Any], name: str, where: str) -> str | None:
         value = table.get(name)
-        if value is None or (isinstance(value, str) and "://" in value):
-            return value
-        self.problems.append(f"{where}{name} = (hidden): expected dialect://user:password@host:port/database")
-        return None
+        if value is None:
+            return None
+        try:
+            read_database_url(value)
+        except ValueError as error:
+            self.problems.append(f"{where}{name} = {shown_url(value)}: {error}")
+            return None
+        return str(value)
 
     def urls(self, table: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
         """One URL, or a list of them."""
@@ -198,7 +205,7 @@ def _producers(reader: _Reader, document: Mapping[str, Any]) -> Iterator[Configu
             isinstance(topics, list) and topics and all(isinstance(t, str) and _TOPIC.fullmatch(t) for t in topics)
         )
         if not is_list:
-            reader.problems.append(f"{where}.topics = {topics!r}: expected a list of topics")
+            reader.problems.append(f"{where}.topics = {shown_value(topics)}: expected a list of topics")
         yield ConfiguredProducer(
             group=reader.text(item, "group", f"{where}.", _GROUP),
             topics=tuple(topics or ()) if is_list else (),
@@ -213,7 +220,7 @@ def _subscription(
     group = reader.text(item, "group", f"{where}.", _GROUP)
     tags = item.get("tags", "*")
     if not isinstance(tags, str):
-        reader.problems.append(f"{where}.tags = {tags!r}: expected '*' or 'a || b'")
+        reader.problems.append(f"{where}.tags = {shown_value(tags)}: expected '*' or 'a || b'")
         tags = "*"
     of_topic = sorted({producer.group for producer in producers if topic in producer.topics})
     if topic and not of_topic:
@@ -249,15 +256,15 @@ def _apply_variables(document: dict[str, Any], environ: Mapping[str, str]) -> li
     problems: list[str] = []
     for name in sorted(environ):
         path = [part.lower() for part in name.removeprefix(PREFIX).split("__")]
-        if not name.startswith(PREFIX) or name == "RECONCILER_CONFIG":
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
             continue
         value = environ[name]
         if path[-1].endswith("_file"):
             path[-1] = path[-1].removesuffix("_file")
             try:
                 value = Path(value).read_text(encoding="utf-8").strip()
-            except (OSError, UnicodeDecodeError):
-                problems.append(f"{name} = {value!r}: cannot be read")
+            except (OSError, ValueError):  # no UTF-8 text, or no file's name
+                problems.append(f"{name} = {shown_value(value)}: cannot be read")
                 continue
         if not _put(document, path, _parsed(value)):
             problems.append(f"{name}: names no setting of the file")

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from reconciler.bootstrap.operating import dismiss, lift_hold, place_hold, rebuild, repair_now
     from reconciler.bootstrap.reporting import read_status
     from reconciler.bootstrap.service import run_service
-    from reconciler.bootstrap.setup import create_topics, database_ddl, start_logging, upgrade_database
+    from reconciler.bootstrap.setup import (
+        create_topics,
+        database_ddl,
+        missing_drivers,
+        start_logging,
+        upgrade_configured,
+        upgrade_database,
+    )
     from reconciler.bootstrap.single_round import run_once
     from reconciler.bootstrap.sweeping import run_sweeper
 
@@ -30,6 +37,7 @@ __all__ = [
     "explain",
     "lift_hold",
     "list_rows",
+    "missing_drivers",
     "place_hold",
     "read_status",
     "rebuild",
@@ -41,6 +49,7 @@ __all__ = [
     "run_sweeper",
     "serve_broker",
     "start_logging",
+    "upgrade_configured",
     "upgrade_database",
 ]
 
@@ -56,7 +65,9 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
             "reconciler.bootstrap.operating": "dismiss lift_hold place_hold rebuild repair_now",
             "reconciler.bootstrap.reporting": "read_status",
             "reconciler.bootstrap.service": "run_service",
-            "reconciler.bootstrap.setup": "create_topics database_ddl start_logging upgrade_database",
+            "reconciler.bootstrap.setup": (
+                "create_topics database_ddl missing_drivers start_logging upgrade_configured upgrade_database"
+            ),
             "reconciler.bootstrap.single_round": "run_once",
             "reconciler.bootstrap.sweeping": "run_sweeper",
         },

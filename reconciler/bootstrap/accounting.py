@@ -17,16 +17,17 @@ from reconciler.accounted import (
     outbox_link,
     queue_link,
     rounds_link,
+    unheard_link,
     verdicts_link,
 )
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import outbox_databases
-from reconciler.bootstrap.outbox_backlog import look_into_outbox
+from reconciler.bootstrap.outbox_backlog import look_into_outbox, oldest_unheard
 from reconciler.bootstrap.standstill import limit_seconds
 from reconciler.errors import ReconcilerError, RedisAway
 from reconciler.evidence import Watermark
 from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import ShardMemory, StoredRound
+from reconciler.ports import Candidates, InboxEvidence, ShardMemory, StoredRound
 from reconciler.rocketmq.name_servers import TopicNotFound
 from reconciler.rocketmq.queue_ends import QueueEnd, QueueEnds
 from reconciler.sql.engines import database_now_ms, reading
@@ -36,7 +37,13 @@ class Accounting:
     """One `status`: every outbox is asked once a topic. Confined to one thread."""
 
     def __init__(
-        self, connections: Connections, memory: ShardMemory, *, asked_ms: int, within_seconds: float | None
+        self,
+        connections: Connections,
+        memory: ShardMemory,
+        inbox: InboxEvidence,
+        *,
+        asked_ms: int,
+        within_seconds: float | None,
     ) -> None:
         """`asked_ms`: the ledger's time before anybody is asked: what comes meanwhile is nobody's concern.
 
@@ -45,6 +52,7 @@ class Accounting:
         self._settings = connections.settings
         self._connections = connections
         self._memory = memory
+        self._inbox = inbox
         self._is_given = within_seconds is not None
         margin_seconds = self._settings.rounds.skew_margin_seconds
         self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
@@ -59,7 +67,7 @@ class Accounting:
 
         Raises DatabaseAway of the ledger; anybody else who does not answer has come nowhere.
         """
-        links = [link for _, link in self._outboxes(topic.topic)]
+        links = [link for _, _, link in self._outboxes(topic.topic)]
         links += self._queue_links(topic, rounds)
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
         links.append(rounds_link(ours, shards=topic.shards))
@@ -70,13 +78,13 @@ class Accounting:
 
     def weaker(self, topic: TopicPlan) -> Iterator[str]:
         """What the outboxes of a topic cannot tell."""
-        if any(seen is not None and seen.swept_at_ms is None for seen, _ in self._outboxes(topic.topic)):
+        if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
             yield "no sweep on record"
 
-    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[OutboxSeen | None, Link]]:
+    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[str, OutboxSeen | None, Link]]:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
-        found: list[tuple[OutboxSeen | None, Link]] = []
+        found: list[tuple[str, OutboxSeen | None, Link]] = []
         of_topic = {(p.group, url) for p in self._settings.producers if topic in p.topics for url in p.outbox_urls}
         for database in outbox_databases(self._settings):
             if (database.owner, database.url) not in of_topic:
@@ -84,9 +92,10 @@ class Accounting:
             try:
                 seen = look_into_outbox(self._connections, database.url, producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
-                found.append((None, Link(until_ms=None, cause=f"the {database.name} does not tell: {error}")))
+                silent = Link(until_ms=None, cause=f"the {database.name} does not tell: {error}")
+                found.append((database.url, None, silent))
             else:
-                found.append((seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
+                found.append((database.url, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
         return found
 
     def _queue_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
@@ -145,9 +154,39 @@ class Accounting:
             return
         candidates = self._connections.ledger.candidates
         with suppress(RedisAway):  # told as such
-            for shard in topic.shards_of(plan.subscription):
-                unlisted = oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
-                yield verdicts_link(unlisted, asked_ms=self._asked_ms)
+            unlisted = [
+                oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
+                for shard in topic.shards_of(plan.subscription)
+            ]
+            yield from (verdicts_link(one, asked_ms=self._asked_ms) for one in unlisted)
+            # What rounds have heard of and not judged is in the outboxes, too.
+            if not any(unlisted):
+                yield from self._unheard_links(topic, plan, candidates, until_ms)
+
+    def _unheard_links(
+        self, topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, until_ms: int
+    ) -> Iterator[Link]:
+        """Of each outbox; where nobody can prove that an effect is missing, nothing is said."""
+        if not self._inbox.is_configured(plan.subscription):
+            return
+        for url, seen, _ in self._outboxes(topic.topic):
+            if seen is None:
+                continue
+            ahead_ms = seen.now_ms - self._asked_ms
+            try:
+                found = oldest_unheard(
+                    self._connections,
+                    url,
+                    producer_group=seen.producer_group,
+                    plan=plan,
+                    inbox=self._inbox,
+                    candidates=candidates,
+                    until_ms=until_ms + ahead_ms,
+                )
+            except ReconcilerError as error:
+                yield Link(until_ms=None, cause=f"the outbox of {seen.producer_group} does not tell: {error}")
+            else:
+                yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
 
 
 def ledger_now_ms(connections: Connections) -> int:

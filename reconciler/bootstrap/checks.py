@@ -14,7 +14,7 @@ from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.clock_checks import check_clocks
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.evidence_databases import EvidenceDatabase, inbox_databases, outbox_databases
-from reconciler.bootstrap.filter_checks import check_filters
+from reconciler.bootstrap.filter_checks import check_filters, check_kept_tags
 from reconciler.bootstrap.history_checks import check_history_folders
 from reconciler.bootstrap.inbox_checks import check_inbox_lists
 from reconciler.bootstrap.outbox_identities import shared_identity
@@ -64,6 +64,7 @@ def examine(settings: Settings) -> list[Finding]:
                 *rights_checks(connections),
                 ("outbox identities", "", lambda: check_identities(connections)),
                 ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
+                ("tags of settled rows", "", lambda: check_kept_tags(connections)),
                 ("roles of databases", "", lambda: check_primaries(connections)),
                 ("name servers", broker_remedy, doctor.name_servers),
                 ("brokers", broker_remedy, doctor.brokers),
@@ -311,7 +312,7 @@ def _weaker(name: str, setting: str) -> Check:
 
 def _tables(url: str, tree: str, name: str) -> Finding:
     if not schema.has_tables(url, tree):
-        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree} --url ...")
+        return _fail(name, "tables are missing", f"run reconciler db upgrade {tree}")
     found, newest = schema.current(url, tree), schema.head(tree)
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"
@@ -321,7 +322,7 @@ def _tables(url: str, tree: str, name: str) -> Finding:
             check=name,
             level="note",
             found=f"revision {found}, this release has {newest}",
-            remedy=f"run reconciler db upgrade {tree} --url ...",
+            remedy=f"run reconciler db upgrade {tree}",
         )
     return Finding(check=name, level="ok", found=f"revision {found or 'of its own'}")
 

@@ -1,4 +1,5 @@
-"""What nobody has announced of an outbox: the reconciler hears of a committed message by its announcement only."""
+"""What nobody has announced of an outbox, and what nobody has heard of although it was announced: the reconciler hears
+of a committed message by its announcement only."""
 
 from __future__ import annotations
 
@@ -6,16 +7,23 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.accounted import OutboxSeen
+from reconciler.accounted import OutboxSeen, UnheardRow
 from reconciler.bootstrap.connections import Connections
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.dossier import PAGE_KEYS
 from reconciler.errors import ReconcilerError
+from reconciler.plan import SubscriptionPlan
+from reconciler.ports import Candidates, InboxEvidence
 from reconciler.sql.engines import now_ms, reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.tables import outbox, outbox_identity
 
 _OLDEST = RowReader(OUTBOX, ("created_at_ms",))
+_ANNOUNCED_NAMES = ("unique_key", "tag", "announced_at_ms")
+_ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
+#: Of rows that wait for an effect: so many of the oldest ones are looked at.
+_ANNOUNCED_PAGES_MAX = 4
 
 
 def look_into_outbox(connections: Connections, url: str, *, producer_group: str, topic: str) -> OutboxSeen:
@@ -56,3 +64,45 @@ def _read(engine: sa.Engine, producer_group: str, topic: str, swept: sa.ColumnEl
     query = sa.select(now, oldest).select_from(now.outerjoin(oldest, sa.true()))
     with reading(engine) as connection:
         return connection.execute(query).one()
+
+
+def oldest_unheard(
+    connections: Connections,
+    url: str,
+    *,
+    producer_group: str,
+    plan: SubscriptionPlan,
+    inbox: InboxEvidence,
+    candidates: Candidates,
+    until_ms: int,
+) -> UnheardRow | None:
+    """The oldest row, announced until then by the outbox' clock, which the group takes, whose inbox proves that it has
+    no effect, and of which the ledger has no verdict. Raises DatabaseAway."""
+    at = outbox.c.announced_at_ms
+    query = (
+        sa.select(*(outbox.c[name] for name in _ANNOUNCED_NAMES))
+        .where(
+            outbox.c.state == OutboxState.ANNOUNCED.value,
+            outbox.c.producer_group == producer_group,
+            outbox.c.topic == plan.subscription.topic,
+            at <= until_ms,
+        )
+        .order_by(at, outbox.c.unique_key)
+    )
+    for page in range(_ANNOUNCED_PAGES_MAX):
+        with reading(connections.engine(url, read_only=True)) as connection:
+            rows = [_ANNOUNCED.read(row) for row in connection.execute(query.limit(PAGE_KEYS).offset(page * PAGE_KEYS))]
+        waiting = {
+            row.values["unique_key"]: row.values["announced_at_ms"]
+            for row in rows
+            if row.damage is None and plan.accepts(row.values["tag"])
+        }
+        effects = inbox.read(plan.subscription, list(waiting)) if waiting else {}
+        missed = [key for key in waiting if effects[key].is_absent]
+        known = candidates.read(plan.subscription, missed)
+        for key in missed:
+            if key not in known:
+                return UnheardRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
+        if len(rows) < PAGE_KEYS:
+            break
+    return None

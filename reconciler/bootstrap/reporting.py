@@ -232,7 +232,13 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
         is_full = settings.rounds.mode == "full"
         accounting = None
         if is_full:
-            accounting = Accounting(connections, policy.memory, asked_ms=now_ms, within_seconds=rounds_within_seconds)
+            accounting = Accounting(
+                connections,
+                policy.memory,
+                policy.witnesses.inbox,
+                asked_ms=now_ms,
+                within_seconds=rounds_within_seconds,
+            )
             late += open_outage(connections.ledger.outages.current(settings.environment))
         for topic in policy.plans:
             for plan in topic.subscriptions:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consumers.announcement_source import PULL_GROUP
 from reconciler.bootstrap.connections import Connections
-from reconciler.errors import BrokerUnavailable
+from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
+from reconciler.errors import BrokerUnavailable, ConfigurationError
 from reconciler.instrumentation.log import configure_logging
 from reconciler.rocketmq.admin import Admin
 from reconciler.rocketmq.queue_scan import SCAN_GROUP
 from reconciler.settings import Settings
 from reconciler.sql import schema
+from reconciler.sql.engines import missing_driver
 
 
 def start_logging(settings: Settings, *, is_service: bool = True) -> None:
@@ -23,6 +26,42 @@ def start_logging(settings: Settings, *, is_service: bool = True) -> None:
 def upgrade_database(url: str, tree: str) -> str:
     """Creates or upgrades the tables of a tree (outbox, inbox, ledger); returns the revision."""
     return schema.upgrade(url, tree)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradedDatabase:
+    """A database whose tables are up to date now."""
+
+    name: str
+    revision: str
+
+
+def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
+    """The same for every database that the settings name for a tree, each once; an error leaves the later ones."""
+    named = {url: name for url, (name, _) in _configured(settings, (tree,)).items()}
+    if not named:
+        raise ConfigurationError(f"the settings name no {tree}_url: name the database with --url or RECONCILER_DB_URL")
+    return [UpgradedDatabase(name=name, revision=upgrade_database(url, tree)) for url, name in named.items()]
+
+
+def missing_drivers(settings: Settings) -> list[str]:
+    """One line for each setting whose database cannot be reached by what is installed, with what to install."""
+    return [
+        f"{setting}: {missing}"
+        for url, (_, setting) in _configured(settings, schema.TREES).items()
+        if (missing := missing_driver(url)) is not None
+    ]
+
+
+def _configured(settings: Settings, trees: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """URL of each database -> its name and the setting that names it first."""
+    found: dict[str, tuple[str, str]] = {}
+    if "ledger" in trees:
+        found[settings.ledger.url.get_secret_value()] = ("ledger", "ledger.url")
+    for database in (*outbox_databases(settings), *inbox_databases(settings)):
+        if database.tree in trees:
+            found.setdefault(database.url, (database.name, database.setting))
+    return found
 
 
 def database_ddl(tree: str, dialect: str) -> str:

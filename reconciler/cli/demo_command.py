@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from reconciler.cli.options import OutputOption
+from reconciler.cli.options import OutputOption, url_of
 from reconciler.cli.output import Output, print_json, print_table
 
 
@@ -31,7 +31,9 @@ def demo(
     ] = RepairChoice.LADDER,
     keep: Annotated[Path | None, typer.Option("--keep", help="Empty folder that keeps databases and logs.")] = None,
     namesrv: Annotated[str | None, typer.Option("--namesrv", help="HOST:PORT of a real RocketMQ.")] = None,
-    redis_url: Annotated[str | None, typer.Option("--redis-url", help="A real Redis; else a private one.")] = None,
+    redis_url: Annotated[
+        str | None, typer.Option("--redis-url", help="A real Redis, or @FILE that holds its URL; else a private one.")
+    ] = None,
     family: Annotated[str, typer.Option("--family", help="Family of the embedded broker.")] = "5.x",
     audit: Annotated[bool, typer.Option(help="Ends with the Spark audit, where it is installed.")] = True,
     output: OutputOption = Output.TABLE,
@@ -46,7 +48,7 @@ def demo(
         repair=repair.value,
         keep=keep,
         name_servers=namesrv,
-        redis_url=redis_url,
+        redis_url=None if redis_url is None else url_of(redis_url),
         family=family,
         is_audited=audit,
     )

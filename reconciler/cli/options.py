@@ -11,6 +11,7 @@ import typer
 from reconciler import bootstrap
 from reconciler.cli.output import Output
 from reconciler.contract.unique_key import require_unique_key
+from reconciler.contract.urls import shown_value
 from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
 
 if TYPE_CHECKING:
@@ -46,6 +47,17 @@ def settings_of(config: Path | None) -> Settings:
             "no settings: name a file with --config or RECONCILER_CONFIG (config/reconciler.toml shows one)"
         )
     return load_settings(path, os.environ)
+
+
+def url_of(text: str) -> str:
+    """A URL as people give it: itself, or @FILE that holds it. Raises ConfigurationError, which shows no secret."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
+        raise ConfigurationError(f"the file {shown_value(text[1:])} that should hold the URL: {why}") from None
 
 
 def require_key(text: str) -> str:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from reconciler import bootstrap
-from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of
+from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of
 from reconciler.cli.output import Output, print_json, print_table
-from reconciler.instrumentation.console import say
+from reconciler.contract.urls import holds_password
+from reconciler.errors import MissingDependency
+from reconciler.instrumentation.console import say, tell
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -44,8 +46,11 @@ class Dialect(StrEnum):
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Validate the settings: all problems at once, exit code 2."""
+    """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
     settings = settings_of(config)
+    missing = bootstrap.missing_drivers(settings)
+    if missing:
+        raise MissingDependency("\n  ".join(["the settings need what is not installed", *missing]))
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})
@@ -108,15 +113,41 @@ def _meanings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, s
 @db_app.command("upgrade")
 def db_upgrade(
     tree: Annotated[Tree, typer.Argument(help="Which tables.")],
-    url: Annotated[str, typer.Option("--url", help="SQLAlchemy URL of the database.")],
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="RECONCILER_DB_URL",
+            help="SQLAlchemy URL of one database, or @FILE that holds it; else those that the settings name.",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create or upgrade the tables; running it twice is harmless."""
-    revision = bootstrap.upgrade_database(url, tree.value)
-    if output is Output.JSON:
-        print_json({"tree": tree.value, "revision": revision})
+    if url is None:
+        upgraded = bootstrap.upgrade_configured(settings_of(config), tree.value)
+        lines = [f"{one.name}: {tree.value} tables are at revision {one.revision}" for one in upgraded]
+        document = {"revision": upgraded[0].revision, "databases": [one.name for one in upgraded]}
     else:
-        say(f"{tree.value} tables are at revision {revision}")
+        _warn_of_password(context, url)
+        revision = bootstrap.upgrade_database(url_of(url), tree.value)
+        lines, document = [f"{tree.value} tables are at revision {revision}"], {"revision": revision}
+    if output is Output.JSON:
+        print_json({"tree": tree.value, **document})
+    else:
+        say(*lines)
+
+
+def _warn_of_password(context: typer.Context, url: str) -> None:
+    source = context.get_parameter_source("url")
+    if source is not None and source.name == "COMMANDLINE" and holds_password(url):
+        tell(
+            "reconciler: the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL "
+            "keeps it out"
+        )
 
 
 @db_app.command("sql")

@@ -65,6 +65,12 @@ OUTBOX_EVIDENCE = EvidenceTable(
             "Database time at `record`: the time of the commit for latencies, and for windows unless it was seen late.",
         ),
         _c("announced_at_ms", "i64", "Last announcement.", nullable=True),
+        _c(
+            "business_id",
+            "name",
+            "The business transaction's own id: shown beside keys, judged by no rule; older evidence lacks it.",
+            nullable=True,
+        ),
     ),
 )
 INBOX_EVIDENCE = EvidenceTable(

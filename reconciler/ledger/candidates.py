@@ -16,7 +16,7 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ports import Candidate, Verification
 from reconciler.sql.engines import is_whole_number
-from reconciler.sql.key_probes import probe
+from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate
 
 _ROWS = RowReader(CANDIDATE, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
@@ -123,9 +123,13 @@ class SqlCandidates:
 
     def _open(self, query: sa.Select[Any]) -> Sequence[Candidate]:
         due = (candidate.c.state == CandidateState.OPEN.value) & (candidate.c.next_at_ms <= self._database.before(0))
+        return self._with_keys(query.where(due))
+
+    def _with_keys(self, query: sa.Select[Any]) -> Sequence[Candidate]:
+        """Without a key there is nothing to look at, and nobody can be asked."""
         with self._database.reading() as connection:
-            found = [candidate_of(row) for row in connection.execute(query.where(due))]
-        return [row for row in found if row.unique_key]  # without a key there is nothing to look at
+            sound = query.where(has_key(candidate.c.unique_key, connection.dialect.name))
+            return [candidate_of(row) for row in connection.execute(sound)]
 
     def reopen(self, subscription: Subscription, unique_key: str) -> bool:
         """OPEN and due again."""
@@ -150,9 +154,7 @@ class SqlCandidates:
             .order_by(candidate.c.ask_again_at_ms)
             .limit(limit)
         )
-        with self._database.reading() as connection:
-            found = [candidate_of(row) for row in connection.execute(query)]
-        return [row for row in found if row.unique_key]  # without a key nobody can be asked
+        return self._with_keys(query)
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
         """Writes the time, or NULL."""

@@ -16,6 +16,7 @@ from redis.connection import parse_url
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of, member_of
+from reconciler.contract.urls import read_redis_url, shown_url
 from reconciler.errors import InvalidValue
 from reconciler.redis_access import translated_errors
 
@@ -23,16 +24,17 @@ from reconciler.redis_access import translated_errors
 def open_classic_client(url: str) -> redis.Redis:
     """A client with redis-py's defaults; the caller closes it. Raises InvalidValue for what is not one server."""
     try:
-        options = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it without annotations
-        options.pop("connection_class", None)
-        if "path" in options:
-            options["unix_socket_path"] = options.pop("path")
-        # Not from_url(): only the constructor brings redis-py's default retry along.
-        return redis.Redis(**options, ssl=url.startswith("rediss:"))
+        scheme = read_redis_url(url).scheme
     except ValueError as error:
-        raise InvalidValue(
-            "redis.url", url.partition("://")[0], f'rounds.mode = "classic" knows one server: {error}'
-        ) from error
+        raise InvalidValue("redis.url", shown_url(url), str(error)) from None  # the text may hold a password
+    if "+" in scheme:
+        raise InvalidValue("redis.url", shown_url(url), 'rounds.mode = "classic" knows one server: use redis or rediss')
+    options = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py leaves it without annotations
+    options.pop("connection_class", None)
+    if "path" in options:
+        options["unix_socket_path"] = options.pop("path")
+    # Not from_url(): only the constructor brings redis-py's default retry along.
+    return redis.Redis(**options, ssl=scheme == "rediss")
 
 
 class RedisClassicSets:

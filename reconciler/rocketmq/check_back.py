@@ -227,5 +227,7 @@ def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
         return received(half), None
     except (ProtocolViolation, MissingDependency) as error:
         if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
-            logger.warning("check-back of %s: its body cannot be read here: %s", half.unique_key, error)
+            logger.warning(
+                "check_back_unreadable: check-back of %s: its body cannot be read here: %s", half.unique_key, error
+            )
         return with_body(half, half.body), str(error)

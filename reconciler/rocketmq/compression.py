@@ -104,7 +104,7 @@ def _missing(module: str) -> MissingDependency:
 @cache
 def _log_once(text: str) -> None:
     """Once a process: every look-up, pull and check-back of such messages comes here."""
-    logger.error("%s, in every process that reads such messages", text)
+    logger.error("package_missing: %s, in every process that reads such messages", text)
 
 
 def _complete(plain: bytes, bound: int, *, is_whole: bool) -> bytes:

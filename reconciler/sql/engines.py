@@ -9,17 +9,21 @@ session: see postgres_messages.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
+from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url, shown_url
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
@@ -27,8 +31,32 @@ CONNECT_TIMEOUT_SECONDS = 5
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 60
 
-_BACKENDS = frozenset({"sqlite", "postgresql", "mysql", "mariadb"})
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+
+#: More of a driver's words is not repeated.
+DRIVER_WORDS_CHARACTERS_MAX = 300
+#: What drivers, servers and pgbouncer say, and what to do about it; the first that fits.
+_REMEDIES = tuple(
+    (re.compile(said, re.IGNORECASE), remedy)
+    for said, remedy in (
+        (r"\(1049,|database \S+ does not exist|no such database", "create the database, or correct its URL"),
+        (
+            r"unable to open database file",
+            "let reconciler db upgrade make it in a folder that exists, or correct its URL",
+        ),
+        (
+            r"authentication failed|role \S+ does not exist|no such user|no password supplied|no pg_hba.conf|\(1045,",
+            "correct user and password in its URL, or let the server admit them",
+        ),
+        (
+            r"permission denied for|\(1044,|\(1142,|\(1143,|readonly database",
+            "GRANT the login what docs/operations.md lists; `reconciler doctor` names what is missing",
+        ),
+        (
+            r"refused|timed? ?out|could not translate|failed to resolve|\(2003,|is starting up",
+            "start the database, or correct its URL",
+        ),
+    )
+)
 
 
 def open_engine(
@@ -51,54 +79,50 @@ def open_engine(
     waited for.
     """
     parsed = _parsed(url)
-    backend = parsed.get_backend_name()
-    if backend not in _BACKENDS:
-        raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb")
-    drivername = backend if backend == "postgresql" else parsed.drivername  # of its drivers we know one
-    parsed = parsed.set(drivername=_DRIVERS.get(drivername, drivername))
     try:
-        if backend == "sqlite":
+        if parsed.get_backend_name() == "sqlite":
             parsed = _existing(parsed) if read_only or must_exist else parsed
             return _open_sqlite(parsed, lock_timeout_seconds, pool_size, read_only=read_only)
-        arguments = (
-            _postgres_arguments()
-            if backend == "postgresql"
-            else _mysql_arguments(lock_timeout_seconds, silence_seconds)
-        )
         return _open_server(
-            parsed, arguments, lock_timeout_seconds, pool_size, read_only=read_only, autocommit=autocommit
+            parsed, lock_timeout_seconds, silence_seconds, pool_size, read_only=read_only, autocommit=autocommit
         )
-    except NoSuchModuleError as error:
-        raise InvalidValue("database url", parsed.drivername, "use sqlite, postgresql, mysql or mariadb") from error
     except ModuleNotFoundError as error:
-        extra = "postgres" if parsed.drivername.startswith("postgresql") else "mysql"
-        raise MissingDependency(
-            f"{parsed.drivername} needs {error.name}: pip install 'checkback-reconciler[{extra}]'"
-        ) from error
+        raise MissingDependency(missing_driver(url) or f"{error.name} is missing: install it") from error
 
 
 def _parsed(url: str) -> sa.URL:
-    # The URL may hold a password: neither it nor an error that quotes a piece of it is repeated.
-    expected = "expected dialect://user:password@host:port/database, special characters of the password as %40"
     try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        raise InvalidValue("database url", "(hidden)", expected) from None
-    if "@" in (parsed.host or "") or "password" in parsed.query:
-        raise InvalidValue("database url", "(hidden)", f"{expected}: it would be shown in messages as it stands")
-    return parsed
+        scheme = read_database_url(url).scheme
+    except ValueError as error:
+        raise InvalidValue("database url", shown_url(url), str(error)) from None  # the text may hold a password
+    return make_url(url).set(drivername=f"{scheme}+{DATABASE_DRIVERS[scheme][0]}")
+
+
+def missing_driver(url: str) -> str | None:
+    """What to install for the database of a URL; None: its driver is there."""
+    scheme = read_database_url(url).scheme
+    _, package, extra = DATABASE_DRIVERS[scheme]
+    if find_spec(package) is not None:
+        return None
+    return f"{scheme}:// needs {package}: pip install 'checkback-reconciler[{extra}]'"
+
+
+def shown(engine: sa.Engine) -> str:
+    """What people call a database: its URL as far as it may be shown."""
+    url = engine.url
+    if url.database and url.database.startswith("file:"):
+        url = url.set(database=unquote(url.database.removeprefix("file:")))
+    return shown_url(url.set(drivername=url.get_backend_name()).render_as_string(hide_password=False))
 
 
 def _existing(url: sa.URL) -> sa.URL:
     """With mode=rw: it creates no missing file; mode=ro could not open a WAL database that nobody else has open."""
-    if not url.database or url.database.startswith("file:") or ":memory:" in url.database:
+    if not url.database or url.database.startswith("file:"):
         return url
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
 
 
 def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
-    if not url.database or ":memory:" in url.database or url.query.get("mode") == "memory":
-        raise InvalidValue("database url", str(url), "name a file: a database in memory cannot be shared")
     engine = sa.create_engine(
         url,
         connect_args={"timeout": lock_timeout_seconds},
@@ -112,14 +136,19 @@ def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, re
 
 def _open_server(
     url: sa.URL,
-    arguments: dict[str, Any],
     lock_timeout_seconds: float,
+    silence_seconds: int,
     pool_size: int,
     *,
     read_only: bool,
     autocommit: bool,
 ) -> sa.Engine:
     is_postgres = url.get_backend_name() == "postgresql"
+    arguments = _mysql_arguments(lock_timeout_seconds, silence_seconds)
+    if is_postgres:
+        # What SQLAlchemy only passes on stands in no URL that its objects show of themselves: sslpassword.
+        passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
+        url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments()
     engine = sa.create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
@@ -229,28 +258,51 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        translated = translate(error, engine.url.render_as_string(hide_password=True))
+        translated = translate(error, engine)
         if translated is error:
             raise
         raise translated from error
     except PoolTimeout as error:
-        raise DatabaseAway(f"no free connection to {engine.url.render_as_string(hide_password=True)}") from error
+        raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 
 
-def translate(error: DBAPIError, where: str) -> Exception:
+#: Our tables, and which upgrade makes each of them.
+_TREES = {
+    table.name: tree
+    for tree, tables in (("outbox", OUTBOX_TABLES), ("inbox", INBOX_TABLES), ("ledger", LEDGER_TABLES))
+    for table in tables
+}
+
+
+def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
     """The project's error for SQLAlchemy's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
-    translated = translate_driver_error(error.orig, where)
+    translated = translate_driver_error(error.orig, engine)
     if translated is None and error.connection_invalidated:
-        return DatabaseAway(f"{where}: {str(error.orig)[:300]}")
+        return away(error.orig, engine)
     return translated or error
 
 
-def translate_driver_error(error: BaseException | None, where: str) -> Exception | None:
+def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Exception | None:
     """The project's error for a driver's own: ConfigurationError or DatabaseAway; None: a bug."""
-    text = str(error)[:300]
+    text = _words(error, engine)
     if lacks_schema(text):
-        return ConfigurationError(f"{where} lacks a table or column ({text}): run reconciler db upgrade")
-    return DatabaseAway(f"{where}: {text}") if is_away(error) else None
+        tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
+        return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): run reconciler db upgrade{tree}")
+    if "invalid connection option" in text:  # libpq's releases know different ones
+        return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
+    return away(error, engine) if is_away(error) else None
+
+
+def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
+    """In one line: which database, what its driver says, what to do about it."""
+    text = _words(error, engine)
+    remedy = next((f"; {remedy}" for said, remedy in _REMEDIES if said.search(text)), "")
+    return DatabaseAway(f"{shown(engine)}: {text}{remedy}")
+
+
+def _words(error: BaseException | None, engine: sa.Engine) -> str:
+    text = " ".join(str(error).split())[:DRIVER_WORDS_CHARACTERS_MAX]
+    return blotted(text, engine.url.render_as_string(hide_password=False))
 
 
 def lacks_schema(text: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from reconciler.errors import ConfigurationError
-from reconciler.sql.engines import reading, writing
+from reconciler.sql.engines import reading, shown, writing
 from reconciler.sql.tables import outbox_identity
 
 #: The row that names the database.
@@ -66,6 +66,5 @@ def read_identity(engine: sa.Engine) -> str:
     with reading(engine) as connection:
         found = connection.execute(find).scalar()
     if found is None:
-        where = engine.url.render_as_string(hide_password=True)
-        raise ConfigurationError(f"{where}: {outbox_identity.name} is empty; run reconciler db upgrade outbox")
+        raise ConfigurationError(f"{shown(engine)}: {outbox_identity.name} is empty; run reconciler db upgrade outbox")
     return str(found)

@@ -1,4 +1,4 @@
-"""Rows of many keys at once, by one index probe a key, whatever the planner believes about the table."""
+"""Rows of many keys at once, by one index probe a key, whatever the planner believes about the table; what is a key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+
+from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN
+
+#: is_unique_key() for databases that know regular expressions.
+_SHAPE = f"^([0-9A-F]{{2}}){{{UNIQUE_KEY_DIGITS_MIN // 2},{UNIQUE_KEY_DIGITS_MAX // 2}}}$"
 
 
 def probe(
@@ -38,3 +43,19 @@ def probe(
     if always is None:
         return connection.execute(sa.select(found).select_from(matches))
     return connection.execute(sa.select(always, found).select_from(always.outerjoin(matches, sa.true())))
+
+
+def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[bool]:
+    """False for what is no unique key: a row that nobody can be asked about takes no place in a page.
+
+    COALESCE keeps PostgreSQL from guessing how few rows match the expression: all do.
+    """
+    is_even = sa.func.length(column) % 2 == 0  # MariaDB's expression lets a line end follow
+    if dialect != "sqlite":
+        return sa.func.coalesce(column.regexp_match(_SHAPE) & is_even, sa.false())
+    return sa.and_(
+        sa.func.typeof(column) == "text",
+        sa.func.length(column).between(UNIQUE_KEY_DIGITS_MIN, UNIQUE_KEY_DIGITS_MAX),
+        is_even,
+        column.op("NOT GLOB", is_comparison=True)("*[^0-9A-F]*"),
+    )

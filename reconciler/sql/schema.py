@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from reconciler.errors import ConfigurationError, InvalidValue, MissingDependency
-from reconciler.sql.engines import open_engine, reading, translated_errors, writing
+from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def upgrade(url: str, tree: str) -> str:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # whoever has deleted the rows
     except CommandError as error:
-        raise ConfigurationError(f"{_shown(engine)}: {error}; a newer release made this {tree}?") from error
+        raise ConfigurationError(f"{shown(engine)}: {error}; a newer release made this {tree}?") from error
     finally:
         engine.dispose()
     return head(tree)
@@ -61,7 +61,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
         if "already exists" not in str(error.orig):
             raise
         raise ConfigurationError(
-            f"{_shown(connection.engine)}: tables of the {tree} exist that no migration made "
+            f"{shown(connection.engine)}: tables of the {tree} exist that no migration made "
             f"({str(error.orig)[:120]}); keep making them yourself, or stamp {version_table(tree)} with {head(tree)!r}"
         ) from error
 
@@ -140,7 +140,3 @@ def _config(tree: str) -> Config:
     config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
-
-
-def _shown(engine: sa.Engine) -> str:
-    return engine.url.render_as_string(hide_password=True)

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.errors import DatabaseAway
-from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, open_engine, translate_driver_error
+from reconciler.sql.engines import (
+    LOCK_TIMEOUT_SECONDS_DEFAULT,
+    away,
+    open_engine,
+    shown,
+    translate_driver_error,
+)
 
 if TYPE_CHECKING:
     from reconciler.sql.postgres_messages import SingleTransaction
@@ -63,16 +69,16 @@ class SingleStatements:
             self._engine.dispose()  # whatever cut one connection has cut the others that lie there
             answer = self._try(sql, parameters, result)
         if isinstance(answer, _Lost):
-            raise DatabaseAway(f"{self._shown}: {answer.error!s:.300}") from answer.error
+            raise away(answer.error, self._engine) from answer.error
         return answer
 
     def _try(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T | _Lost:
         try:
             connection = self._engine.raw_connection()
         except PoolTimeout as error:
-            raise DatabaseAway(f"no free connection to {self._shown}") from error
+            raise DatabaseAway(f"no free connection to {shown(self._engine)}") from error
         except Exception as error:
-            raise translate_driver_error(error, self._shown) or error from error
+            raise translate_driver_error(error, self._engine) or error from error
         try:
             if self._in_a_message is not None:
                 return result(self._in_a_message.execute(connection.dbapi_connection, sql, parameters))
@@ -84,16 +90,12 @@ class SingleStatements:
             connection.invalidate(error)
             if is_lost:
                 return _Lost(error)
-            raise translate_driver_error(error, self._shown) or error from error
+            raise translate_driver_error(error, self._engine) or error from error
         except BaseException as interruption:
             connection.invalidate(interruption)  # its answer is still to come
             raise
         finally:
             connection.close()
-
-    @property
-    def _shown(self) -> str:
-        return self._engine.url.render_as_string(hide_password=True)
 
 
 class _Lost:

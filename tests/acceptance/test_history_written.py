@@ -85,7 +85,8 @@ def assert_whole(root: Path, deployed: Deployment) -> None:
     assert rows(root, deployed, "gap") == []
     assert generations_without_a_hole(root, deployed)
     subscription = Judged(deployed.topic, deployed.group)
-    told = check_history(root, deployed.environment, [subscription], SHARDS, window_of(root, deployed))
+    window_ms = window_of(root, deployed)
+    told = check_history(root, deployed.environment, [subscription], SHARDS, window_ms, asked_at_ms=window_ms[1])
     assert (told.problems, told.gaps) == ((), ())
     assert told.watermarks[deployed.topic, deployed.group] is not None
 

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import Sources, parse_sources
-from reconciler.audit.collect.tasks import Answer, Task
 from reconciler.audit.result import AuditedSubscription, Window
 from reconciler.sql import tables
 
@@ -77,11 +76,6 @@ class Databases:
             history=str(self.history),
             collected_at_ms=asked["collected_at_ms"],
         )
-
-
-def run_here(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
-    """A Runner without Spark."""
-    return [function(task) for task in tasks]
 
 
 def quiet(_line: str) -> None:

@@ -150,6 +150,10 @@ def judged_window(
         notes=(),
         inputs=tuple(sorted(inputs, key=lambda file: file.path)),
         rows={"announced": 200, "outbox": 200, "inbox": 200},
+        messages={
+            topic: max(one.keys for one in subscriptions if one.subscription.topic == topic)
+            for topic in sorted({one.subscription.topic for one in subscriptions})
+        },
         no_answer=None,
     )
 
@@ -188,7 +192,7 @@ def violations() -> JudgedWindow:
         "UNNECESSARY_REPAIR", 7, "ORDERS", "billing",
         created_at_ms=START_MS + 36_000_000, applied_at_ms=START_MS + 36_000_740,
         first_sent_at_ms=START_MS + 36_100_000, rung="end", attempts=1, scope="*", loss_verdict=None,
-        outbox_digest="5A" * 32, late_by_ms=99_260,
+        outbox_digest="5A" * 32, late_by_ms=99_260, business_id="ORDER-2026-004711",
     )  # fmt: skip
     judged = judged_window(
         [
@@ -252,12 +256,25 @@ def huge(findings: int = 3_000, subscriptions: int = 150, hours: int = 24 * 30) 
     return judged_window(many, found, hours=hours)
 
 
+def bad_day() -> JudgedWindow:
+    """16 000 violations of three classes in two subscriptions of one topic."""
+    billing = {"EFFECT_WITHOUT_COMMIT": 3_000, "LOST": 5_000, "QUARANTINED": 300, "EFFECT_IN_TIME": 184_211}
+    stock = {"DOUBLE_EFFECT": 4_000, "LOST": 4_000, "EFFECT_IN_TIME": 92_000}
+    found: list[Finding] = []
+    for group, classes in (("billing", billing), ("stock", stock)):
+        for name, count in classes.items():
+            if name in LISTED:
+                found += [finding(name, len(found) + number, "ORDERS", group) for number in range(count)]
+    subscriptions = [judged_subscription("ORDERS", group, of) for group, of in (("billing", billing), ("stock", stock))]
+    return judged_window(subscriptions, found)
+
+
 def hostile() -> JudgedWindow:
     """Names that want to be markup, paths, or another direction of writing."""
     subscriptions, found = [], []
     for number, text in enumerate(HOSTILE_NAMES):
         subscriptions.append(judged_subscription(text, text[::-1], {"LOST": 1, "EFFECT_IN_TIME": 40}))
-        found.append(finding("LOST", number, text, text[::-1], **{text: text}))
+        found.append(finding("LOST", number, text, text[::-1], **{text: text, "business_id": f"{text} of business"}))
     judged = judged_window(subscriptions, found, environment=HOSTILE_NAMES[0])
     return replace(judged, notes=HOSTILE_NAMES)
 
@@ -269,4 +286,5 @@ SAMPLES = {
     "empty": empty,
     "hostile": hostile,
     "huge": huge,
+    "bad-day": bad_day,
 }

@@ -15,10 +15,13 @@ import pyarrow.parquet as pq
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.result import InputFile, JudgedWindow, Window
 from reconciler.audit.statement.keys import SigningKey, make_keys, read_signing_key
+from reconciler.contract.manifest import HistoryFile, ManifestEntry, entry_name
 from tests.audit import judged_samples
 
 DAY_MS = 86_400_000
 ROWS = 40
+MANIFEST = "history/manifest/environment=production"
+MANIFEST_ENTRIES = 3
 
 
 def key_bytes(table: str, number: int) -> bytes:
@@ -67,11 +70,52 @@ def make_evidence(folder: Path) -> tuple[InputFile, ...]:
     names += [f"{stream}/prefix=00/a.parquet", f"{stream}/prefix=01/b.parquet"]
     for name in names:
         write_rows(folder / name, table_rows(name))
-    manifest = folder / "history/manifest/environment=production/000000000003.json"
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text('{"previous":"","sequence":3}\n')
-    files = [("evidence.json", -1), *((name, ROWS) for name in names), (str(manifest.relative_to(folder)), -1)]
-    return tuple(InputFile(path=name, sha256=_sha256(folder / name), rows=rows) for name, rows in sorted(files))
+    (folder / MANIFEST).mkdir(parents=True)
+    for number in range(MANIFEST_ENTRIES):
+        add_entry(folder, added=() if number else tuple(history_file(folder, name) for name in names[2:]))
+    return listed(folder)
+
+
+def history_file(folder: Path, name: str) -> HistoryFile:
+    """One of its history files as the manifest tells of it."""
+    return HistoryFile(
+        path=name.removeprefix("history/"),
+        stream="announced",
+        date="2026-11-20",
+        prefix=int(name.split("prefix=")[1][:2]),
+        rows=ROWS,
+        size_bytes=(folder / name).stat().st_size,
+        sha256=_sha256(folder / name),
+        first_ms=judged_samples.START_MS,
+        last_ms=judged_samples.START_MS + ROWS,
+    )
+
+
+def entries_of(evidence: Path) -> list[Path]:
+    """The manifest's entries, the oldest first."""
+    return sorted((evidence / MANIFEST).glob("*.json"))
+
+
+def add_entry(evidence: Path, **fields: Any) -> Path:
+    """Adds an entry that follows the newest one, unless `previous` says something else."""
+    before = entries_of(evidence)
+    entry = ManifestEntry(
+        environment="production",
+        sequence=len(before) + 1,
+        previous=fields.pop("previous", _sha256(before[-1]) if before else ""),
+        action=fields.pop("action", "seal"),
+        writer="test",
+        written_at_ms=len(before),
+        **fields,
+    )
+    path = evidence / MANIFEST / entry_name(entry.sequence)
+    path.write_bytes(entry.encoded())
+    return path
+
+
+def is_older_entry(path: Path) -> bool:
+    """Of a manifest only the newest entry is an input: it names all those before it."""
+    return path.suffix == ".json" and path.stem.isdecimal() and int(path.stem) < MANIFEST_ENTRIES
 
 
 def _sha256(path: Path) -> str:
@@ -87,7 +131,7 @@ def judged_of(evidence: Path, *, day: int = 0) -> JudgedWindow:
 
 
 def listed(evidence: Path) -> tuple[InputFile, ...]:
-    files = sorted(path for path in evidence.rglob("*") if path.is_file())
+    files = sorted(path for path in evidence.rglob("*") if path.is_file() and not is_older_entry(path))
     return tuple(
         InputFile(
             path=path.relative_to(evidence).as_posix(),

@@ -7,22 +7,26 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.audit.audit_process import descendants, processes
+from tests.audit.full_disk import may_mount
 from tests.services.ports import free_port
 from tests.services.processes import Child, tail
 
 START_SECONDS = 300.0
+_HIDE = 'mount -t tmpfs tmpfs "$1" && shift && exec "$@"'
 
 
 class SparkCluster:
-    """A master and workers of one core each."""
+    """A master and workers of one core each. `hidden`: a folder that the workers see empty, as if they had a disk of
+    their own there; where the kernel forbids that, they see it as it is."""
 
-    def __init__(self, folder: Path, *, workers: int = 1) -> None:
+    def __init__(self, folder: Path, *, workers: int = 1, hidden: Path | None = None) -> None:
         spec = find_spec("pyspark")
         assert spec is not None
         assert spec.submodule_search_locations is not None
@@ -30,6 +34,9 @@ class SparkCluster:
         self.port = free_port()
         self._folder = folder
         self._workers = workers
+        self._hiding: list[str | Path] = []
+        if hidden is not None and may_mount():
+            self._hiding = ["unshare", "-Urm", "sh", "-c", _HIDE, "hide", hidden]
         self._children: list[Child] = []
 
     @property
@@ -52,7 +59,7 @@ class SparkCluster:
                 work = str(self._folder / f"work-{number}")
                 options = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", work, self.url]
                 worker = ["deploy.worker.Worker", "--host", "127.0.0.1", *options]
-                self._start(f"worker-{number}", worker, "Successfully registered with master")
+                self._start(f"worker-{number}", worker, "Successfully registered with master", self._hiding)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -81,9 +88,10 @@ class SparkCluster:
         seen = processes()
         return next(pid for pid in self.executors() if reader in descendants(pid, seen))
 
-    def _start(self, name: str, arguments: list[str], ready: str) -> None:
+    def _start(self, name: str, arguments: list[str], ready: str, through: Sequence[str | Path] = ()) -> None:
         log = self._folder / f"{name}.log"
         command: list[str | Path] = [
+            *through,
             self.home / "bin" / "spark-class",
             f"org.apache.spark.{arguments[0]}",
             *arguments[1:],

@@ -31,7 +31,7 @@ _TELL_THE_TIME = ("result.json", "report.html", "statement/", "evidence/evidence
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated") / "evidence"
-    generate(Plan(rows=600, seed=9, accidents=ACCIDENTS, topics=1), folder)
+    generate(Plan(rows=600, seed=9, accidents=ACCIDENTS, topics=1, window_seconds=14_400), folder)
     return folder
 
 
@@ -75,7 +75,7 @@ def require_the_planted(ended: Ended, cluster: SparkCluster, generated: Path) ->
 
 
 def require_the_bytes_of_a_local_run(tmp_path: Path, asked: Options) -> None:
-    local = audit("audit", *asked, "--out", tmp_path / "local", "--master", "local[1]")
+    local = audit("audit", *asked, "--out", tmp_path / "local", "--engine", "here")
     assert local.exit_code == 1, local.stderr[-3000:]
     ours, theirs = outputs(tmp_path / "local"), outputs(tmp_path / "out")
     assert ours.keys() == theirs.keys()

@@ -17,9 +17,10 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect import coverage
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, Sources
+from reconciler.audit.engine import one_by_one
 from reconciler.audit.job import judge_here
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet
 from tests.audit.delta_exports import LEDGER_TABLES, rows_of
 
 #: With the audit's other long tests.
@@ -87,7 +88,7 @@ def insert(url: str, table: sa.Table, rows: list[dict[str, Any]]) -> None:
 def told(databases: Databases, folder: Path, sources: Sources | None = None) -> RowsOf:
     """Collects and judges."""
     folder.mkdir()
-    collect(databases.request(sources), folder, run_here, quiet)
+    collect(databases.request(sources), folder, one_by_one, quiet)
     judged = judge_here(folder)
     assert judged.not_judged.sources_counted
     return {(one.table, one.topic, one.group): one.rows for one in judged.not_judged.listed}

@@ -17,10 +17,11 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
 from reconciler.audit.collect.tasks import Answer, Task
+from reconciler.audit.engine import one_by_one
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -51,7 +52,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def collected(databases: Databases, folder: Path) -> Path:
     folder.mkdir()
-    collect(databases.request(), folder, run_here, quiet)
+    collect(databases.request(), folder, one_by_one, quiet)
     return folder
 
 
@@ -84,7 +85,7 @@ def test_what_a_dead_attempt_of_a_task_left_is_no_evidence(sqlite: Databases, tm
         for name in ("outbox/prefix=00/.outbox-0-0000.parquet.77.partial", "inbox/prefix=99/inbox-0-0000.parquet"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(b"PAR1")
-        return run_here(function, tasks)
+        return one_by_one(function, tasks)
 
     folder.mkdir()
     collect(sqlite.request(), folder, run_after_a_dead_attempt, quiet)
@@ -117,6 +118,27 @@ def test_an_effect_long_after_the_window_is_late_and_not_lost(sqlite: Databases,
     run(sqlite.inbox_url, sa.insert(tables.inbox).values(**effect, applied_at_ms=window["end_ms"] + 86_400_000))
     after = {f.key: f.class_name for f in judge_here(collected(sqlite, tmp_path / "after")).findings}
     assert after[lost.key] != "LOST"
+
+
+def test_rows_of_before_the_window_are_read_as_far_as_they_may_count_in_it(sqlite: Databases, tmp_path: Path) -> None:
+    """No other table names a commit that nobody has seen; and one that took effect at once is not taken for such."""
+    start_ms, asked = sqlite.asked["window"]["start_ms"], sqlite.asked["subscriptions"][0]
+    late_ms = round(asked["late_after_seconds"] * 1000)
+    unseen, late, ordinary = (f"{0xABC000 + number:032X}" for number in range(3))
+    of = {"topic": asked["topic"], "state": "ANNOUNCED", "tag": (asked["tags"] or [None])[0]}
+    of |= {"producer_group": asked["producer_groups"][0], "created_at_ms": start_ms - late_ms}
+    for key in (unseen, late, ordinary):
+        run(sqlite.outbox_url, sa.insert(tables.outbox).values(unique_key=key, **of))
+    effect = {"topic": asked["topic"], "consumer_group": asked["group"], "source": "consumer"}
+    for key, applied_at_ms in ((late, start_ms + late_ms), (ordinary, start_ms - late_ms + 1000)):
+        row = {"unique_key": key, **effect, "applied_at_ms": applied_at_ms}
+        run(sqlite.inbox_url, sa.insert(tables.inbox).values(row))
+    judged = judge_here(collected(sqlite, tmp_path / "evidence"))
+    group = (asked["topic"], asked["group"])
+    found = {f.key: f.class_name for f in judged.findings if (f.topic, f.group) == group}
+    assert (found.get(unseen), found.get(late), found.get(ordinary)) == ("NOT_ANNOUNCED_NOT_FOUND", "EFFECT_LATE", None)
+    [note] = (note for note in judged.notes if "written before the window" in note and "/".join(group) in note)
+    assert "counted here: 2 (" in note
 
 
 def run(url: str, statement: sa.Executable) -> None:
@@ -165,7 +187,7 @@ def test_the_audit_cannot_write_into_what_it_reads(databases: Databases, tmp_pat
     (tmp_path / "evidence").mkdir()
     request = databases.request(replace(sources, effects=effects))
     with pytest.raises(AuditError):
-        collect(request, tmp_path / "evidence", run_here, quiet)
+        collect(request, tmp_path / "evidence", one_by_one, quiet)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +206,7 @@ def test_a_query_that_does_not_count_effects_is_refused(
     effects = {key: replace(one, query=query) for key, one in sources.effects.items()}
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match=message):
-        collect(sqlite.request(replace(sources, effects=effects)), tmp_path / "evidence", run_here, quiet)
+        collect(sqlite.request(replace(sources, effects=effects)), tmp_path / "evidence", one_by_one, quiet)
 
 
 @pytest.mark.parametrize("url", ["postgresql://auditor:hunter2@127.0.0.1:1/x", "mysql://auditor:hunter2@127.0.0.1:1/x"])
@@ -192,7 +214,7 @@ def test_a_database_that_is_away_is_named_without_its_password(sqlite: Databases
     sources = replace(sqlite.sources(), outboxes=parse_sources(outbox=[f"orders={url}"]).outboxes)
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match="--outbox orders: the database did not answer") as refused:
-        collect(sqlite.request(sources), tmp_path / "evidence", run_here, quiet)
+        collect(sqlite.request(sources), tmp_path / "evidence", one_by_one, quiet)
     assert refused.value.reason == "inputs"
     assert "hunter2" not in f"{refused.value!r} {refused.value.__cause__!r} {refused.value.__context__!r} {sources!r}"
 
@@ -220,7 +242,7 @@ def test_exports_give_the_same_answer(sqlite: Databases, generated: Path, tmp_pa
         ledger=Source(kind="parquet", address=str(ledger), option="--ledger"),
     )
     (tmp_path / "evidence").mkdir()
-    collect(sqlite.request(given), tmp_path / "evidence", run_here, quiet)
+    collect(sqlite.request(given), tmp_path / "evidence", one_by_one, quiet)
     assert judge_here(tmp_path / "evidence").classes == judge_here(generated).classes
 
 
@@ -237,7 +259,7 @@ def test_delta_without_its_package_says_what_to_install(
     sources = replace(sqlite.sources(), ledger=parse_sources(ledger="delta:/nowhere").ledger)
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match="pip install deltalake"):
-        collect(sqlite.request(sources), tmp_path / "evidence", run_here, quiet)
+        collect(sqlite.request(sources), tmp_path / "evidence", one_by_one, quiet)
 
 
 def test_an_export_without_a_column_is_no_evidence(sqlite: Databases, tmp_path: Path) -> None:
@@ -247,13 +269,13 @@ def test_an_export_without_a_column_is_no_evidence(sqlite: Databases, tmp_path: 
     (tmp_path / "evidence").mkdir()
     given = replace(sqlite.sources(), outboxes=sources.outboxes)
     with pytest.raises(AuditError, match="the export has no column"):
-        collect(sqlite.request(given), tmp_path / "evidence", run_here, quiet)
+        collect(sqlite.request(given), tmp_path / "evidence", one_by_one, quiet)
 
 
 def test_a_history_that_is_not_there_is_told_before_databases_are_read(sqlite: Databases, tmp_path: Path) -> None:
     (tmp_path / "evidence").mkdir()
     request = replace(sqlite.request(), history=str(tmp_path / "nowhere"))
     with pytest.raises(AuditError, match="name the history's folder") as refused:
-        collect(request, tmp_path / "evidence", run_here, quiet)
+        collect(request, tmp_path / "evidence", one_by_one, quiet)
     assert refused.value.reason == "inputs"
     assert list((tmp_path / "evidence").iterdir()) == []

@@ -14,10 +14,11 @@ from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.deleted import KEPT_AT_LEAST_MS, AgeOfRows, Lacking, earliest, missing_evidence
 from reconciler.audit.collect.selection import Selection
 from reconciler.audit.collect.sources import Source
+from reconciler.audit.engine import one_by_one
 from reconciler.audit.errors import AuditError
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet
 
 NOW_MS = 1_772_323_200_000
 SKEW_MS = 10_000
@@ -98,7 +99,7 @@ def test_a_day_whose_rows_were_deleted_since_gives_no_answer_and_accuses_nobody(
     request = sqlite.request()
     request = replace(request, collected_at_ms=request.collected_at_ms + 30 * 86_400_000)
     with pytest.raises(AuditError, match=f"missing evidence: --{purged}.*gone from reconciler_{purged}") as refused:
-        collect(request, tmp_path / "evidence", run_here, quiet)
+        collect(request, tmp_path / "evidence", one_by_one, quiet)
     assert refused.value.reason == "inputs"
     assert not (tmp_path / "evidence" / "evidence.json").exists()
 
@@ -119,5 +120,5 @@ def test_without_a_history_settled_rows_tell_that_inbox_rows_were_deleted(sqlite
     request = replace(request, collected_at_ms=request.collected_at_ms + 30 * 86_400_000)
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match=r"missing evidence: --inbox.*gone from reconciler_inbox") as refused:
-        collect(request, tmp_path / "evidence", run_here, quiet)
+        collect(request, tmp_path / "evidence", one_by_one, quiet)
     assert refused.value.reason == "inputs"

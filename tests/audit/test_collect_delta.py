@@ -13,9 +13,10 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, Sources
+from reconciler.audit.engine import one_by_one
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
-from tests.audit.audited_databases import Databases, load_databases, quiet, run_here
+from tests.audit.audited_databases import Databases, load_databases, quiet
 from tests.audit.delta_exports import rows_of, write_exports
 
 #: With the audit's other long tests.
@@ -58,7 +59,7 @@ def test_delta_tables_give_the_answer_of_the_databases(databases: Databases, gen
     there = list((tmp_path / "delta" / "outbox").rglob("*.parquet"))
     assert len(there) > len(table.file_uris()), "files that the log has removed still lie there"
     (tmp_path / "evidence").mkdir()
-    collect(databases.request(sources), tmp_path / "evidence", run_here, quiet)
+    collect(databases.request(sources), tmp_path / "evidence", one_by_one, quiet)
     assert judge_here(tmp_path / "evidence").classes == judge_here(generated).classes
 
 
@@ -68,7 +69,7 @@ def test_a_delta_table_that_lacks_a_file_is_no_evidence(databases: Databases, tm
     Path(table.file_uris()[0].removeprefix("file://")).unlink()
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match="--inbox: the export cannot be read to its end") as refused:
-        collect(databases.request(sources), tmp_path / "evidence", run_here, quiet)
+        collect(databases.request(sources), tmp_path / "evidence", one_by_one, quiet)
     assert refused.value.reason == "inputs"
 
 
@@ -81,5 +82,5 @@ def test_a_delta_table_that_needs_a_newer_reader_is_refused(databases: Databases
     given = replace(sources, inboxes=dict.fromkeys(sources.inboxes, (delta(tmp_path / "inbox", "--inbox"),)))
     (tmp_path / "evidence").mkdir()
     with pytest.raises(AuditError, match=r"--inbox: the Delta table cannot be read.*deletionVectors") as refused:
-        collect(databases.request(given), tmp_path / "evidence", run_here, quiet)
+        collect(databases.request(given), tmp_path / "evidence", one_by_one, quiet)
     assert refused.value.reason == "inputs"

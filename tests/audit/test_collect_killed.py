@@ -135,7 +135,7 @@ def test_an_executor_killed_while_it_reads_a_database_changes_no_byte(
     assert ended.exit_code == 1, ended.stderr[-3000:]
     assert {name: ended.document["classes"][name] for name in ACCIDENTS} == ACCIDENTS
 
-    undisturbed = audit("audit", *held.asked, "--out", tmp_path / "local", "--master", "local[1]")
+    undisturbed = audit("audit", *held.asked, "--out", tmp_path / "local", "--engine", "here")
     assert undisturbed.exit_code == 1, undisturbed.stderr[-3000:]
     theirs, ours = outputs(tmp_path / "out"), outputs(tmp_path / "local")
     assert theirs.keys() == ours.keys(), "no rest of the dead attempt is taken for evidence"

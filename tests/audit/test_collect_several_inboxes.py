@@ -15,11 +15,12 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
+from reconciler.audit.engine import one_by_one
 from reconciler.audit.errors import AuditError
 from reconciler.audit.job import judge_here
 from reconciler.audit.result import JudgedWindow
 from reconciler.sql import tables
-from tests.audit.audited_databases import Databases, quiet, run_here
+from tests.audit.audited_databases import Databases, quiet
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -68,7 +69,7 @@ class Shards:
         request = self.databases.request(sources if effects else replace(sources, effects={}))
         asked = tuple(replace(s, effects=effects) for s in request.subscriptions)
         folder.mkdir()
-        collect(replace(request, subscriptions=asked), folder, run_here, quiet)
+        collect(replace(request, subscriptions=asked), folder, one_by_one, quiet)
         return judge_here(folder)
 
 

@@ -38,8 +38,8 @@ def small(folder: Path, *, lost: bool = False) -> Path:
     return evidence.write(folder)
 
 
-def judged(evidence: Path, out: Path, *more: str | Path) -> Ended:
-    return audit("audit", "--evidence", evidence, "--out", out, "--master", "local[2]", "--output", "json", *more)
+def judged(evidence: Path, out: Path) -> Ended:
+    return audit("audit", "--evidence", evidence, "--out", out, "--output", "json", "--engine", "here")
 
 
 def leftovers(out: Path) -> list[str]:
@@ -52,7 +52,7 @@ def test_clean_and_violations_and_the_same_bytes_again(tmp_path: Path) -> None:
     assert clean.exit_code == 0, clean.stderr
     assert clean.document["verdict"] == "clean"
     assert clean.document["classes"]["EFFECT_IN_TIME"] == 5
-    assert clean.document["engine"].startswith("spark ")
+    assert clean.document["engine"] == "here"
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert judged(tmp_path / "clean", tmp_path / "out").exit_code == 0
     after = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
@@ -195,7 +195,7 @@ def test_a_database_that_goes_away_in_the_middle(tmp_path: Path) -> None:
         ]
         command += ["--subscriptions", settings(tmp_path, f'outbox_url = "{url}"'), "--from-configuration"]
         command += ["--inbox", f"ORDERS/billing={url}", "--effects", f"ORDERS/billing={url}#{query}"]
-        command += ["--out", tmp_path / "out", "--output", "json", "--master", "local[2]"]
+        command += ["--out", tmp_path / "out", "--output", "json", "--engine", "here"]
         with RunningAudit(tmp_path, command) as running:
             watcher = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 

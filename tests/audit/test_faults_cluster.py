@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.package import write_package
 from tests.audit.audit_process import MODULE, RunningAudit, audit
+from tests.audit.full_disk import require_small_disks
 from tests.audit.spark_cluster import SparkCluster
 from tests.ended import Ended
 from tests.polling import eventually
@@ -21,13 +24,30 @@ from tests.services.requirements import require, spark_missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+SETTINGS = """
+environment = "test"
+[unique_key_topic]
+queues = 1
+[[producers]]
+group = "shop"
+topics = ["ORDERS"]
+[[subscriptions]]
+topic = "ORDERS"
+group = "billing"
+"""
 ACCIDENTS = {"LOST": 5, "EFFECT_WITHOUT_COMMIT": 3, "EFFECT_LATE": 4, "QUARANTINED": 2}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+def unseen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that is another one for the executors."""
+    return tmp_path_factory.mktemp("unseen")
+
+
+@pytest.fixture(scope="module")
+def cluster(unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     require(spark_missing())
-    with SparkCluster(tmp_path_factory.mktemp("cluster") / "spark", workers=2) as running:
+    with SparkCluster(tmp_path_factory.mktemp("cluster") / "spark", workers=2, hidden=unseen) as running:
         yield running
 
 
@@ -85,6 +105,29 @@ def test_an_audit_ships_itself_to_a_cluster(cluster: SparkCluster, generated: Pa
     with RunningAudit(tmp_path, [*command, "--master", cluster.url], {"SPARK_LOCAL_IP": "127.0.0.1"}) as running:
         ended = running.ended()
     require_answer(ended, generated, tmp_path / "out")
+
+
+def test_executors_that_do_not_see_the_evidence_are_told_before_they_work(
+    cluster: SparkCluster, generated: Path, unseen: Path, tmp_path: Path
+) -> None:
+    require_small_disks()
+    evidence = Path(shutil.copytree(generated, unseen / "given"))
+    asked: list[str | Path] = ["--evidence", evidence, "--out", tmp_path / "out", "--master", cluster.url]
+    given = audit("audit", *asked, "--output", "json", environment={"SPARK_LOCAL_IP": "127.0.0.1"})
+    assert (given.exit_code, given.document["reason"]) == (2, "engine"), given.stderr[-3000:]
+    assert f"on {socket.gethostname()} does not see {evidence} as the driver does" in given.document["message"]
+
+    # Nobody answers there: a database that was asked would be the reason.
+    settings = tmp_path / "reconciler.toml"
+    settings.write_text(SETTINGS)
+    nowhere = "postgresql://auditor@127.0.0.1:9/nowhere"
+    asked = ["--window", "2026-03-01T00:00Z/2026-03-02T00:00Z", "--subscriptions", settings, "--no-history"]
+    asked += ["--outbox", f"shop={nowhere}", "--inbox", f"ORDERS/billing={nowhere}"]
+    asked += ["--out", unseen / "out", "--master", cluster.url, "--output", "json"]
+    collected = audit("audit", *asked, environment={"SPARK_LOCAL_IP": "127.0.0.1"})
+    assert (collected.exit_code, collected.document["reason"]) == (2, "engine"), collected.stderr[-3000:]
+    assert f"on {socket.gethostname()} does not see {unseen}/.out.partial-evidence-" in collected.document["message"]
+    assert [path.name for path in unseen.iterdir()] == ["given"]
 
 
 def test_an_executor_killed_in_the_middle_changes_nothing(

@@ -51,7 +51,7 @@ inbox_url = "{databases.inbox_url}"
 """
     )
     asked: list[str | Path] = ["--window", "2026-03-01T00:00Z/2026-03-01T01:00Z", "--history", databases.history]
-    asked += ["--subscriptions", settings, "--from-configuration", "--master", "local[2]", "--output", "json"]
+    asked += ["--subscriptions", settings, "--from-configuration", "--output", "json"]
     yield [*MODULE, "audit", *asked]
     sa.create_engine(databases.ledger_url).dispose()
 
@@ -70,7 +70,7 @@ def test_a_disk_that_fills_up_while_evidence_or_the_result_is_written(
 ) -> None:
     place = tmp_path / "small"
     place.mkdir()
-    asked = [*command, "--out", place / "out"]
+    asked = [*command, "--out", place / "out", "--engine", "here"]
     roomy = run_on_small_disk(asked, place, pages=ROOMY)
     assert roomy.exit_code == 1, roomy.stderr[-3000:]
     evidence = {path: size for path, size in roomy.there.items() if path.startswith("out/evidence/")}
@@ -89,7 +89,7 @@ def test_a_disk_that_fills_up_while_evidence_or_the_result_is_written(
 def test_a_full_scratch_folder_of_spark(command: list[str | Path], tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
-    asked = [*command, "--out", tmp_path / "out", "--spark", f"spark.local.dir={place}"]
+    asked = [*command, "--out", tmp_path / "out", "--master", "local[2]", "--spark", f"spark.local.dir={place}"]
     ended = run_on_small_disk(asked, place, pages=100, inodes=1)
     require_no_answer(ended, "Spark does not start", "spark.local.dir")
     assert not (tmp_path / "out").exists()

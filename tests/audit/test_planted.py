@@ -161,6 +161,7 @@ def test_the_command_lists_what_was_planted_by_key_and_class(folder: Path, tmp_p
     }
     said = json.loads(done.stdout)
     assert said["verdict"] == "violations"
+    assert said["engine"].startswith("spark ")
     assert [name for name, keys in said["classes"].items() if keys] == [
         name for name in NAMES if name in planted or name == "EFFECT_IN_TIME"
     ]

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 
 from reconciler.audit.classes import BY_NAME, RULES, VIOLATIONS
-from reconciler.audit.report.findings import VIOLATIONS_MAX
+from reconciler.audit.report.findings import VIOLATIONS_MAX, fair_shares
 from reconciler.audit.report.markup import join, tag
 from reconciler.audit.report.page import report_html
 from reconciler.audit.report.series import BARS_MAX, SERIES, binned_volume
@@ -89,7 +89,7 @@ def page(name: str) -> Page:
     return Page(raw(name))
 
 
-every_sample = pytest.mark.parametrize("name", ["clean", "violations", "no-answer", "empty", "hostile", "huge"])
+every_sample = pytest.mark.parametrize("name", list(judged_samples.SAMPLES))
 
 
 @every_sample
@@ -99,7 +99,7 @@ def test_nothing_in_the_page_leads_outside(name: str) -> None:
             assert attribute not in {"src", "srcset", "action", "formaction", "data", "poster", "style", "background"}
             assert not attribute.startswith("on"), attribute
             if attribute in {"href", "xlink:href"}:
-                assert value == "data:," or re.fullmatch(r"#[a-z]+", value or ""), value
+                assert value == "data:," or re.fullmatch(r"#[a-z-]+", value or ""), value
     assert {one.name for one in page(name).elements}.isdisjoint({"iframe", "object", "embed", "img", "base", "form"})
     text = raw(name).decode()
     style = page(name).all("style")[0].text
@@ -147,8 +147,8 @@ def test_what_cannot_be_seen_is_shown_as_its_number() -> None:
 @pytest.mark.parametrize("name", ["violations", "no-answer", "hostile"])
 def test_every_violation_has_key_rule_evidence_and_command(name: str) -> None:
     judged = judged_samples.SAMPLES[name]()
-    (section,) = [one for one in page(name).all("section") if one.attributes.get("id") == "violations"]
-    rows = [row for table in section.all("table") for row in table.all("tbody")[0].all("tr")]
+    section = violations_of(name)
+    rows = rows_of(section)
     wanted = [one for one in judged.findings if one.class_name in VIOLATIONS]
     assert len(rows) == len(wanted) > 0
     for one in wanted:
@@ -173,13 +173,82 @@ def test_times_of_evidence_are_moments_and_stand_in_their_order() -> None:
     assert "loss verdict unknown" in rows[0]
 
 
+def violations_of(name: str) -> Element:
+    (section,) = [one for one in page(name).all("section") if one.attributes.get("id") == "violations"]
+    return section
+
+
+def rows_of(section: Element) -> list[Element]:
+    tables = [table for table in section.all("table") if table.attributes.get("class") == "findings"]
+    return [row for table in tables for row in table.all("tbody")[0].all("tr")]
+
+
 def test_more_violations_than_a_page_holds_are_counted_and_not_dropped_in_silence() -> None:
-    (section,) = [one for one in page("huge").all("section") if one.attributes.get("id") == "violations"]
-    rows = [row for table in section.all("table") for row in table.all("tbody")[0].all("tr")]
+    section = violations_of("huge")
     beyond = judged_samples.huge().violations - VIOLATIONS_MAX
-    assert len(rows) == VIOLATIONS_MAX
-    assert f"The first 1,000 are shown here; {beyond:,} more are in findings.json" in section.text
+    assert len(rows_of(section)) == VIOLATIONS_MAX
+    assert f"1,000 are shown here. {beyond:,} more are in findings.json and findings.parquet" in section.text
     assert len(raw("huge")) < 3_000_000
+
+
+def test_on_a_bad_day_no_class_hides_another() -> None:
+    section = violations_of("bad-day")
+    assert [one.text for one in section.all("h3")] == [
+        "LOST: 9,000, 3.08 % of all outcomes",
+        "DOUBLE_EFFECT: 4,000, 1.37 % of all outcomes",
+        "EFFECT_WITHOUT_COMMIT: 3,000, 1.03 % of all outcomes",
+    ]
+    tables = [table for table in section.all("table") if table.attributes.get("class") == "findings"]
+    assert [len(table.all("tbody")[0].all("tr")) for table in tables] == [334, 333, 333]
+    groups = [{row.all("td")[0].text for row in table.all("tbody")[0].all("tr")} for table in tables]
+    assert groups == [{"ORDERS / billing", "ORDERS / stock"}, {"ORDERS / stock"}, {"ORDERS / billing"}]
+    for more, name in (("8,666", "LOST"), ("3,667", "DOUBLE_EFFECT"), ("2,667", "EFFECT_WITHOUT_COMMIT")):
+        assert f"{more} more are in findings.json and findings.parquet (class {name})" in section.text
+    overview = [row.text for row in section.all("table")[0].all("tbody")[0].all("tr")]
+    assert overview[0] == "LOST9,00056.25 %3.08 %334"
+    (verdict,) = page("bad-day").all("header")
+    assert "9,000 LOST, 4,000 DOUBLE_EFFECT, 3,000 EFFECT_WITHOUT_COMMIT." in verdict.text
+    (others,) = [one for one in page("bad-day").all("section") if one.attributes.get("id") == "others"]
+    assert "200 are shown here. 100 more are in findings.json" in others.text
+
+
+def test_a_class_of_which_nothing_is_listed_has_its_heading_and_says_so() -> None:
+    judged = judged_samples.bad_day()
+    kept = tuple(one for one in judged.findings if one.class_name != "LOST")
+    judged = replace(judged, findings=kept, findings_omitted={"LOST": 9_000})
+    shown = Page(report_html(judged)).root.text
+    assert "LOST: 9,000, 3.08 % of all outcomes" in shown
+    assert "0 are shown here. 9,000 are counted and listed nowhere: audit a shorter window" in shown
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shares"),
+    [
+        ({"a": 3_000, "b": 4_000, "c": 9_000}, {"a": 333, "b": 333, "c": 334}),
+        ({"a": 1, "b": 5_000, "c": 5_000}, {"a": 1, "b": 499, "c": 500}),
+        ({"a": 0, "b": 7}, {"a": 0, "b": 7}),
+        ({}, {}),
+    ],
+)
+def test_rows_are_shared_fairly(wanted: dict[str, int], shares: dict[str, int]) -> None:
+    assert fair_shares(wanted, 1_000) == shares
+
+
+def test_messages_and_their_outcomes_in_several_subscriptions_are_told_apart() -> None:
+    (verdict,) = page("violations").all("header")
+    assert "among 192,675 messages with 376,898 outcomes in 3 subscriptions" in verdict.text
+    tiles = [one.text for one in page("violations").all("li") if "tile" in str(one.attributes.get("class"))]
+    assert tiles[:2] == ["192,675messages", "376,898outcomes: messages a subscription"]
+    one = judged_samples.judged_window([judged_samples.judged_subscription("T", "g", {"EFFECT_IN_TIME": 5})], [])
+    assert "5 messages in 1 subscription judged" in Page(report_html(one)).root.text
+
+
+def test_what_the_business_calls_a_message_stands_beside_its_key() -> None:
+    (header,) = [one for one in violations_of("violations").all("th") if "ORDER-2026-004711" in one.text]
+    assert f"reconciler explain {judged_samples.key_of(7, 32)}" in header.text
+    shown = violations_of("hostile")
+    for text in judged_samples.HOSTILE_NAMES:
+        assert any(f"business id {visible(text)} of business" in one.text for one in shown.all("th"))
 
 
 def test_no_answer_never_looks_clean() -> None:

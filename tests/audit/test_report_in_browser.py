@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -70,6 +71,31 @@ def test_the_page_asks_for_nothing_but_itself_and_its_script_runs(served: Served
     assert served.asked == [f"/{name}/report.html"]
     assert '<p class="filter">' in shown  # the script has taken `hidden` away
     assert "<script>alert" not in shown
+
+
+#: Beside the report in the same folder: shows it in a frame of a width and tells what lies outside of it.
+MEASURE = """<!DOCTYPE html>
+<iframe id="page" style="border:0;height:900px;width:WIDTHpx" src="NAME/report.html"></iframe>
+<pre id="told">not measured</pre><script>
+document.getElementById("page").addEventListener("load", (event) => {
+  const seen = event.target.contentDocument, cut = [];
+  for (const one of seen.querySelectorAll("body *")) {
+    const box = one.getBoundingClientRect(), hidden = one.closest(".skip, .unseen");
+    const isCut = box.right > WIDTH + 1 || box.left < -1 || (one.clientWidth && one.scrollWidth > one.clientWidth + 1);
+    if (box.width && !hidden && isCut) cut.push(`${one.tagName}.${one.getAttribute("class")}`);
+  }
+  document.getElementById("told").textContent = `${cut.length} cut of ${seen.all.length}: ${cut.slice(0, 9)}`;
+});
+</script>"""
+
+
+@pytest.mark.parametrize("name", ["violations", "hostile"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_cut(served: Served, tmp_path: Path, name: str, width: int) -> None:
+    (tmp_path / "measure.html").write_text(MEASURE.replace("NAME", name).replace("WIDTH", str(width)))
+    shown = browse(tmp_path / "profile", "--virtual-time-budget=20000", "--dump-dom", f"{served.url}/measure.html")
+    told = shown.split('<pre id="told">')[1].split("</pre>")[0]
+    assert re.fullmatch(r"0 cut of \d{3,}: ", told), told
 
 
 def test_it_prints(served: Served, tmp_path: Path) -> None:

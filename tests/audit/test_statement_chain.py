@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.writing import write_output
+from reconciler.audit.statement.confined import ConfinedFolder
 from reconciler.audit.statement.document import StatementFile, read_statement, statement_name
 from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.keys import SigningKey, make_keys, read_public_key, read_signing_key
@@ -53,7 +54,7 @@ def told(report: VerifyReport) -> str:
 
 
 def statement(path: Path) -> StatementFile:
-    found = read_statement(path)
+    found = read_statement(ConfinedFolder(path.parent), path.name)
     assert found is not None
     return found
 
@@ -201,14 +202,11 @@ def test_history_that_was_compacted_since_is_not_called_altered(tmp_path: Path) 
     out, evidence = samples.write_signed(tmp_path, key)
     gone = "announced/environment=production/date=2026-11-20/prefix=00/a.parquet"
     (evidence / "history" / gone).unlink()
-    manifest = evidence / "history/manifest/environment=production"
-    before = hashlib.sha256((manifest / "000000000003.json").read_bytes()).hexdigest()
-    entry = '{"action":"compact","previous":"%s","removed":["%s"],"sequence":4}\n'
-
-    (manifest / "000000000004.json").write_text(entry % ("0" * 64, gone))
+    entry = samples.add_entry(evidence, action="compact", removed=(gone,), previous="0" * 64)
     assert "missing" in told(verify_statements(out, key.public, evidence=evidence))
 
-    (manifest / "000000000004.json").write_text(entry % (before, gone))
+    entry.unlink()
+    samples.add_entry(evidence, action="compact", removed=(gone,))
     report = verify_statements(out, key.public, evidence=evidence)
     assert (report.exit_code, told(report)) == (0, "")
     assert any("removed by manifest entry 4 (compact)" in line for line in report.not_checked)

@@ -29,7 +29,8 @@ class Signed:
         self.key: PublicKey = key.public
         self.out, self.evidence = samples.write_signed(folder, key)
         self.files = {f"out/{name}": data for name, data in samples.files_of(self.out).items()}
-        self.files |= {f"evidence/{name}": data for name, data in samples.files_of(self.evidence).items()}
+        inputs = (one.path for one in samples.listed(self.evidence))
+        self.files |= {f"evidence/{name}": (self.evidence / name).read_bytes() for name in inputs}
 
     def path(self, name: str) -> Path:
         place, _, relative = name.partition("/")

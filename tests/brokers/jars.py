@@ -1,4 +1,4 @@
-"""Brings the jars of brokers and Java clients, by Maven from the poms beside this file, into a cache folder."""
+"""Brings the jars of brokers, Java clients and an S3 server, by Maven from the poms beside this file, into a cache."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ def broker_jars(version: str) -> Path:
 def client_jars(version: str) -> Path:
     """Folder with the class path of the stock Java client of a version."""
     return _jars(f"client-{version}", "clients", version)
+
+
+def s3proxy_jars() -> Path:
+    """Folder with the class path of an S3 server."""
+    return _jars("s3proxy-2.6.0", "s3proxys", "2.6.0")
 
 
 def _jars(pom_name: str, kind: str, version: str) -> Path:

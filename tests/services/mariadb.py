@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
-import shutil
 import socket
 import subprocess
-import tempfile
-import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pymysql
 
 from tests.services import requirements
-from tests.services.ports import free_port
+from tests.services.private_server import PrivateServer
 from tests.services.processes import Child, ServiceFailed
 from tests.services.requirements import mariadb_missing as missing
 
@@ -28,19 +22,14 @@ USER = "reconciler"
 PASSWORD = "private"  # loopback, one test run
 
 
-class MariaDBServer:
+class MariaDBServer(PrivateServer):
     """mariadb-install-db and mariadbd on a private socket and a free loopback port.
 
     ``create_database`` makes a fresh database; ``url`` is SQLAlchemy's, over PyMySQL.
     """
 
     def __init__(self, *, options: dict[str, str] | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="reconciler-my-"))
-        self.port = free_port()
-        self.options = dict(options or {})
-        self._child: Child | None = None
-        self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        super().__init__("reconciler-my-", options=options)
 
     @property
     def log(self) -> Path:
@@ -112,10 +101,7 @@ class MariaDBServer:
 
     def create_database(self, prefix: str = "test") -> str:
         """A fresh database in utf8mb4; returns its SQLAlchemy URL."""
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
-            raise ValueError(f"database prefix {prefix!r}")
-        with self._lock:
-            name = f"{prefix}_{os.getpid()}_{next(self._numbers)}"
+        name = self._new_database_name(prefix)
         self._execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
         return self.url(name)
 
@@ -159,19 +145,6 @@ class MariaDBServer:
                 return len(connection.recv(64)) > 5
             except OSError:
                 return False
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class MariaDBReplica(MariaDBServer):

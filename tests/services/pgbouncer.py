@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
 from sqlalchemy.engine import make_url
 
 from tests.services import requirements
-from tests.services.ports import free_port
 from tests.services.postgres import USER, PostgresServer, without_root
+from tests.services.private_server import PrivateServer
 from tests.services.processes import Child, ServiceFailed
 from tests.services.requirements import pgbouncer_missing as missing
 
@@ -23,10 +20,11 @@ START_SECONDS = 20.0
 SESSIONS = 8
 
 
-class PgBouncer:
+class PgBouncer(PrivateServer):
     """Transaction mode, eight sessions a database, each transaction on the next of them; its defaults otherwise.
 
-    So it refuses start-up parameters, and knows nothing of prepared statements where its release does not.
+    So it refuses start-up parameters, and knows nothing of prepared statements where its release does not. stop() is
+    at once: clients and sessions are disconnected.
     """
 
     def __init__(self, server: PostgresServer, *, options: dict[str, str] | None = None) -> None:
@@ -35,10 +33,7 @@ class PgBouncer:
             raise ServiceFailed(missing() or "no pgbouncer")
         self._program = program
         self._server = server
-        self.folder = Path(tempfile.mkdtemp(prefix="reconciler-pgb-"))
-        self.port = free_port()
-        self.options = dict(options or {})
-        self._child: Child | None = None
+        super().__init__("reconciler-pgb-", options=options)
 
     @property
     def log(self) -> Path:
@@ -75,27 +70,9 @@ class PgBouncer:
         self._child.until(self._ready, within_seconds=START_SECONDS, what="pgbouncer")
         return self
 
-    def stop(self) -> None:
-        """At once: clients and sessions are disconnected."""
-        if self._child is not None:
-            self._child.stop()
-
     def _ready(self) -> bool:
         try:
             psycopg.connect(host="127.0.0.1", port=self.port, user=USER, dbname="postgres", connect_timeout=5).close()
         except psycopg.OperationalError:
             return False
         return True
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)

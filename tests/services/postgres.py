@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pwd
-import re
 import shutil
 import signal
 import subprocess
-import tempfile
-import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
 
 from tests.polling import eventually
 from tests.services import requirements
-from tests.services.ports import free_port
+from tests.services.private_server import PrivateServer
 from tests.services.processes import Child, ServiceFailed, tail
 from tests.services.requirements import postgres_missing as missing
 
@@ -29,7 +24,7 @@ START_SECONDS = 60.0
 USER = "reconciler"
 
 
-class PostgresServer:
+class PostgresServer(PrivateServer):
     """initdb and postgres on a free loopback port, trust authentication, no fsync.
 
     ``create_database`` makes a fresh database in milliseconds, so tests share one server and no tables.
@@ -41,14 +36,7 @@ class PostgresServer:
         if programs is None:
             raise ServiceFailed(missing() or "no PostgreSQL")
         self._programs = programs
-        # A folder of its own directly under /tmp: pytest's are closed to other users, and a unix socket's
-        # path is short.
-        self.folder = Path(tempfile.mkdtemp(prefix="reconciler-pg-"))
-        self.port = free_port()
-        self.options = dict(options or {})
-        self._child: Child | None = None
-        self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        super().__init__("reconciler-pg-", options=options)
         self._as_user = without_root(self.folder)
 
     @property
@@ -100,10 +88,7 @@ class PostgresServer:
 
     def create_database(self, prefix: str = "test") -> str:
         """A fresh database; returns its SQLAlchemy URL."""
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
-            raise ValueError(f"database prefix {prefix!r}")
-        with self._lock:
-            name = f"{prefix}_{os.getpid()}_{next(self._numbers)}"
+        name = self._new_database_name(prefix)
         with self._login() as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return self.url(name)
@@ -130,19 +115,6 @@ class PostgresServer:
         with self._login() as connection:
             row = connection.execute(sql.encode()).fetchone()
         return None if row is None else row[0]
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def without_root(folder: Path) -> list[str]:

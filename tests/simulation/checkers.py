@@ -8,11 +8,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from tests.simulation.broker import THEIRS
 from tests.simulation.kernel import BASE_MS
@@ -78,6 +77,8 @@ class Checkers:
         self.copies: Counter[str] = Counter()
         self._look_ups: Counter[str] = Counter()
         self._rolled_back: set[str] = set()
+        #: Group and key of what left pending by a setting with wrong tags: the sweeper announces it again.
+        self._left_by_setting: set[tuple[str, str]] = set()
         #: Offsets below which the floors have been looked at.
         self._floors: dict[tuple[str, str, int], int] = {}
         #: Look-ups for a group of keys whose copy waits for it, by process: time of the first, and number.
@@ -148,9 +149,9 @@ class Checkers:
         world = self._world
         self.judgement.repairs += 1
         world.kernel.tell(f"repair by {kind} of {unique_key[-4:]}")
-        age, differs = world.kernel.now - self._committed_at(unique_key), 0.1
-        if unique_key in world.troubles.forged:
-            age, differs = max(age, self._told_age(unique_key)), world.swarm.skew_margin
+        age = world.kernel.now - self._committed_at(unique_key)
+        # Announced before its commit, its row tells how old it is, by its database's clock.
+        differs = world.swarm.skew_margin if unique_key in world.troubles.forged else 0.1
         if age < world.swarm.grace_period - differs and not world.redis_was_set:
             self.judgement.other.append(f"{unique_key} was repaired {age:.1f} s after its commit: no grace period")
         if not self._committed(unique_key):
@@ -166,17 +167,6 @@ class Checkers:
                 self.judgement.raced.append(f"{unique_key} by {kind}: the last effect came while it was decided")
         else:
             self._in_vain(process, unique_key, kind)
-
-    def _told_age(self, key: str) -> float:
-        """Announced before its commit: its row tells how old it is, by its database's clock. Once its own service has
-        announced it, the commit was no later, and no later than a minute, or the grace period, after the row was
-        written; until then nobody knows how long after it."""
-        world = self._world
-        written, row = max(((d.written.get(key, -1e9), d.rows.get(key)) for d in world.outboxes), key=itemgetter(0))
-        repair = world.ledger.rows.repairs.get((world.plan.environment, world.plan.topic, "*", key))
-        judged_at_ms = repair.created_at_ms - 10_000 - world.swarm.skew_margin * 1000 if repair is not None else 0
-        is_announced = row is not None and row.announced_at_ms is not None and row.announced_at_ms < judged_at_ms
-        return world.kernel.now - written - (max(60.0, world.swarm.grace_period) if is_announced else 0.0)
 
     def replayed(self, unique_key: str, group: str) -> None:
         """The original hands a message to the business: in vain if the group has it, or a copy waits for it."""
@@ -300,6 +290,7 @@ class Checkers:
             return
         for key in keys:
             is_known = self._world.inboxes[group].has_row(key) or self._world.candidate(group, key) is not None
+            is_known = is_known or (group, key) in self._left_by_setting
             if not is_known and not self._is_not_taken(group, key):
                 self.judgement.other.append(f"{key} of {group} lies below the floor, and nothing is known of it")
 
@@ -310,7 +301,10 @@ class Checkers:
             key = member.hex().upper()
             row = self._world.candidate(group, key)
             is_open = row is None or row.state is CandidateState.OPEN or row.damage is not None
-            if is_open and not self._is_not_taken(group, key):
+            is_set_wrong = self._world.may_be_left_out(group) and any(not p.is_dead for p in self._world.wrongly_set)
+            if is_open and is_set_wrong and self._committed(key):
+                self._left_by_setting.add((group, key))
+            elif is_open and not self._is_not_taken(group, key):
                 self.judgement.unaccounted.append(f"{key} left pending of {group} before its ledger row said why")
 
     def _is_not_taken(self, group: str, key: str) -> bool:
@@ -385,12 +379,16 @@ class Checkers:
             judgement.unaccounted.append(f"{key} cannot take effect in {group}, and nobody is told")
 
     def _outboxes(self) -> None:
-        """Business and outbox row are one transaction, and a tombstone is never beside an order."""
-        for database in self._world.outboxes:
+        """Business and outbox row are one transaction, a tombstone is never beside an order, and what is settled took
+        effect in every group that takes it, whatever the setting said once."""
+        world = self._world
+        for database in world.outboxes:
             for key in database.orders:
                 row = database.rows.get(key)
                 if row is None or not row.is_committed:
                     self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
+                elif row.state is OutboxState.SETTLED and not self._is_everywhere(key):
+                    self.judgement.other.append(f"{key} is settled, and not every group that takes it has its effect")
 
     def _verdicts(self) -> None:
         """Nobody says that a group acknowledged without an effect when the effect had been there for long."""

@@ -71,6 +71,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "forgotten commits": ("commit forgotten",),
     "long transactions": ("check-back met an open transaction",),
     "filtered": ("message filtered by its tag",),
+    "tags corrected": ("row opened again by corrected tags",),
     "poison": ("poison message failed",),
     "flaky handlers": ("handler failed once", "inbox deadlock"),
     "overlapping consumers": ("inbox row waited for another writer", "group's offset set back"),

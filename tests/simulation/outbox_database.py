@@ -257,17 +257,18 @@ class SimulatedOutbox:
         return self._page(OutboxState.ANNOUNCED, "announced_at_ms", older_than_seconds, limit, after)
 
     def _page(
-        self, state: OutboxState, column: str, older_than_seconds: float, limit: int, after: OutboxFact | None
+        self, state: OutboxState | None, column: str, seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
+        """Rows of the state that are older; None: rows of any that are younger."""
         database = self._database
 
         def select() -> OutboxPage:
             now_ms = database.clock.now_ms()
-            until = now_ms - int(older_than_seconds * 1000)
+            until = now_ms - int(seconds * 1000)
             found = [
                 (getattr(row, column), key)
                 for key, row in database.rows.items()
-                if row.state is state and getattr(row, column) <= until
+                if state in (None, row.state) and (getattr(row, column) > until) is (state is None)
             ]
             found.sort()
             if after is not None:
@@ -275,7 +276,7 @@ class SimulatedOutbox:
             facts = tuple(_fact(database.rows[key], database.damage_of(key)) for _, key in found[:limit])
             return OutboxPage(facts=facts, now_ms=now_ms)
 
-        page: OutboxPage = self._call(select, f"SELECT {state}")
+        page: OutboxPage = self._call(select, f"SELECT {state or 'written'}")
         return page
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
@@ -300,12 +301,24 @@ class SimulatedOutbox:
     def written(
         self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
     ) -> OutboxPage:
-        """No filter changes in a history."""
-        raise NotImplementedError
+        """Rows of any state by the time they were written."""
+        return self._page(None, "created_at_ms", younger_than_seconds, limit, after)
 
     def reopen(self, unique_keys: Sequence[str]) -> int:
-        """No filter changes in a history."""
-        raise NotImplementedError
+        """ANNOUNCED and SETTLED become NEW."""
+        database = self._database
+
+        def update() -> int:
+            touched = 0
+            for key in unique_keys:
+                row = database.rows.get(key)
+                if row is not None and row.state in (OutboxState.ANNOUNCED, OutboxState.SETTLED):
+                    database.kernel.saw("row opened again by corrected tags", f"{key[-4:]} was {row.state}")
+                    database.rows[key] = replace(row, state=OutboxState.NEW, settled_at_ms=None)
+                    touched += 1
+            return touched
+
+        return int(self._call(update, "UPDATE reopened")) if unique_keys else 0
 
     def mark_swept(self) -> None:
         """The sign of life."""

@@ -61,6 +61,9 @@ class Troubles:
             # The first verdicts often come when all other troubles are over; the next one mends a row.
             for _ in range(6):
                 self._kernel.after((world.swarm.load_seconds + 150.0) * self._dice.random(), self._damage_ledger)
+        if self._of("tags corrected"):
+            # Rows are settled a minute after their announcement at the earliest.
+            self._kernel.after(30 + 100 * self._dice.random(), self._correct_tags)
         if world.swarm.clocks_differ:
             self._several(self._step_clock, 2)
 
@@ -395,6 +398,18 @@ class Troubles:
                 first, _ = broker.bounds(TOPIC, place[2])
                 broker.offsets[place] = max(first, broker.offsets[place] - 10)
         self._kernel.saw("group's offset set back", broker.name)
+
+    def _correct_tags(self) -> None:
+        """An operator corrects a setting; each process goes on with the wrong one until it is started again."""
+        world = self._world
+        world.plan = world.right_plan
+
+        def restart(process: Process) -> None:
+            if not process.is_dead:
+                process.die()
+
+        for process in world.wrongly_set:
+            self._kernel.after(30 * self._dice.random() ** 2, partial(restart, process))
 
     # ---- processes
 

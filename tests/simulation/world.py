@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from consumers.effect import Inbox, SqlInbox
 from consumers.handler import DatabaseOf, Recorder
 from consumers.message import ConsumedMessage
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence import EndOutcome
@@ -45,6 +46,8 @@ ORDERS = {
     "hand-over": (Rung.HAND_OVER,),
 }
 PAID = frozenset({"paid"})
+#: A setting of `tags` that is wrong: no message has one of them.
+WRONG_TAGS = frozenset({"payed"})
 #: A history that is not quiet so long after the last trouble has failed.
 LIVENESS_SECONDS = 1_800.0
 
@@ -61,7 +64,7 @@ class World:
         self._skew: Callable[[], int] = lambda: round(skew * (2 * dice.random() - 1))
         self.retention_seconds = 3600.0
         # By default hours: only where announcements, or rows about them, get lost must the sweeper be quick.
-        forgetting = ("broker tail", "retention", "ledger damage", "inboxes by instance")
+        forgetting = ("broker tail", "retention", "ledger damage", "inboxes by instance", "tags corrected")
         is_forgotten = any(map(swarm.of, forgetting))
         self.announce_again_seconds = 120.0 if is_forgotten else 21_600.0
         self.look_ups_max = 2_000
@@ -100,6 +103,12 @@ class World:
             shards=swarm.shards,
             repair_order=ORDERS[swarm.repair_order],
         )
+        #: What the operator will write into the settings of the reconciler.
+        self.right_plan = self.plan
+        if swarm.of("tags corrected"):
+            first, *others = self.plan.subscriptions
+            self.plan = replace(self.plan, subscriptions=(replace(first, tags=WRONG_TAGS), *others))
+        self.wrongly_set: list[Process] = []
         self.checkers = Checkers(self)
         kernel.on_repair = self.checkers.repaired
         self.redis.before_round = self.checkers.before_round
@@ -199,6 +208,8 @@ class World:
         process = Process(self.kernel, kind, name, skew_ms=self._skew())
         self.processes = [known for known in self.processes if not known.is_dead]
         self.processes.append(process)
+        if self.plan is not self.right_plan and kind in ("sweeper", "announcer", "reconciler"):
+            self.wrongly_set.append(process)
         self.troubles.plan(process)
         process.on_death.append(partial(self._again, kind, name, make))
         process.spawn(lambda: self._services.__setitem__(process, make(process)))
@@ -280,6 +291,10 @@ class World:
         """True if the group wants messages of the tag."""
         return tag == "paid" or self.tags_of(group) is None
 
+    def may_be_left_out(self, group: str) -> bool:
+        """A setting has, or had, wrong tags for the group."""
+        return bool(self.wrongly_set) and group == self.right_plan.subscriptions[0].group
+
     def is_committed(self, key: str) -> bool:
         """The business of the message has committed."""
         return any(key in database.orders for database in self.outboxes) or key in self.strangers_commits
@@ -289,11 +304,18 @@ class World:
         order = self.orders[key]
         if order.is_poison:
             return True
-        if key in self.troubles.reset_over.get(group, ()):
+        if key in self.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
         if self.swarm.keep_bodies or not (self.swarm.of("retention") or self.swarm.of("broker tail")):
             return False
         return not any(broker.has_copy(key, (TOPIC, HALF_TOPIC)) for broker in self.cluster.brokers.values())
+
+    def _is_handed_to_others(self, group: str, key: str) -> bool:
+        """Its repair was done by hand-overs while a setting left the group out: nothing is repaired a second time."""
+        repairs, topic = self.ledger.rows.repairs, (ENVIRONMENT, TOPIC)
+        repair = repairs.get((*topic, EVERY_GROUP, key))
+        is_done = repair is not None and repair.rung is Rung.HAND_OVER and repair.state is RepairState.DONE
+        return is_done and self.may_be_left_out(group) and (*topic, group, key) not in repairs
 
     def is_told(self, group: str, key: str) -> bool:
         """A person is told that the message has no effect: of one that nobody could deliver by a closed ledger row; of

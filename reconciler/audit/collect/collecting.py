@@ -53,7 +53,7 @@ from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
 #: Ranges that a table is cut into: short tasks that executors share evenly.
 SLICES = 16
 #: A range shorter than this is not worth a connection.
-SLICE_MS_MIN = 600_000
+SLICE_MS_MIN = 3_600_000
 
 #: Problems of the history that are named one by one.
 PROBLEMS_NAMED_MAX = 10

@@ -14,18 +14,18 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, NoSuchTableError, SQLAlchemyError
+from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.errors import AuditError
+from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url
 
 #: Rows in memory at once, beside those that wait to be written.
 PAGE_ROWS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
 #: A server that stops answering in the middle of a statement costs this long, not for ever.
 SILENCE_SECONDS = 120
-_DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 
 
 @contextmanager
@@ -71,13 +71,12 @@ def now_ms(connection: sa.Connection) -> int:
 
 
 def _engine(source: Source) -> sa.Engine:
+    backend = read_database_url(source.address).scheme
+    driver, package, extra = DATABASE_DRIVERS[backend]
+    url = make_url(source.address).set(drivername=f"{backend}+{driver}")
     try:
-        url = make_url(source.address)
-        backend = url.get_backend_name()
-        drivername = backend if backend == "postgresql" else url.drivername  # of its drivers we know one
-        url = url.set(drivername=_DRIVERS.get(drivername, drivername))
         if backend == "sqlite":
-            return _sqlite_engine(url, source)
+            return _sqlite_engine(url)
         if backend == "postgresql":
             arguments: dict[str, Any] = {
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -103,21 +102,15 @@ def _engine(source: Source) -> sa.Engine:
             execution_options={"postgresql_readonly": True} if backend == "postgresql" else {},
         )
     except ModuleNotFoundError as error:
-        extra = "postgres" if source.address.startswith("postgresql") else "mysql"
-        message = f"{source}: the package {error.name} is missing: pip install 'checkback-reconciler[{extra}]'"
-        raise AuditError("configuration", message) from None
-    except (ArgumentError, NoSuchModuleError, ValueError):
-        expected = "expected dialect://user:password@host:port/database of sqlite, postgresql, mysql or mariadb"
-        raise AuditError("usage", f"{source}: {expected}") from None
+        message = f"{source}: the package {package} is missing: pip install 'checkback-reconciler[{extra}]'"
+        raise AuditError("configuration", message) from error
     if engine.dialect.name != "postgresql":
         event.listen(engine, "connect", _mysql_read_only)
     return engine
 
 
-def _sqlite_engine(url: sa.URL, source: Source) -> sa.Engine:
-    if not url.database or ":memory:" in url.database:
-        raise AuditError("usage", f"{source}: name a file: sqlite:////absolute/path.db")
-    if not url.database.startswith("file:"):
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    if url.database and not url.database.startswith("file:"):
         # mode=rw creates no missing file; mode=ro could not open a WAL database that nobody else has open.
         url = url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
     engine = sa.create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_SECONDS}, poolclass=NullPool)
@@ -142,12 +135,7 @@ def _mysql_read_only(connection: Any, _record: object) -> None:
 
 
 def _translated(error: SQLAlchemyError, source: Source) -> AuditError:
-    """Only the driver's own words, with the password taken out should it be among them."""
+    """Only the driver's own words, without what its URL keeps secret."""
     text = " ".join(str(getattr(error, "orig", None) or error).split())[:300]
-    try:
-        password = make_url(source.address).password
-    except ArgumentError:
-        password = None
-    if password:
-        text = text.replace(str(password), "***")
+    text = blotted(text, source.address)
     return AuditError("inputs", f"{source}: the database did not answer to the end: {text}")

@@ -12,7 +12,7 @@ written down as one: the rows of one inbox could not show it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,8 +25,8 @@ from reconciler.audit.collect.selection import Selection, key_reader
 from reconciler.audit.collect.sources import Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile, schema_of
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import open_folder
 from reconciler.audit.history.table import read_stream_file
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED, HistoryStream
 from reconciler.contract.manifest import HistoryFile
@@ -37,6 +37,18 @@ KEYS_A_STATEMENT = 500
 #: What files are called that look-ups write.
 PART = "by-key"
 
+#: Rows of small files that the look-ups of a prefix keep: about 20 MB.
+KEPT_ROWS_MAX = 131_072
+#: Columns that look-ups ask about.
+_KINDS = {
+    "key": pa.binary(),
+    "topic": pa.string(),
+    "consumer_group": pa.string(),
+    "created_at_ms": pa.int64(),
+    "effects": pa.int64(),
+    "state": pa.string(),
+    "tag": pa.string(),
+}
 _NO_EFFECTS = pa.table({"key": pa.array([], pa.binary()), "effects": pa.array([], pa.int64())})
 
 
@@ -96,6 +108,8 @@ class PrefixLookups:
     #: inbox was: there a key must have its row.
     whole_outboxes: tuple[str, ...]
     given_inboxes: tuple[tuple[str, str, tuple[str, ...] | None], ...]
+    #: Small files of ranges that these look-ups have read: several questions are asked about each.
+    read: dict[Path, pa.Table] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +138,7 @@ class _Seen:
 
 def look_up(lookups: PrefixLookups) -> LookedUp:
     """Writes the rows that were found, and the effects anew. Raises AuditError."""
+    lookups = replace(lookups, read={})  # forgotten when these have ended: tasks wait in a list for one another
     folder = Path(lookups.folder)
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {
@@ -309,7 +324,7 @@ def _written(
 ) -> pa.ChunkedArray:
     """Keys of rows that these look-ups have found."""
     files = [Path(lookups.folder) / file.path for file in written if file.path.startswith(f"{name}/")]
-    return _rows(files, topic, ["key"], group)["key"]
+    return _rows([_file(file) for file in files], topic, ["key"], group)["key"]
 
 
 def keys_of_ranges(
@@ -329,22 +344,30 @@ def _table(
     place = Path(lookups.folder) / name / f"prefix={lookups.prefix:02d}"
     files = [file for file in sorted(place.glob("*.parquet")) if not file.name.startswith((".", PART))]
     files = [file for file in files if not part or file.name.rpartition("-")[0] == part]
-    return _rows(files, topic, columns, group)
+    return _rows([_range_file(lookups, file) for file in files], topic, columns, group)
 
 
-def _rows(files: Sequence[Path], topic: str, columns: Sequence[str], group: str | None) -> pa.Table:
-    names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
-    found = [pq.read_table(file, columns=names, partitioning=None) for file in files]
+def _range_file(lookups: PrefixLookups, file: Path) -> pa.Table:
+    """Kept while few rows are: opening a file costs as much as reading 10 000 of its rows."""
+    table = lookups.read.get(file)
+    if table is None:
+        table = _file(file)
+        if table.num_rows + sum(kept.num_rows for kept in lookups.read.values()) <= KEPT_ROWS_MAX:
+            lookups.read[file] = table
+    return table
+
+
+def _file(file: Path) -> pa.Table:
+    with pq.ParquetFile(file) as parquet:
+        names = [name for name in parquet.schema_arrow.names if name in _KINDS]
+        return parquet.read(columns=names, use_threads=False)
+
+
+def _rows(found: Sequence[pa.Table], topic: str, columns: Sequence[str], group: str | None) -> pa.Table:
     if not found:
-        kinds = {
-            "key": pa.binary(),
-            "created_at_ms": pa.int64(),
-            "effects": pa.int64(),
-            "state": pa.string(),
-            "tag": pa.string(),
-        }
-        return pa.table({column: pa.chunked_array([], kinds[column]) for column in columns})
-    table = pa.concat_tables(found)
+        return pa.table({column: pa.chunked_array([], _KINDS[column]) for column in columns})
+    names = [*columns, "topic", *([] if group is None else ["consumer_group"])]
+    table = pa.concat_tables([one.select(names) for one in found])
     wanted = pc.equal(table["topic"], topic)
     if group is not None:
         wanted = pc.and_(wanted, pc.equal(table["consumer_group"], group))

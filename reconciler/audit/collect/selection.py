@@ -21,11 +21,11 @@ from reconciler.audit.collect.database import column_names, pages, reading
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import table_of
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import open_folder
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, EvidenceTable
 
-#: Columns that older ledgers have not got yet; NULL there.
-_MAY_BE_ABSENT = frozenset({"first_sent_at_ms"})
+#: Columns that older ledgers, and exports, have not got; NULL there.
+_MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id"})
 _BATCH_ROWS = 65_536
 
 

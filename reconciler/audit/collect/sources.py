@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Literal
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.places import unreadable
 from reconciler.audit.result import AuditedSubscription
 from reconciler.audit.subscriptions import AuditedConfiguration
+from reconciler.contract.urls import read_database_url, shown_value
 
 SubscriptionKey = tuple[str, str]
 SourceKind = Literal["database", "parquet", "delta"]
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mariadb")
+#: What stands before the = of an option: names of groups and topics, and not the beginning of a URL.
+_NAME = re.compile(r"[%|a-zA-Z0-9_/-]{1,300}")
 _SELECT = re.compile(r"\s*(?:select|with)\b", re.IGNORECASE)
 
 
@@ -162,7 +165,7 @@ def audited_subscriptions(
 
 def _named(text: str, option: str, form: str, problems: list[str]) -> tuple[str, Source | None]:
     name, equals, url = text.partition("=")
-    if not equals or not name or not url:
+    if not equals or not _NAME.fullmatch(name) or not url:
         # Without a name the text may be a URL with a password: it is not repeated.
         problems.append(f"{option}: expected {form}")
         return "", None
@@ -196,20 +199,24 @@ def _source(url: str, option: str, problems: list[str]) -> Source | None:
     if url.startswith("@"):
         try:
             url = Path(url[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            problems.append(f"{option}: the file {url[1:]} cannot be read; it should hold the URL")
+        except (OSError, ValueError):  # no UTF-8 text, or no file's name
+            file = shown_value(url[1:])
+            problems.append(f"{option}: the file {file} cannot be read; it should hold the URL")
             return None
     scheme, _, path = url.partition(":")
     if scheme in ("parquet", "delta"):
         if not path:
             problems.append(f"{option}: {scheme}: names no folder")
             return None
+        why = unreadable(path) if scheme == "parquet" else None
+        if why is not None:
+            problems.append(f"{option}: {scheme}:{path}: {why}")
+            return None
         kind: SourceKind = "parquet" if scheme == "parquet" else "delta"
         return Source(kind=kind, address=path, option=option)
-    if scheme.split("+")[0] in _DATABASES and path.startswith("//"):
-        return Source(kind="database", address=url, option=option)
-    problems.append(
-        f"{option}: expected a URL of {', '.join(_DATABASES)} (dialect://user:password@host/database), parquet:PATH, "
-        "delta:PATH or @FILE"
-    )
-    return None
+    try:
+        read_database_url(url)
+    except ValueError as error:
+        problems.append(f"{option}: {error}; or name parquet:PATH, delta:PATH or @FILE")
+        return None
+    return Source(kind="database", address=url, option=option)

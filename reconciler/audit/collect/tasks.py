@@ -6,12 +6,15 @@ repeats a refusal nor wraps its words in a stack of its own.
 
 from __future__ import annotations
 
+import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+from pyarrow import fs as arrow_fs
 
 from reconciler.audit.collect.coverage import CountedTable, not_asked_rows
 from reconciler.audit.collect.deleted import AgeOfRows, Lacking
@@ -21,6 +24,7 @@ from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError, Reason
 from reconciler.audit.not_judged import RowsOf
+from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
 
 
@@ -115,6 +119,43 @@ class AgeTask:
     def run(self) -> Answer:
         """Writes nothing. Raises AuditError."""
         return Answer(oldest_ms=self.age.oldest_ms())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeeTask:
+    """Whether the process that runs it sees what it is going to read, and can write what it is going to write."""
+
+    #: (folder or URL, file below it)
+    files: tuple[tuple[str, str], ...]
+    #: A folder.
+    writes: str | None = None
+
+    def run(self) -> Answer:
+        """Leaves nothing. Raises AuditError("engine") with host and path."""
+        for root, path in self.files:
+            try:
+                filesystem, base = open_folder(root)
+                is_there = filesystem.get_file_info(f"{base}/{path}").type == arrow_fs.FileType.File
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise _unseen(f"cannot read {root} ({error})") from error
+            if not is_there:
+                raise _unseen(f"does not see {root} as the driver does (there is no {path})")
+        if self.writes is not None:
+            try:
+                with tempfile.NamedTemporaryFile(dir=self.writes, prefix=".seen-"):
+                    pass
+            except OSError as error:
+                raise _unseen(f"cannot write into {self.writes} ({error.strerror})") from error
+        return Answer()
+
+
+def _unseen(what: str) -> AuditError:
+    return AuditError(
+        "engine",
+        f"an executor on {socket.gethostname()} {what}: on a cluster every executor must see evidence and history "
+        "under the driver's path: put them on a shared file system (history and given evidence: or into an object "
+        "store), or audit on one machine (--master 'local[*]' or --engine here)",
+    )
 
 
 def answer(task: Task) -> Answer:

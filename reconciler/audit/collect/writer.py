@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import socket
 import zlib
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,16 @@ def remove_rests(folder: Path, written: Container[str]) -> None:
                 path.unlink(missing_ok=True)
 
 
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Host and folder are named: of a cluster's executors, only one may have a full disk, or not see the folder."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{folder} on {socket.gethostname()}"
+        raise AuditError("engine", f"evidence cannot be written: {where}: {error.strerror or error}") from error
+
+
 class PrefixWriter:
     """The files of one task: `add` rows, then `close` gives what was written; leaving early removes what is half."""
 
@@ -124,18 +136,20 @@ class PrefixWriter:
                 self._partial(path).unlink(missing_ok=True)
 
     def add(self, table: pa.Table) -> None:
-        """Rows with the layout's columns."""
+        """Rows with the layout's columns. Raises AuditError("engine") for a full disk and the like."""
         self._waiting.append(table)
         self._count += table.num_rows
         if self._count >= WAITING_ROWS:
-            self._flush()
+            with _writing(self._folder):
+                self._flush()
 
     def close(self) -> list[WrittenFile]:
-        """Ends every file. Raises OSError for a full disk."""
-        self._flush()
-        for writer in self._writers.values():
-            writer.close()
-        return [self._finished(path) for path in sorted(self._writers)]
+        """Ends every file. Raises AuditError("engine") for a full disk and the like."""
+        with _writing(self._folder):
+            self._flush()
+            for writer in self._writers.values():
+                writer.close()
+            return [self._finished(path) for path in sorted(self._writers)]
 
     def _flush(self) -> None:
         for path, rows in self._split():

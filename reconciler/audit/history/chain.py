@@ -7,9 +7,8 @@ Nothing here raises for a bad history: what is wrong is a list of lines, so that
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,8 @@ from pyarrow import fs as arrow_fs
 from reconciler.contract.history_row import HISTORY_STREAMS, HISTORY_VERSION, PREFIXES
 from reconciler.contract.manifest import HistoryFile, canonical_json, digest_of, entry_name, kept_from, manifest_folder
 
-_ENTRY_NAME = re.compile(r"\d{12}\.json")
+_ENTRY_NAME = re.compile(r"\d{12}\.json", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _STREAMS = {stream.name: stream for stream in HISTORY_STREAMS}
 #: A broken chain of a million entries must not make a million lines.
 PROBLEMS_MAX = 100
@@ -58,29 +58,26 @@ class _Reading:
             self.problems.append(line)
 
 
-def place_of(path: str) -> str:
-    """A URL as it is, a path absolute: workers have a working directory of their own."""
-    return path if "://" in path else os.path.abspath(path)
-
-
-def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
-    """The file system and the path in it, of a local path or a URL that Arrow knows (file, hdfs, s3, gs)."""
-    if "://" in path:
-        found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
-        return found
-    return arrow_fs.LocalFileSystem(), path
-
-
 def read_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> HistoryChain:
     """Every entry of the manifest in order. Raises OSError where the folder cannot be read at all."""
     folder = f"{base}/{manifest_folder(environment)}"
+    names: list[str] | None = None
+    if filesystem.get_file_info(folder).type == arrow_fs.FileType.Directory:
+        names = [info.base_name for info in filesystem.get_file_info(arrow_fs.FileSelector(folder))]
+    return chain_of(environment, names, lambda name: _bytes_of(filesystem, f"{folder}/{name}"))
+
+
+def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str], bytes]) -> HistoryChain:
+    """The chain of a manifest's folder. `names`: what lies in it, in any order; None: there is no such folder.
+
+    `read` gives an entry's bytes. Raises what `read` raises.
+    """
     reading = _Reading(environment)
-    names = _entry_names(filesystem, folder, reading)
-    for name in names:
+    for name in _entry_names(names, reading):
         expected = entry_name(reading.sequence + 1)
         if name != expected:
             reading.tell(f"manifest: entry {expected} is missing, {name} follows")
-        _take(reading, name, _bytes_of(filesystem, f"{folder}/{name}"))
+        _take(reading, name, read(name))
     return HistoryChain(
         environment=environment,
         sequence=reading.sequence,
@@ -91,15 +88,14 @@ def read_chain(filesystem: arrow_fs.FileSystem, base: str, environment: str) -> 
     )
 
 
-def _entry_names(filesystem: arrow_fs.FileSystem, folder: str, reading: _Reading) -> list[str]:
-    if filesystem.get_file_info(folder).type != arrow_fs.FileType.Directory:
+def _entry_names(names: Sequence[str] | None, reading: _Reading) -> list[str]:
+    if names is None:
         reading.tell(f"history: there is no {manifest_folder(reading.environment)} in it; name the history's folder")
         return []
-    found = filesystem.get_file_info(arrow_fs.FileSelector(folder))
-    names = sorted(info.base_name for info in found if _ENTRY_NAME.fullmatch(info.base_name))
-    if not names:
+    found = sorted(name for name in names if _ENTRY_NAME.fullmatch(name))
+    if not found:
         reading.tell(f"history: {manifest_folder(reading.environment)} has no entry; nothing was ever written")
-    return names
+    return found
 
 
 def _bytes_of(filesystem: arrow_fs.FileSystem, path: str) -> bytes:
@@ -121,13 +117,21 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
         reading.tell(f"manifest {name}: does not follow {entry_name(before)}: one of them was altered")
     if document.get("environment") != reading.environment:
         reading.tell(f"manifest {name}: is of environment {document.get('environment')!r}")
-    for path in document.get("removed", ()):
+    removed, added, kept = document.get("removed", []), document.get("added", []), document.get("kept_from")
+    if not isinstance(removed, list) or not isinstance(added, list):
+        reading.tell(f"manifest {name}: what it adds and removes is no list: altered")
+        return
+    gone = [str(path) for path in removed]
+    for path in gone:
         _remove(reading, name, path)
-    for item in document.get("added", ()):
+    for item in added:
         _add(reading, name, item)
-    kept = document.get("kept_from")
-    if kept is not None:
-        reading.kept_from = max(kept_from(str(kept), map(str, document.get("removed", ()))), reading.kept_from or "")
+    if kept is None:
+        return
+    try:
+        reading.kept_from = max(kept_from(str(kept), gone), reading.kept_from or "")
+    except ValueError as error:
+        reading.tell(f"manifest {name}: removes files of a day that is none: {error}")
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:
@@ -135,7 +139,7 @@ def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | Non
     try:
         document = json.loads(data)
         canonical = canonical_json(document)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reading.tell(f"manifest {name}: no JSON: {error}")
         return None
     if not isinstance(document, dict) or canonical != data:
@@ -150,11 +154,11 @@ def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | Non
     return document
 
 
-def _remove(reading: _Reading, name: str, path: object) -> None:
-    if reading.files.pop(str(path), None) is None:
+def _remove(reading: _Reading, name: str, path: str) -> None:
+    if reading.files.pop(path, None) is None:
         doubled = " a second time" if path in reading.gone else ", which was never added"
         reading.tell(f"manifest {name}: removes {path}{doubled}")
-    reading.gone.add(str(path))
+    reading.gone.add(path)
 
 
 def _add(reading: _Reading, name: str, item: Any) -> None:
@@ -162,6 +166,11 @@ def _add(reading: _Reading, name: str, item: Any) -> None:
         file = HistoryFile.of(item)
     except (TypeError, AttributeError) as error:
         reading.tell(f"manifest {name}: a file without all its fields: {error}")
+        return
+    texts = (file.path, file.stream, file.date, file.sha256)
+    numbers = (file.rows, file.size_bytes, file.first_ms, file.last_ms)
+    if not all(isinstance(one, str) for one in texts) or not all(isinstance(one, int) for one in numbers):
+        reading.tell(f"manifest {name}: a file with a field of another type: altered")
         return
     stream = _STREAMS.get(file.stream)
     if stream is None:
@@ -180,4 +189,5 @@ def _add(reading: _Reading, name: str, item: Any) -> None:
 def _lies_where_it_belongs(file: HistoryFile, environment: str) -> bool:
     prefix = "" if file.prefix is None else f"prefix={file.prefix:02d}/"
     folder = f"{file.stream}/environment={environment}/date={file.date}/{prefix}"
-    return file.path.startswith(folder) and "/" not in file.path.removeprefix(folder)
+    is_below = file.path.startswith(folder) and "/" not in file.path.removeprefix(folder)
+    return is_below and _DAY.fullmatch(file.date) is not None

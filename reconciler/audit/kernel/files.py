@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,16 +17,17 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import open_folder
 from reconciler.audit.kernel.keys import KEY_BYTES_MAX, lengths_seen
 from reconciler.audit.kernel.plan import PlannedFile
 from reconciler.audit.kernel.tables import ReadTable
+from reconciler.audit.places import open_folder
 
 #: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
 #: A SHA-256.
 DIGEST_BYTES = 32
 _OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
+_BRING_BACK = "bring it back, or collect again; executors of a cluster must all see it under this path"
 _HASH_BYTES = 4 * 1024 * 1024
 #: A time beyond the year 5000 is one in another unit.
 TIME_MS_MAX = 10**14
@@ -63,9 +65,9 @@ class VerifiedFile:
         if self._table is None:
             return
         try:
-            self._parquet = pq.ParquetFile(
-                source, read_dictionary=[c.name for c in self._table.columns if c.kind == "name"]
-            )
+            # read_dictionary refuses what is absent.
+            names = [c.name for c in self._table.columns if c.kind == "name" and c.name != self._table.optional]
+            self._parquet = pq.ParquetFile(source, read_dictionary=names)
         except KeyError as error:  # what read_dictionary names and the file has not got
             name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise wrong(file, f"has no column `{name}`", _OTHER_SCHEMA) from error
@@ -90,11 +92,17 @@ class VerifiedFile:
             self._check_values(table)
             yield table
 
+    def has(self, column: str) -> bool:
+        """Whether the optional column is there."""
+        return column in self._parquet.schema_arrow.names
+
     def _check_columns(self) -> None:
         schema = self._parquet.schema_arrow
         assert self._table is not None  # noqa: S101 - only called for tables that are read
         for column in self._table.columns:
             place = schema.get_field_index(column.name)
+            if place < 0 and column.name == self._table.optional:
+                continue
             if place < 0:
                 raise wrong(self._file, f"has no column `{column.name}`", _OTHER_SCHEMA)
             kind = schema.field(place).type
@@ -155,7 +163,7 @@ def _open(file: PlannedFile, *, is_verified: bool) -> Any:
         path = f"{base.rstrip('/')}/{file.path}"
         info = filesystem.get_file_info(path)
         if info.type != arrow_fs.FileType.File:
-            raise wrong(file, "is missing", "bring it back, or collect again")
+            raise wrong(file, f"is missing: {_shown_to(file)}", _BRING_BACK)
         if info.size <= WHOLE_FILE_BYTES_MAX:
             with filesystem.open_input_stream(path) as stream:
                 data = stream.read_buffer()
@@ -169,7 +177,13 @@ def _open(file: PlannedFile, *, is_verified: bool) -> Any:
             _same(file, digest.hexdigest(), is_verified=False)
         return filesystem.open_input_file(path)
     except (OSError, pa.ArrowException) as error:
-        raise wrong(file, f"cannot be read ({_line(error)})", "check the path and the permissions") from error
+        where = f"{_shown_to(file)} ({_line(error)})"
+        raise wrong(file, f"cannot be read: {where}", "check the path and the permissions") from error
+
+
+def _shown_to(file: PlannedFile) -> str:
+    """Each executor of a cluster has a host, and perhaps disks, of its own."""
+    return f"{file.root}/{file.path} on {socket.gethostname()}"
 
 
 def _same(file: PlannedFile, found: str, *, is_verified: bool) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from reconciler.audit.classes import RULES
 from reconciler.audit.errors import AuditError
+from reconciler.audit.kernel.business_ids import name_by_business
 from reconciler.audit.kernel.facts import NEVER, Coded, GroupFacts, flagged, topic_facts
 from reconciler.audit.kernel.findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.kernel.group import GroupRows, group_facts
@@ -78,6 +79,8 @@ class PrefixResult:
 
     subscriptions: list[SubscriptionCounts]
     findings: list[FoundKey] = field(default_factory=list)
+    #: Topic -> keys that belong to the window in any of its groups, each once.
+    messages: Counter[str] = field(default_factory=Counter)
     #: Rows read by table.
     rows: Counter[str] = field(default_factory=Counter)
     #: Rows by table that were there more than once and counted once.
@@ -102,6 +105,7 @@ def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> 
         _judge_slice(plan, prefix, part, result)
         result.keep_first(plan.findings_max)
     result.unjudged = kept(result.unjudged, KEPT_MAX)
+    name_by_business(plan, files, result.findings)
     return result
 
 
@@ -145,6 +149,7 @@ def _judge_topic(
     asked_here = [(place, asked) for place, asked in enumerate(plan.subscriptions) if asked.topic == topic]
     groups = {vocabulary.number(asked.group) for _, asked in asked_here}
     places = {name: places_of(coded[name].rows.names["consumer_group"], groups) for name in _GROUP_TABLES}
+    present = np.zeros(len(index), np.bool_)
     for place, asked in asked_here:
         number = vocabulary.number(asked.group)
         mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}
@@ -153,6 +158,7 @@ def _judge_topic(
             result.doubled[name] += len(mine[name].codes) - int(flagged(mine[name].codes, len(index)).sum())
         rows = GroupRows(**mine, repair=coded["repair"])
         found = group_facts(facts, rows, asked, plan, vocabulary)
+        present |= found.present
         classes = classify(found)
         _count(result.subscriptions[place], found, classes)
         _count_moved(result.subscriptions[place], found, plan.window, index, layout)
@@ -160,6 +166,7 @@ def _judge_topic(
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
         for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):
             result.findings.append(FoundKey(subscription=place, number=int(classes[code]), key=key, evidence=why))
+    result.messages[topic] += int(present.sum())
     return judged
 
 

@@ -36,6 +36,8 @@ class ReadTable:
     columns: tuple[EvidenceColumn | HistoryColumn, ...]
     #: ... and these are read; `key` always, digests where they are compared.
     used: tuple[str, ...]
+    #: Evidence of older collectors lacks it, and is as good without: read of few rows only.
+    optional: str | None = None
     #: A column with a closed list of values.
     states: tuple[str, type[StrEnum]] | None = None
 
@@ -46,8 +48,12 @@ _CONTRACT: dict[str, tuple[EvidenceColumn | HistoryColumn, ...]] = {
 }
 
 
-def _t(name: str, *used: str, states: tuple[str, type[StrEnum]] | None = None) -> ReadTable:
-    return ReadTable(name=name.removeprefix("history."), columns=_CONTRACT[name], used=used, states=states)
+def _t(
+    name: str, *used: str, states: tuple[str, type[StrEnum]] | None = None, optional: str | None = None
+) -> ReadTable:
+    return ReadTable(
+        name=name.removeprefix("history."), columns=_CONTRACT[name], used=used, optional=optional, states=states
+    )
 
 
 _TABLES = (
@@ -59,6 +65,7 @@ _TABLES = (
         "state",
         "created_at_ms",
         states=("state", OutboxState),
+        optional="business_id",
     ),
     _t(INBOX_EVIDENCE.name, "topic", "consumer_group", "source", "applied_at_ms"),
     _t(EFFECTS_EVIDENCE.name, "topic", "consumer_group", "effects"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.audit.classes import NAMES, RULES
 from reconciler.audit.not_judged import NotJudged
-from reconciler.audit.result import LATENCIES, Finding, JudgedSubscription, JudgedWindow
+from reconciler.audit.result import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
 
 #: What makes a folder an audit's output: the value of "kind" in its result.json.
 RESULT_KIND = "checkback-reconciler audit result"
@@ -50,13 +50,14 @@ def rules_document() -> dict[str, Any]:
     return {"version": RULES_VERSION, "sha256": hashlib.sha256(canonical(words)).hexdigest()}
 
 
-def result_document(judged: JudgedWindow, zone: str) -> dict[str, Any]:
+def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict[str, Any]:
     """result.json: everything but the findings, the hours and the percentiles."""
     no_answer = judged.no_answer
     return {
         "kind": RESULT_KIND,
         "version": OUTPUT_VERSION,
         "rules": rules_document(),
+        "engine": engine,
         "environment": judged.environment,
         "window": {
             "start_ms": judged.window.start_ms,
@@ -71,6 +72,7 @@ def result_document(judged: JudgedWindow, zone: str) -> dict[str, Any]:
         "no_answer": None if no_answer is None else asdict(no_answer),
         "violations": judged.violations,
         "classes": _every_class(judged.classes),
+        "messages": dict(sorted(judged.messages.items())),
         "subscriptions": [_subscription(judged, one) for one in judged.subscriptions],
         "findings": {"listed": len(judged.findings), "omitted": dict(judged.findings_omitted)},
         "not_checked": [asdict(item) for item in judged.not_checked],

@@ -1,6 +1,7 @@
 """Writes OUT: the documents, the tables, the report and the statements of one judgement, in one step.
 
-Before: job.py has judged. The same judgement gives the same bytes in every file, whoever runs it and when.
+Before: job.py has judged. The same judgement by the same engine gives the same bytes in every file, whoever runs it
+and when; of another engine only result.json, page and statements differ, in its name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from reconciler.audit.output.evidence import keep
 from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
 from reconciler.audit.output.tables import counts_parquet, findings_parquet
 from reconciler.audit.report.page import report_html
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result import EngineKind, JudgedWindow
 from reconciler.audit.statement.keys import SigningKey, read_signing_key
 from reconciler.audit.statement.writing import write_statements
 
@@ -33,6 +34,7 @@ def write_output(
     judged: JudgedWindow,
     out: ClaimedOutput | Path | str,
     *,
+    engine: EngineKind = "spark",
     zone: str = "UTC",
     signing_key: Path | str | SigningKey | None = None,
     previous: Path | str | None = None,
@@ -42,11 +44,12 @@ def write_output(
 ) -> Path:
     """Puts a judgement into OUT, instead of an older audit's output; returns its path.
 
-    `out`: a path, or what claim_output gave, taken before the work began. `zone`: how the window was meant (IANA name);
-    times are UTC everywhere. `signing_key`: signs the statements, which else say that nobody vouches for them.
-    `previous`: an older OUT that the statements follow. `evidence`: the folder that was judged; with it and a key each
-    row gets a checksum, so that `statement verify` can name an altered one. `history`: where it lies, if not where
-    evidence.json says. `keep_evidence`: the evidence folder becomes OUT/evidence; one that is there already stays.
+    `out`: a path, or what claim_output gave, taken before the work began. `engine`: where it was judged. `zone`: how
+    the window was meant (IANA name); times are UTC everywhere. `signing_key`: signs the statements, which else say that
+    nobody vouches for them. `previous`: an older OUT that the statements follow. `evidence`: the folder (or URL) that
+    was judged; with it and a key each row gets a checksum, so that `statement verify` can name an altered one.
+    `history`: where it lies, if not where evidence.json says. `keep_evidence`: the evidence folder becomes
+    OUT/evidence; one that is there already stays.
 
     Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "inputs" for evidence that is not what
     was judged any more, "engine" for a full disk and the like. OUT then is what it was before.
@@ -54,7 +57,7 @@ def write_output(
     key = read_signing_key(signing_key) if isinstance(signing_key, Path | str) else signing_key
     claim = nullcontext(out) if isinstance(out, ClaimedOutput) else claim_output(out)
     with claim as claimed, drafted_output(claimed) as draft:
-        result = result_document(judged, zone)
+        result = result_document(judged, zone, engine)
         write_documents(draft, judged, result, zone)
         write_statements(
             draft,
@@ -64,7 +67,7 @@ def write_output(
             evidence=None if evidence is None else str(evidence),
             history=history,
         )
-        if evidence is not None:
+        if evidence is not None and "://" not in str(evidence):
             keep(Path(evidence), draft.folder, claimed.path, is_ours=keep_evidence)
     return claimed.path
 
@@ -77,4 +80,4 @@ def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, 
     draft.write("counts.parquet", counts_parquet(judged))
     draft.write("volume.json", canonical_lines(volume_rows(judged)))
     draft.write("latency.json", canonical_lines(latency_rows(judged)))
-    draft.write("report.html", report_html(judged, zone=zone))
+    draft.write("report.html", report_html(judged, zone=zone, engine=result["engine"]))

@@ -13,8 +13,20 @@ from reconciler.audit.report.markup import Markup, join, tag
 from reconciler.audit.report.words import duration, number
 
 #: In pixels of the drawing; it scales with the page.
-_WIDTH, _LEFT, _RIGHT = 1040, 64, 8
+_LEFT, _RIGHT = 64, 8
 _TOP_PANEL, _LOW_PANEL, _BETWEEN, _HEAD, _FOOT = 190, 56, 34, 18, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A drawing of its own for a narrow screen: scaled down, its words could not be read."""
+
+    #: CSS class, and the beginning of its ids.
+    name: str
+    width: int
+
+
+WIDE, NARROW = Size("volume", 1040), Size("volume-narrow", 360)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +53,34 @@ class Spread:
     largest: int
 
 
-def volume_chart(bars: Sequence[Bar], *, bars_a_day: int, title: str, description: str) -> Markup:
-    """Stacked bars of all messages above, violations on a scale of their own below."""
+def volume_chart(bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str, description: str) -> Markup:
+    """Stacked bars of all outcomes above, violations on a scale of their own below."""
     height = _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL + _FOOT
     floor, low_floor = _HEAD + _TOP_PANEL, _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL
     top = _ceiling(max((sum(bar.stack.values()) for bar in bars), default=0))
     low = _ceiling(max((bar.violations for bar in bars), default=0))
-    step = (_WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
-    parts: list[Markup] = [tag("title", title, id="volume-title"), tag("desc", description, id="volume-text")]
-    parts += _grid(top, floor, _TOP_PANEL, ticks=4) + _grid(low, low_floor, _LOW_PANEL, ticks=1)
-    parts.append(tag("text", "messages", x=_LEFT, y=10, class_="caption"))
+    step = (size.width - _LEFT - _RIGHT) / max(len(bars), 1)
+    spoken = f"{size.name}-title", f"{size.name}-text"
+    parts: list[Markup] = [tag("title", title, id=spoken[0]), tag("desc", description, id=spoken[1])]
+    parts += _grid(top, floor, _TOP_PANEL, size, ticks=4) + _grid(low, low_floor, _LOW_PANEL, size, ticks=1)
+    parts.append(tag("text", "outcomes", x=_LEFT, y=10, class_="caption"))
     parts.append(tag("text", "violations", x=_LEFT, y=floor + 22, class_="caption"))
     gap = min(2.0, step / 5)
-    every = max(1, math.ceil(len(bars) * 118 / (_WIDTH - _LEFT)))
+    every = max(1, math.ceil(len(bars) * 118 / (size.width - _LEFT)))
     if 2 * every > bars_a_day:  # at the same hour of every so many days
         every = math.ceil(every / bars_a_day) * bars_a_day
     for index, bar in enumerate(bars):
         x = _LEFT + index * step
         parts.append(_bar(bar, x + gap / 2, min(step - gap, 60.0), (top, floor), (low, low_floor)))
-        if index % every == 0 and index * step < _WIDTH - _LEFT - 100:
+        if index % every == 0 and index * step < size.width - _LEFT - 100:
             parts.append(tag("text", bar.label, x=_n(x), y=low_floor + 20, class_="label"))
     return tag(
         "svg",
         *parts,
-        viewBox=f"0 0 {_WIDTH} {height}",
+        viewBox=f"0 0 {size.width} {height}",
         role="img",
-        aria_labelledby="volume-title volume-text",
-        class_="volume",
+        aria_labelledby=" ".join(spoken),
+        class_=f"volume {size.name}" if size != WIDE else size.name,
     )
 
 
@@ -88,14 +101,14 @@ def _bar(bar: Bar, x: float, width: float, upper: tuple[int, int], lower: tuple[
     return tag("g", *shapes)
 
 
-def _grid(largest: int, floor: int, height: int, *, ticks: int) -> list[Markup]:
+def _grid(largest: int, floor: int, height: int, size: Size, *, ticks: int) -> list[Markup]:
     lines: list[Markup] = []
     ticks = min(ticks, largest)
     for tick in range(ticks + 1):
         y = floor - height * tick / ticks
         value = largest * tick // ticks
         css = "axis" if tick == 0 else "grid"
-        lines.append(tag("line", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=_n(y), y2=_n(y), class_=css))
+        lines.append(tag("line", x1=_LEFT, x2=size.width - _RIGHT, y1=_n(y), y2=_n(y), class_=css))
         lines.append(tag("text", number(value), x=_LEFT - 8, y=_n(y + 4), class_="tick"))
     return lines
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from reconciler.audit.classes import RULES
-from reconciler.audit.report.charts import Spread, scale_header, share_bar, spread_line, volume_chart
+from reconciler.audit.report.charts import NARROW, WIDE, Spread, scale_header, share_bar, spread_line, volume_chart
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import COLUMNS, SERIES, binned_volume, stack_of, words_of
+from reconciler.audit.report.tables import Cell, Column, scrolling, table, table_row
 from reconciler.audit.report.words import counted, duration, moment, number, share
 from reconciler.audit.result import LATENCIES, JudgedSubscription, JudgedWindow, Percentiles
 
@@ -23,6 +24,11 @@ _LATENCY_NAMES = {
     "commit_to_detected": "commit to detected as lost",
     "detected_to_repaired": "detected to repaired",
 }
+_LATENCY_COLUMNS: tuple[Column, ...] = (
+    ("Topic / group", ""),
+    *((words, "n") for words in ("Messages", "Smallest", "50 %", "90 %", "95 %", "99 %", "99.9 %", "Largest")),
+    ("Spread", "bar"),
+)
 
 
 def volume_section(judged: JudgedWindow) -> Markup:
@@ -34,28 +40,26 @@ def volume_section(judged: JudgedWindow) -> Markup:
     busiest = max(bars, key=lambda bar: sum(bar.stack.values()))
     troubled = sum(1 for bar in bars if bar.violations)
     spoken = (
-        f"{len(bars)} bars of {volume.width} each. Most messages: {number(sum(busiest.stack.values()))} from "
+        f"{len(bars)} bars of {volume.width} each. Most outcomes: {number(sum(busiest.stack.values()))} from "
         f"{busiest.label} UTC. Bars with violations: {troubled}. The table below the chart has every figure."
     )
-    chart = volume_chart(bars, bars_a_day=volume.bars_a_day, title="Messages over time, by outcome", description=spoken)
+    charts = [
+        volume_chart(bars, size, bars_a_day=volume.bars_a_day, title="Outcomes over time", description=spoken)
+        for size in (WIDE, NARROW)
+    ]
     shown = [series for series in SERIES if any(bar.stack[series] for bar in bars)]
+    columns = [("From", ""), *((SERIES[series][0], "n") for series in shown)]
     rows = [
-        tag(
-            "tr",
-            tag("th", moment(start_ms), scope="row"),
-            *(tag("td", number(bar.stack[series]), class_="n") for series in shown),
-        )
+        table_row(columns, moment(start_ms), *(number(bar.stack[series]) for series in shown))
         for (start_ms, _), bar in zip(volume.bins, bars, strict=True)
         if any(bar.stack.values())
     ]
-    columns = [("From", ""), *((SERIES[series][0], "n") for series in shown)]
-    table = tag("table", tag("caption", f"Messages by {volume.width}"), table_head(*columns), tag("tbody", *rows))
     return tag(
         "section",
         tag("h2", "Volume"),
         tag("p", f"By the time of the commit (UTC), {volume.width} a bar, each message once a subscription."),
-        tag("figure", scrolling(chart, "Volume chart"), _legend(shown)),
-        tag("details", tag("summary", "The figures as a table"), scrolling(table, "Volume as a table")),
+        tag("figure", scrolling(join(charts), "Volume chart"), _legend(shown)),
+        tag("details", tag("summary", "The figures as a table"), table(f"Outcomes by {volume.width}", columns, rows)),
         id="volume",
     )
 
@@ -63,24 +67,24 @@ def volume_section(judged: JudgedWindow) -> Markup:
 def outcome_section(judged: JudgedWindow) -> Markup:
     """All fifteen classes in total, then the seven groups a subscription."""
     keys = sum(judged.classes.values())
+    columns = (("Class", ""), ("Outcomes", "n"), ("Share", "n"), ("Meaning", "words-of"))
     rows = [
-        tag(
-            "tr",
-            tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
-            tag("td", number(count), class_="n" + (" bad" if rule.violation and count else "")),
-            tag("td", share(count, keys) if count else "", class_="n"),
-            tag("td", rule.meaning, class_="words-of"),
-            class_="zero" if not count else None,
+        table_row(
+            columns,
+            (f"{rule.number}. ", tag("code", rule.name)),
+            Cell(number(count), "n bad") if rule.violation and count else number(count),
+            share(count, keys) if count else "",
+            rule.meaning,
+            css="zero" if not count else None,
         )
         for rule in RULES
         for count in [judged.classes.get(rule.name, 0)]
     ]
-    head = table_head(("Class", ""), ("Messages", "n"), ("Share", "n"), ("Meaning", "words-of"))
-    caption = tag("caption", "Every message is in the first class whose rule matches")
     return tag(
         "section",
         tag("h2", "Outcomes"),
-        scrolling(tag("table", caption, head, tag("tbody", *rows)), "Outcomes by class"),
+        tag("p", "A message has one outcome a subscription: the first class whose rule matches."),
+        table("Outcomes by class", columns, rows),
         tag("h3", "By subscription"),
         _by_subscription(judged),
         id="outcomes",
@@ -89,25 +93,25 @@ def outcome_section(judged: JudgedWindow) -> Markup:
 
 def _by_subscription(judged: JudgedWindow) -> Markup:
     ranked = sorted(judged.subscriptions, key=lambda one: (-stack_of(one.classes)["violation"], -one.keys, _id(one)))
-    rows = [_subscription_row(one) for one in ranked[:SUBSCRIPTIONS_MAX]]
     numbers = [("Messages", "n"), *((words, "n") for words in COLUMNS.values())]
-    head = table_head(("Topic / group", ""), ("Window", ""), *numbers, ("Outcomes", "bar"))
-    table = tag("table", tag("caption", "Outcomes by subscription"), head, tag("tbody", *rows), class_="wide")
-    return join([_legend(list(SERIES)), scrolling(table, "Outcomes by subscription"), _more(len(ranked))])
+    columns = [("Topic / group", ""), ("Window", ""), *numbers, ("Outcomes", "bar")]
+    rows = [_subscription_row(columns, one) for one in ranked[:SUBSCRIPTIONS_MAX]]
+    shown = table("Outcomes by subscription", columns, rows, css="wide")
+    return join([_legend(list(SERIES)), shown, _more(len(ranked))])
 
 
-def _subscription_row(one: JudgedSubscription) -> Markup:
+def _subscription_row(columns: Sequence[Column], one: JudgedSubscription) -> Markup:
     stack = stack_of(one.classes)
-    return tag(
-        "tr",
-        tag("th", *_named(one), scope="row"),
-        tag("td", "closed" if one.closed else "open", class_="state " + ("yes" if one.closed else "no")),
-        tag("td", number(one.keys), class_="n"),
+    return table_row(
+        columns,
+        _named(one),
+        Cell("closed", "state yes") if one.closed else Cell("open", "state no"),
+        number(one.keys),
         *(
-            tag("td", number(stack[series]), class_="n" + (" bad" if series == "violation" and stack[series] else ""))
+            Cell(number(stack[series]), "n bad") if series == "violation" and stack[series] else number(stack[series])
             for series in COLUMNS
         ),
-        tag("td", share_bar(stack, text=words_of(stack)), class_="bar"),
+        share_bar(stack, text=words_of(stack)),
     )
 
 
@@ -121,16 +125,15 @@ def latency_section(judged: JudgedWindow) -> Markup:
             groups.append(_latency_group(latency, meaning, having))
     if not groups:
         groups = [tag("tbody", tag("tr", tag("td", "No message has the two times that a latency needs.", colspan=10)))]
-    columns = ("Messages", "Smallest", "50 %", "90 %", "95 %", "99 %", "99.9 %", "Largest")
-    heads = [tag("th", "Topic / group", scope="col"), *(tag("th", words, scope="col", class_="n") for words in columns)]
+    heads = [tag("th", words, scope="col", class_=css or None) for words, css in _LATENCY_COLUMNS[:-1]]
     scale = tag("th", tag("span", "Spread", class_="unseen"), scale_header(), scope="col", class_="bar")
     caption = tag("caption", "Slowest first. Percentiles are at most 1/128 too large.")
-    table = tag("table", caption, tag("thead", tag("tr", *heads, scale)), *groups, class_="wide latencies")
+    shown = tag("table", caption, tag("thead", tag("tr", *heads, scale)), *groups, class_="wide latencies")
     return tag(
         "section",
         tag("h2", "Latency"),
         tag("p", "Line: smallest to largest; bar: median to 99 of 100; mark: median; the scale is logarithmic."),
-        scrolling(table, "Latencies"),
+        scrolling(shown, "Latencies"),
         id="latency",
     )
 
@@ -149,17 +152,17 @@ def _latency_row(one: JudgedSubscription, found: Percentiles) -> Markup:
     )  # fmt: skip
     spread = Spread(smallest=found.smallest_ms, middle=found.p50_ms, high=found.p99_ms, largest=found.largest_ms)
     text = f"median {duration(found.p50_ms)}, 99 of 100 within {duration(found.p99_ms)}"
-    return tag(
-        "tr",
-        tag("th", *_named(one), scope="row"),
-        tag("td", number(found.count), class_="n"),
-        *(tag("td", duration(ms), class_="n") for ms in times),
-        tag("td", spread_line(spread, text=text), class_="bar"),
+    return table_row(
+        _LATENCY_COLUMNS,
+        _named(one),
+        number(found.count),
+        *(duration(ms) for ms in times),
+        spread_line(spread, text=text),
     )
 
 
 def top_section(judged: JudgedWindow) -> Markup:
-    """Topics and groups with the most violations, then the most messages."""
+    """Topics and groups with the most violations, then the most outcomes."""
     tables: list[Markup] = []
     for title, part in (("Topics", "topic"), ("Consumer groups", "group")):
         classes: dict[str, Counter[str]] = {}
@@ -171,30 +174,20 @@ def top_section(judged: JudgedWindow) -> Markup:
 
 def _top_table(title: str, stacks: Mapping[str, Mapping[str, int]]) -> Markup:
     ranked = sorted(stacks.items(), key=lambda item: (-item[1]["violation"], -sum(item[1].values()), item[0]))
+    columns = (("Name", ""), ("Outcomes", "n"), ("Violations", "n"), ("Quarantined", "n"), ("Late", "n"))
     rows = [
-        tag(
-            "tr",
-            tag("th", name(key), scope="row"),
-            tag("td", number(sum(stack.values())), class_="n"),
-            tag("td", number(stack["violation"]), class_="n" + (" bad" if stack["violation"] else "")),
-            tag("td", number(stack["quarantined"]), class_="n"),
-            tag("td", number(stack["late"]), class_="n"),
+        table_row(
+            columns,
+            name(key),
+            number(sum(stack.values())),
+            Cell(number(stack["violation"]), "n bad") if stack["violation"] else "0",
+            number(stack["quarantined"]),
+            number(stack["late"]),
         )
         for key, stack in ranked[:TOP_MAX]
     ]
-    head = table_head(("Name", ""), ("Messages", "n"), ("Violations", "n"), ("Quarantined", "n"), ("Late", "n"))
     more = f" (first {TOP_MAX} of {number(len(ranked))})" if len(ranked) > TOP_MAX else ""
-    return scrolling(tag("table", tag("caption", title + more), head, tag("tbody", *rows)), title)
-
-
-def table_head(*columns: tuple[str, str]) -> Markup:
-    """Column headers: words and CSS class."""
-    return tag("thead", tag("tr", *(tag("th", words, scope="col", class_=css or None) for words, css in columns)))
-
-
-def scrolling(content: Markup, label: str) -> Markup:
-    """Wide content scrolls in itself on a narrow screen, also by keyboard."""
-    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+    return table(title + more, columns, rows)
 
 
 def _legend(series: list[str]) -> Markup:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from reconciler.audit.classes import BY_NAME, VIOLATIONS
+from reconciler.audit.classes import BY_NAME, RULES
 from reconciler.audit.output.documents import sorted_findings
-from reconciler.audit.report.figures import scrolling, table_head
 from reconciler.audit.report.markup import Markup, join, name, tag
-from reconciler.audit.report.words import counted, duration, moment, number
-from reconciler.audit.result import EvidenceValue, Finding, JudgedWindow
+from reconciler.audit.report.series import worst_first
+from reconciler.audit.report.tables import scrolling, table, table_head, table_row
+from reconciler.audit.report.words import duration, moment, number, share
+from reconciler.audit.result import BUSINESS_ID, EvidenceValue, Finding, JudgedWindow
 
-#: Violations that are shown one by one, in the order of the list of classes; all are in findings.json.
+#: Violations that are shown one by one, of all classes together: each has its share of these rows.
 VIOLATIONS_MAX = 1_000
-#: Quarantined and late ones.
+#: Quarantined ones, and late ones.
 OTHERS_MAX = 200
+_Who = TypeVar("_Who")
 #: Times that people know as such; numbers outside are shown as they are.
 _TIMES_MS = range(253_402_300_800_000)
 #: Ten years: a longer one is a moment.
@@ -22,37 +25,77 @@ _DURATIONS_MS = 10 * 365 * 86_400_000
 
 
 def violations_section(judged: JudgedWindow) -> Markup:
-    """By class, each with its rule and what it means; a filter where scripts run."""
-    found = _in_order(judged, violations=True)
-    if not judged.violations:
+    """By class, the one with the most first, each with its number and its share; a filter where scripts run."""
+    counts = dict(worst_first(judged.classes))
+    if not counts:
         return tag("section", tag("h2", "Violations"), tag("p", "None found.", class_="fine"), id="violations")
-    shown = found[:VIOLATIONS_MAX]
-    beyond = judged.violations - len(shown)
-    listed = judged.violations - sum(n for c, n in judged.findings_omitted.items() if c in VIOLATIONS)
+    found = _by_class(judged)
+    shown = fair_shares({one: len(found.get(one, ())) for one in counts}, VIOLATIONS_MAX)
     return tag(
         "section",
         tag("h2", f"Violations ({number(judged.violations)})"),
-        _beyond(len(shown), beyond, listed) if beyond > 0 else None,
-        _filter() if len(shown) > 1 else None,
-        *_tables(shown, judged.classes),
+        _overview(judged, counts, shown) if len(counts) > 1 else None,
+        _filter() if sum(shown.values()) > 1 else None,
+        *(part for one in counts for part in _class(judged, one, found.get(one, []), shown[one])),
         id="violations",
     )
 
 
 def others_section(judged: JudgedWindow) -> Markup:
     """Quarantined and late keys: no violations, and yet somebody should look."""
-    found = _in_order(judged, violations=False)
-    if not found:
+    found = _by_class(judged)
+    others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
+    if not others:
         return Markup("")
-    shown: list[Finding] = []
-    for class_name in dict.fromkeys(one.class_name for one in found):
-        shown += [one for one in found if one.class_name == class_name][:OTHERS_MAX]
-    return tag("section", tag("h2", "Also to be looked at"), *_tables(shown, judged.classes), id="others")
+    parts = (part for one in others for part in _class(judged, one, found[one], OTHERS_MAX))
+    return tag("section", tag("h2", "Also to be looked at"), *parts, id="others")
 
 
-def _beyond(shown: int, beyond: int, listed: int) -> Markup:
-    where = "findings.json" if listed >= shown + beyond else f"findings.json, which lists {number(listed)}"
-    return tag("p", f"The first {number(shown)} are shown here; {number(beyond)} more are in {where}.", class_="warn")
+def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
+    """How many rows each gets: the same for all, and what one does not need goes to the others."""
+    shares: dict[_Who, int] = {}
+    left = rows_max
+    for place, (one, rows) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
+        shares[one] = min(rows, left // (len(wanted) - place))
+        left -= shares[one]
+    return shares
+
+
+def _of_each_subscription(found: Sequence[Finding], rows_max: int) -> list[Finding]:
+    """In their order; no subscription of a class hides another."""
+    by_subscription: dict[tuple[str, str], list[Finding]] = {}
+    for one in found:
+        by_subscription.setdefault((one.topic, one.group), []).append(one)
+    shares = fair_shares({subscription: len(of) for subscription, of in by_subscription.items()}, rows_max)
+    return [one for subscription, of in by_subscription.items() for one in of[: shares[subscription]]]
+
+
+def _by_class(judged: JudgedWindow) -> dict[str, list[Finding]]:
+    found: dict[str, list[Finding]] = {}
+    for one in sorted_findings(judged):
+        found.setdefault(one.class_name, []).append(one)
+    return found
+
+
+def _overview(judged: JudgedWindow, counts: Mapping[str, int], shown: Mapping[str, int]) -> Markup:
+    columns = (("Class", ""), ("Violations", "n"), ("Share", "n"), ("Of all outcomes", "n"), ("Shown here", "n"))
+    whole = sum(judged.classes.values())
+    rows = [
+        table_row(
+            columns,
+            tag("a", tag("code", one), href=f"#{_anchor(one)}"),
+            number(count),
+            share(count, judged.violations),
+            share(count, whole),
+            number(shown[one]),
+        )
+        for one, count in counts.items()
+    ]
+    return table("Most first", columns, rows)
+
+
+def _anchor(class_name: str) -> str:
+    return class_name.lower().replace("_", "-")
 
 
 def _filter() -> Markup:
@@ -70,36 +113,46 @@ def _filter() -> Markup:
     )
 
 
-def _in_order(judged: JudgedWindow, *, violations: bool) -> list[Finding]:
-    found = [one for one in sorted_findings(judged) if (one.class_name in VIOLATIONS) == violations]
-    return sorted(found, key=lambda one: BY_NAME[one.class_name].number if one.class_name in BY_NAME else 99)
-
-
-def _tables(findings: Sequence[Finding], counts: Mapping[str, int]) -> Iterable[Markup]:
-    for class_name in dict.fromkeys(one.class_name for one in findings):
-        mine = [one for one in findings if one.class_name == class_name]
-        rule = BY_NAME.get(class_name)
-        whole = counts.get(class_name, len(mine))
-        shown = f" ({number(len(mine))} of {number(whole)} shown)" if whole > len(mine) else ""
-        yield tag("h3", tag("code", class_name), f": {counted(whole, 'message')}{shown}")
-        yield tag(
-            "p",
-            tag("b", "Rule " if rule is None else f"Rule {rule.number}: "),
-            mine[0].rule if rule is None else f"{rule.rule}. {rule.meaning}",
-            class_="rule",
-        )
+def _class(judged: JudgedWindow, class_name: str, found: Sequence[Finding], rows_max: int) -> Iterable[Markup]:
+    """Heading, rule, where those are that are not shown, and rows."""
+    rule, whole = BY_NAME[class_name], judged.classes[class_name]
+    shown = _of_each_subscription(found, rows_max)
+    of_all = f"{share(whole, sum(judged.classes.values()))} of all outcomes"
+    yield tag("h3", tag("code", class_name), f": {number(whole)}, {of_all}", id=_anchor(class_name))
+    yield tag("p", tag("b", f"Rule {rule.number}: "), f"{rule.rule}. {rule.meaning}", class_="rule")
+    if whole > len(shown):
+        yield _rest(class_name, len(shown), whole - len(shown), judged.findings_omitted.get(class_name, 0))
+    if shown:
         head = table_head(("Key, and how to look further", ""), ("Topic / group", ""), ("Evidence", ""))
-        caption = tag("caption", f"Messages in class {class_name}", class_="unseen")
-        rows = tag("tbody", *(_row(one) for one in mine))
-        yield scrolling(tag("table", caption, head, rows, class_="findings"), f"Messages in class {class_name}")
+        words = f"Outcomes in class {class_name}"
+        caption = tag("caption", words, class_="unseen")
+        rows = tag("tbody", *(_row(one) for one in shown))
+        yield scrolling(tag("table", caption, head, rows, class_="findings"), words)
+
+
+def _rest(class_name: str, shown: int, beyond: int, omitted: int) -> Markup:
+    parts: list[object] = [f"{number(shown)} are shown here. "]
+    if beyond > omitted:
+        where = tag("code", "findings.json"), " and ", tag("code", "findings.parquet"), " (class ", class_name, "). "
+        parts += [f"{number(beyond - omitted)} more are in ", *where]
+    if omitted:
+        parts += [f"{number(omitted)} are counted and listed nowhere: audit a shorter window, or one subscription."]
+    return tag("p", *parts, class_="warn")
 
 
 def _row(one: Finding) -> Markup:
+    facts = dict(one.evidence)
+    business_id = facts.pop(BUSINESS_ID, None)
     return tag(
         "tr",
-        tag("th", tag("code", tag("span", "reconciler explain "), one.key, class_="command"), scope="row"),
+        tag(
+            "th",
+            tag("code", tag("span", "reconciler explain "), one.key, class_="command"),
+            None if business_id is None else tag("div", "business id ", name(business_id), class_="business"),
+            scope="row",
+        ),
         tag("td", name(one.topic), tag("span", " / ", class_="slash"), name(one.group)),
-        tag("td", _evidence(one.evidence)),
+        tag("td", _evidence(facts)),
     )
 
 

@@ -14,19 +14,13 @@ from importlib.resources import files
 
 from reconciler.audit.classes import RULES
 from reconciler.audit.output.documents import rules_document
-from reconciler.audit.report.figures import (
-    latency_section,
-    outcome_section,
-    scrolling,
-    table_head,
-    top_section,
-    volume_section,
-)
+from reconciler.audit.report.figures import latency_section, outcome_section, top_section, volume_section
 from reconciler.audit.report.findings import others_section, violations_section
 from reconciler.audit.report.markup import Markup, name, tag
+from reconciler.audit.report.tables import table, table_row
 from reconciler.audit.report.verdict import checked_section, figures_section, verdict_section
 from reconciler.audit.report.words import counted, moment, number
-from reconciler.audit.result import InputFile, JudgedWindow
+from reconciler.audit.result import EngineKind, InputFile, JudgedWindow
 
 _TITLES = {"clean": "No violation", "violations": "Violations", "no answer": "No answer"}
 _CONTENTS: Mapping[str, str] = {
@@ -41,14 +35,14 @@ _CONTENTS: Mapping[str, str] = {
 }
 
 
-def report_html(judged: JudgedWindow, *, zone: str = "UTC") -> bytes:
-    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too."""
+def report_html(judged: JudgedWindow, *, zone: str = "UTC", engine: EngineKind = "spark") -> bytes:
+    """The whole page, UTF-8. `zone`: the window is shown as its clocks show it, too. `engine`: where it was judged."""
     body = tag(
         "body",
         tag("a", "To the violations", href="#violations", class_="skip"),
         tag(
             "main",
-            verdict_section(judged, zone),
+            verdict_section(judged, zone, engine),
             figures_section(judged),
             _contents(),
             checked_section(judged),
@@ -110,46 +104,44 @@ def _inputs_section(judged: JudgedWindow) -> Markup:
         parts = file.path.split("/")
         folder = "/".join(parts[: 2 if parts[0] == "history" else 1])
         folders.setdefault(folder, []).append(file)
+    columns = (("Input", ""), ("Files", "n"), ("Rows", "n"), ("SHA-256", ""))
     rows = [
-        tag(
-            "tr",
-            tag("th", name(folder), scope="row"),
-            tag("td", number(len(mine)), class_="n"),
-            tag("td", number(sum(max(0, file.rows) for file in mine)), class_="n"),
-            tag("td", tag("code", mine[0].sha256, class_="key") if len(mine) == 1 else f"{number(len(mine))} digests"),
+        table_row(
+            columns,
+            name(folder),
+            number(len(mine)),
+            number(sum(max(0, file.rows) for file in mine)),
+            tag("code", mine[0].sha256, class_="key") if len(mine) == 1 else f"{number(len(mine))} digests",
         )
         for folder, mine in sorted(folders.items())
     ]
-    head = table_head(("Input", ""), ("Files", "n"), ("Rows", "n"), ("SHA-256", ""))
-    caption = tag("caption", f"{counted(len(judged.inputs), 'file')} read")
-    table = scrolling(tag("table", caption, head, tag("tbody", *rows)), "Inputs")
+    shown = table(f"{counted(len(judged.inputs), 'file')} read", columns, rows)
     return tag(
         "section",
         tag("h2", "Inputs"),
         tag("p", "Doubled rows are counted here and judged once. Each file's digest is in result.json."),
-        table if rows else tag("p", "No input file was read.", class_="warn"),
+        shown if rows else tag("p", "No input file was read.", class_="warn"),
         id="inputs",
     )
 
 
 def _rules_section() -> Markup:
+    columns = (("Class", ""), ("Rule", "text"), ("For example", "text"), ("Counts as", ""))
     rows = [
-        tag(
-            "tr",
-            tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
-            tag("td", rule.rule),
-            tag("td", rule.example),
-            tag("td", "violation" if rule.violation else ("listed" if rule.listed else "counted")),
+        table_row(
+            columns,
+            (f"{rule.number}. ", tag("code", rule.name)),
+            rule.rule,
+            rule.example,
+            "violation" if rule.violation else ("listed" if rule.listed else "counted"),
         )
         for rule in RULES
     ]
-    head = table_head(("Class", ""), ("Rule", ""), ("For example", ""), ("", ""))
-    caption = tag("caption", "In this order; the first rule that matches decides")
     version = rules_document()
     return tag(
         "section",
         tag("h2", "Rules"),
-        scrolling(tag("table", caption, head, tag("tbody", *rows)), "Rules"),
+        table("In this order; the first rule that matches decides", columns, rows),
         tag("p", f"Version {version['version']}, SHA-256 ", tag("code", version["sha256"], class_="key")),
         id="rules",
     )
@@ -157,8 +149,8 @@ def _rules_section() -> Markup:
 
 def _footer() -> Markup:
     parts = (
-        "Made from the inputs alone: auditing the same evidence again gives the same bytes, here and in every file ",
-        "beside. Whether a file was altered since: ",
+        "Made from the inputs alone: auditing the same evidence again, on the same engine, gives the same bytes, ",
+        "here and in every file beside. Whether a file was altered since: ",
         tag("code", "reconciler statement verify OUT --public-key FILE --evidence DIR"),
         ". One message's life: ",
         tag("code", "reconciler explain KEY"),

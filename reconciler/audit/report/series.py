@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reconciler.audit.classes import VIOLATIONS
+from reconciler.audit.classes import RULES, VIOLATIONS
 from reconciler.audit.report.charts import Bar
 from reconciler.audit.report.words import counted, hour_label
 from reconciler.audit.result import JudgedWindow
@@ -42,6 +42,12 @@ _HOUR_MS = 3_600_000
 def stack_of(classes: Mapping[str, int]) -> dict[str, int]:
     """Keys of each series, all seven."""
     return {name: sum(classes.get(one, 0) for one in members) for name, (_, members) in SERIES.items()}
+
+
+def worst_first(classes: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Violation classes that have keys: the one with the most first, then in the order of the list."""
+    found = [(rule.name, classes.get(rule.name, 0)) for rule in RULES if rule.violation and classes.get(rule.name, 0)]
+    return sorted(((str(name), count) for name, count in found), key=lambda one: -one[1])
 
 
 def words_of(stack: Mapping[str, int]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reconciler.audit.classes import BY_NAME, NAMES, RULES
 from reconciler.audit.not_judged import LISTED_MAX, NotJudged
 from reconciler.audit.report.markup import Markup, join, name, tag
-from reconciler.audit.report.series import stack_of
+from reconciler.audit.report.series import stack_of, worst_first
+from reconciler.audit.report.tables import Cell, table, table_row
 from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result import EngineKind, JudgedWindow
 
 #: Remarks, gaps and unchecked rules that are shown; all are in result.json. Beyond what is listed as not judged.
 LINES_MAX = LISTED_MAX + 2
@@ -25,9 +26,11 @@ _REASONS = {
     "window": "the window is not closed yet",
     "engine": "the computation failed",
 }
+#: Both apply the same rules by the same code.
+_ENGINES: Mapping[EngineKind, str] = {"spark": "on Spark", "here": "in one process (--engine here)"}
 
 
-def verdict_section(judged: JudgedWindow, zone: str) -> Markup:
+def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
     """Sign, headline, sentence, and the facts of the window."""
     verdict = judged.verdict
     headline, sentence = _headline(judged)
@@ -40,14 +43,14 @@ def verdict_section(judged: JudgedWindow, zone: str) -> Markup:
             tag("div", tag("h1", headline), tag("p", *sentence, class_="lead")),
             class_="headline",
         ),
-        _facts(judged, zone),
+        _facts(judged, zone, engine),
         class_=f"verdict {verdict.replace(' ', '-')}",
     )
 
 
 def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     keys = sum(one.keys for one in judged.subscriptions)
-    among = f"{counted(keys, 'message')} in {counted(len(judged.subscriptions), 'subscription')}"
+    among = _among(judged, keys)
     found = judged.violations
     touched = sum(1 for one in judged.subscriptions if stack_of(one.classes)["violation"])
     if judged.no_answer is not None:
@@ -61,7 +64,8 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     unchecked = " Not every rule could be checked; see below." if judged.not_checked else ""
     if found:
         where = f"in {touched} of {counted(len(judged.subscriptions), 'subscription')}"
-        return counted(found, "violation"), [f"Found {where}, among {among}.{unchecked}"]
+        classes = ", ".join(f"{number(count)} {name}" for name, count in worst_first(judged.classes))
+        return counted(found, "violation"), [f"{classes}. Found {where}, among {among}.{unchecked}"]
     if not keys:
         return "No violation: no message fell into this window", [
             f"{counted(len(judged.subscriptions), 'subscription')} looked at, nothing to judge.{unchecked}"
@@ -69,7 +73,16 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
     return "No violation", [f"{among} judged; none broke a rule that was checked.{unchecked}"]
 
 
-def _facts(judged: JudgedWindow, zone: str) -> Markup:
+def _among(judged: JudgedWindow, outcomes: int) -> str:
+    """A message has one outcome a subscription: two numbers, unless they are the same."""
+    subscriptions = counted(len(judged.subscriptions), "subscription")
+    messages = sum(judged.messages.values())
+    if messages == outcomes:
+        return f"{counted(messages, 'message')} in {subscriptions}"
+    return f"{counted(messages, 'message')} with {counted(outcomes, 'outcome')} in {subscriptions}"
+
+
+def _facts(judged: JudgedWindow, zone: str, engine: EngineKind) -> Markup:
     window = judged.window
     local_start, local_end = in_zone(window.start_ms, zone), in_zone(window.end_ms, zone)
     as_of = sorted({one.as_of_ms for one in judged.subscriptions})
@@ -84,6 +97,7 @@ def _facts(judged: JudgedWindow, zone: str) -> Markup:
         last = moment(as_of[-1])
         facts.append(("Ages as of", _span(moment(as_of[0]), last, "to ") if len(as_of) > 1 else last))
     facts.append(("Evidence collected", moment(judged.collected_at_ms)))
+    facts.append(("Judged", _ENGINES[engine]))
     facts.append(("Clocks may differ by", duration(judged.skew_bound_ms)))
     return tag("dl", *(tag("div", tag("dt", term), tag("dd", value)) for term, value in facts), class_="facts")
 
@@ -93,10 +107,10 @@ def _span(start: object, end: object, until: str = "until before ") -> Markup:
 
 
 def figures_section(judged: JudgedWindow) -> Markup:
-    """Seven numbers that one looks for first."""
+    """The numbers that one looks for first."""
     stack = stack_of(judged.classes)
     keys = sum(stack.values())
-    tiles = [("messages judged", keys, "", "")]
+    tiles = [("messages", sum(judged.messages.values()), "", ""), ("outcomes: messages a subscription", keys, "", "")]
     tiles += [
         (words, stack[series], share(stack[series], keys) if stack[series] else "", series)
         for series, words in (
@@ -128,6 +142,7 @@ def figures_section(judged: JudgedWindow) -> Markup:
 def checked_section(judged: JudgedWindow) -> Markup:
     """Each violation's rule: for how many subscriptions it was checked, what was found, why it was not checked."""
     whole = len(judged.subscriptions)
+    columns = (("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
     rows: list[Markup] = []
     for rule in (rule for rule in RULES if rule.violation):
         skipped = {(n.topic, n.group): n.why for n in judged.not_checked if n.class_name == rule.name}
@@ -136,20 +151,18 @@ def checked_section(judged: JudgedWindow) -> Markup:
         if len(skipped) == whole:
             state, css = "none", "no"
         rows.append(
-            tag(
-                "tr",
-                tag("th", f"{rule.number}. ", tag("code", rule.name), scope="row"),
-                tag("td", state, class_=f"state {css}"),
-                tag("td", number(found), class_="n" + (" bad" if found else "")),
-                tag("td", rule.meaning, class_="words-of"),
+            table_row(
+                columns,
+                (f"{rule.number}. ", tag("code", rule.name)),
+                Cell(state, f"state {css}"),
+                Cell(number(found), "n bad") if found else "0",
+                rule.meaning,
             )
         )
-    head = _head(("Rule", ""), ("Checked for", ""), ("Found", "n"), ("It would mean", "words-of"))
-    table = tag("table", tag("caption", "Rules whose breach is a violation"), head, tag("tbody", *rows))
     return tag(
         "section",
         tag("h2", "What was checked"),
-        tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Rules checked"),
+        table("Rules whose breach is a violation", columns, rows),
         _unchecked(judged),
         _lines("Missing history", [_gap(gap) for gap in judged.gaps], css="warn"),
         _lines("Rows of the window that were not judged", _not_judged(judged.not_judged)),
@@ -212,8 +225,3 @@ def _lines(title: str, lines: Iterable[object], *, css: str = "plain") -> Markup
     if len(shown) > LINES_MAX:
         items.append(tag("li", f"{number(len(shown) - LINES_MAX)} more in result.json."))
     return tag("div", tag("h3", title), tag("ul", *items), class_=f"lines {css}")
-
-
-def _head(*columns: tuple[str, str]) -> Markup:
-    cells = (tag("th", words, scope="col", class_=css or None) for words, css in columns)
-    return tag("thead", tag("tr", *cells))

@@ -29,6 +29,9 @@ _KEY = "key"
 _LOWER_BITS = np.uint64(32)
 _LOWER = np.uint64(0xFFFFFFFF)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+#: What one file may unpack to; a larger one is not unpacked to name its rows.
+UNPACKED_ROWS_MAX = 200_000_000
+UNPACKED_BYTES_MAX = 16 * 1024**3
 #: Longer values are hashed one by one; in words of 8 bytes.
 _WORDS_MAX = 512
 #: Columns that name a row to people, where they exist.
@@ -101,7 +104,7 @@ def _of_bytes(values: Sequence[bytes]) -> Checksums:
 
 
 def _parquet_rows(data: bytes, *, marks: bool) -> Rows:
-    schema = pq.read_schema(io.BytesIO(data))
+    schema = opened_parquet(data).schema_arrow
     texts = [field.name for field in schema if str(field.type) in ("string", "large_string")]
     marks = marks and _KEY in schema.names and is_key(schema.field(_KEY).type)
     # Names repeat: each is hashed once a batch. The checksums are the same as of plain columns.
@@ -109,6 +112,16 @@ def _parquet_rows(data: bytes, *, marks: bool) -> Rows:
     parts = [_batch_checksums(batch, marks=marks) for batch in file.iter_batches(BATCH_ROWS, use_threads=False)]
     checksums = np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
     return Rows(checksums, lambda index: _parquet_row_name(data, index), has_marks=marks)
+
+
+def opened_parquet(data: bytes) -> pq.ParquetFile:
+    """Raises ValueError for a file that says that it unpacks to more than any of ours."""
+    file = pq.ParquetFile(io.BytesIO(data))
+    found = file.metadata
+    unpacked = sum(found.row_group(number).total_byte_size for number in range(found.num_row_groups))
+    if found.num_rows > UNPACKED_ROWS_MAX or unpacked > UNPACKED_BYTES_MAX:
+        raise ValueError(f"it unpacks to {found.num_rows:,} rows of {unpacked:,} bytes: too many")
+    return file
 
 
 def is_key(kind: Any) -> bool:

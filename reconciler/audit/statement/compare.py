@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from io import BufferedIOBase
 from typing import Any
 
 import numpy as np
 
 from reconciler.audit.statement.checksums import Checksums, Rows, json_leaves, marks_of, rows_of
+from reconciler.audit.statement.confined import suspect_json
+from reconciler.audit.statement.findings import VerifyReport
 
 #: Rows of one file that are named; more are counted.
 ROWS_NAMED_MAX = 20
+#: Rows of a larger file are not named: it is in memory while they are.
+NAMED_BYTES_MAX = 512 * 1024**2
 
 _Named = Iterator[tuple[str, str]]
 #: Marks of keys (checksums.py) -> the keys, in hex, that have them in other files; those that nobody has are left out.
@@ -43,16 +48,37 @@ class SignedChecksums:
         return None if place is None else SignedRows(self.words[place[0] : place[0] + place[1]], place[2])
 
 
-def read_checksums(binary: Path, index: bytes) -> SignedChecksums:
-    """Maps the file, which has 8 bytes for every row that was judged. Raises ValueError, OSError for a bad index."""
+def read_checksums(binary: BufferedIOBase, index: bytes) -> SignedChecksums:
+    """Maps the file, which has 8 bytes for every row that was judged. Raises ValueError, KeyError, TypeError,
+    ArithmeticError, OSError for a bad index."""
     places = {
         (str(one["where"]), str(one["path"])): (int(one["offset"]), int(one["rows"]), bool(one.get("marks")))
-        for one in json.loads(index)
+        for one in suspect_json(index)
     }
-    if sum(rows for _, rows, _ in places.values()) * 8 != binary.stat().st_size:
+    if sum(rows for _, rows, _ in places.values()) * 8 != os.fstat(binary.fileno()).st_size:
         raise ValueError("the index does not fit the checksums")
     words: Checksums = np.memmap(binary, dtype="<u8", mode="r")
     return SignedChecksums(words, places)
+
+
+def tell_altered(
+    report: VerifyReport,
+    shown: str,
+    path: str,
+    read: Callable[[str, int], bytes],
+    signed: SignedRows | None,
+    find_keys: FindKeys | None = None,
+) -> None:
+    """Adds what is known of a file whose SHA-256 is not the signed one. `read`: bytes of a path, up to a bound."""
+    try:
+        data = read(path, NAMED_BYTES_MAX)
+    except FileNotFoundError:
+        report.differ(shown, "missing")
+    except OSError as error:
+        report.differ(shown, error.strerror or str(error))
+    else:
+        for row, message in altered_rows(path, data, signed, find_keys):
+            report.differ(shown, message, row)
 
 
 def altered_rows(path: str, data: bytes, signed: SignedRows | None, find_keys: FindKeys | None = None) -> _Named:

@@ -8,9 +8,8 @@ Format: docs/statement.md.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from urllib.parse import quote
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.documents import canonical
+from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.inputs import digest
 from reconciler.audit.statement.keys import SIGNATURE_BYTES, PublicKey
 
@@ -30,6 +30,8 @@ CHECKSUMS = f"{FOLDER}/row-checksums.bin"
 CHECKSUMS_INDEX = f"{FOLDER}/row-checksums.json"
 
 _NAME_MAX = 100
+#: What any counter or time of ours stays below: that of JSON's readers.
+_INTEGER_MAX = 2**53
 _PLAIN = re.compile(r"[A-Za-z0-9_%.-]+")
 _MANIFEST = re.compile(r"history/manifest/.*\d{12}\.json")
 
@@ -41,6 +43,8 @@ class StatementFile:
     path: Path
     data: bytes
     document: Mapping[str, Any]
+    #: The bytes of its .sig, at most one more than a signature has; None without one.
+    signature: bytes | None
 
     @property
     def subscription(self) -> tuple[str, str, str]:
@@ -54,29 +58,22 @@ class StatementFile:
     @property
     def sequence(self) -> int:
         """Its place in the chain, from 1; 0 where it does not say."""
-        found = self.document.get("sequence")
-        return found if isinstance(found, int) else 0
+        return _integer(self.document.get("sequence"))
 
     @property
     def start_ms(self) -> int:
         """The beginning of its window; 0 where it does not say."""
         window = self.document.get("window")
-        found = window.get("start_ms") if isinstance(window, dict) else None
-        return found if isinstance(found, int) else 0
+        return _integer(window.get("start_ms")) if isinstance(window, dict) else 0
 
-    @property
-    def signature(self) -> bytes | None:
-        """The bytes of its .sig; None without one."""
-        try:
-            with self.path.with_suffix(".sig").open("rb") as file:
-                return file.read(SIGNATURE_BYTES + 1)
-        except OSError:
-            return None
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) and abs(value) < _INTEGER_MAX else 0
 
 
 def statement_name(topic: str, group: str) -> str:
     """A file name without a folder and suffix; one for one subscription, also where names hold "--" or are long."""
-    shown = "--".join(quote(name, safe="%")[:_NAME_MAX] for name in (topic, group))
+    shown = "--".join(quote(name, safe="%", errors="surrogatepass")[:_NAME_MAX] for name in (topic, group))
     if all(_PLAIN.fullmatch(name) and "--" not in name and len(name) <= _NAME_MAX for name in (topic, group)):
         return shown
     mark = hashlib.sha256(f"{topic}\0{group}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -107,6 +104,8 @@ def statement_document(
         "group": subscription["group"],
         "window": result["window"],
         "rules": result["rules"],
+        # Where it was judged; absent in results of the time when there was one engine.
+        **({"engine": result["engine"]} if "engine" in result else {}),
         "verdict": result["verdict"],
         "no_answer": result["no_answer"],
         "closed": subscription["closed"],
@@ -152,7 +151,11 @@ def find_previous(
     if named is None:
         return None
     place = Path(named)
-    found = [read_statement(place)] if place.is_file() else list(read_statements(place))
+    if place.is_file():
+        found = [read_statement(ConfinedFolder(place.parent), place.name)]
+    else:
+        folder = ConfinedFolder(place)
+        found = [read_statement(folder, name) for name in statement_names(folder)] if place.is_dir() else []
     statements = [one for one in found if one is not None]
     if not statements:
         raise AuditError("usage", f"--previous {named}: there is no statement; name an older audit's output")
@@ -175,27 +178,27 @@ def find_previous(
     return newest
 
 
-def read_statement(path: Path) -> StatementFile | None:
-    """None for a file that is no statement, or cannot be read as JSON."""
+def read_statement(folder: ConfinedFolder, name: str) -> StatementFile | None:
+    """None for a file that is no statement, or that is not read."""
     try:
-        data = path.read_bytes()
-        document = json.loads(data)
-    except (OSError, ValueError, RecursionError):
+        data = folder.read(name, DOCUMENT_BYTES_MAX)
+        document = suspect_json(data)
+    except (OSError, ValueError):
         return None
     if not isinstance(document, dict) or document.get("kind") != STATEMENT_KIND:
         return None
-    return StatementFile(path, data, document)
+    return StatementFile(folder.path / name, data, document, _signature(folder, name))
 
 
-def statement_paths(place: Path) -> Iterable[Path]:
+def _signature(folder: ConfinedFolder, name: str) -> bytes | None:
+    try:
+        with folder.open(f"{name.removesuffix('.json')}.sig") as file:
+            return file.read(SIGNATURE_BYTES + 1)
+    except OSError:
+        return None
+
+
+def statement_names(folder: ConfinedFolder) -> list[str]:
     """JSON files where statements lie: OUT/statement, or the folder itself, sorted."""
-    folder = place / FOLDER
-    return sorted((folder if folder.is_dir() else place).glob("*.json"))
-
-
-def read_statements(place: Path) -> Iterable[StatementFile]:
-    """The statements of one audit's output."""
-    for path in statement_paths(place):
-        found = read_statement(path)
-        if found is not None:
-            yield found
+    inner = f"{FOLDER}/" if folder.kind(FOLDER) == "folder" else ""
+    return [f"{inner}{name}" for name, _ in folder.entries(inner.rstrip("/")) if name.endswith(".json")]

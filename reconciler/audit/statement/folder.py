@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 from reconciler.audit.statement.compare import SignedChecksums
-from reconciler.audit.statement.document import StatementFile
+from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
+from reconciler.audit.statement.document import FOLDER, StatementFile
 
 
 @dataclass(slots=True)
 class VerifiedFolder:
     """One OUT, or a folder of statements alone."""
 
-    path: Path
+    place: ConfinedFolder
     #: How its files are called: relative to what the user named; "" or ends with "/".
     shown: str
     statements: list[StatementFile] = field(default_factory=list)
@@ -36,7 +35,12 @@ class VerifiedFolder:
 
     def name_of(self, statement: StatementFile) -> str:
         """A statement of it, for people."""
-        return self.name(statement.path.relative_to(self.path).as_posix())
+        return self.name(statement.path.relative_to(self.place.path).as_posix())
+
+    @property
+    def has_statements(self) -> bool:
+        """Whether it is an audit's output that has not lost them."""
+        return self.place.kind(FOLDER) == "folder"
 
     def described(self, relative: object) -> tuple[int, str] | None:
         """Bytes and SHA-256 of a file, read once; None for a missing one."""
@@ -47,34 +51,25 @@ class VerifiedFolder:
         return self._described[relative]
 
     def _describe(self, relative: str) -> tuple[int, str] | None:
-        place = self.place(relative)
-        if place is None:
-            return None
         try:
-            with place.open("rb") as file:
+            with self.place.open(relative) as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                 return file.tell(), sha256
-        except (OSError, ValueError):
+        except OSError:
             return None
 
-    def place(self, relative: str) -> Path | None:
-        """None for a path that leads out of the folder."""
-        path = PurePosixPath(relative)
-        return None if path.is_absolute() or ".." in path.parts else self.path / relative
-
     def read(self, relative: str) -> bytes | None:
-        """None for a missing file, and for a path that leads out of the folder."""
-        place = self.place(relative)
+        """A document of it; None for one that is missing or not read."""
         try:
-            return None if place is None else place.read_bytes()
-        except (OSError, ValueError):
+            return self.place.read(relative, DOCUMENT_BYTES_MAX)
+        except OSError:
             return None
 
     def load_result(self) -> None:
         """Reads result.json, where it is a JSON object."""
         try:
-            found = json.loads(self.read("result.json") or b"")
-        except (ValueError, RecursionError):
+            found = suspect_json(self.read("result.json") or b"")
+        except ValueError:
             return
         self.result = found if isinstance(found, dict) else None
 

@@ -3,64 +3,159 @@
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, Protocol
 
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.history.chain import place_of
+from reconciler.audit.places import open_folder, place_of
+from reconciler.audit.statement.confined import (
+    DOCUMENT_BYTES_MAX,
+    ConfinedFolder,
+    Kind,
+    Refused,
+    read_bounded,
+    suspect_json,
+)
 
 #: Paths of history files begin with it, wherever the history lies.
 HISTORY_PREFIX = "history/"
 
 
+class Place(Protocol):
+    """A folder; paths in it are relative, with "/"."""
+
+    def open(self, path: str) -> BufferedIOBase:
+        """Raises OSError."""
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
+        """Everything below but folders. Raises OSError."""
+
+    def below(self, path: str) -> Place:
+        """A folder in it, which need not be there."""
+
+
 @dataclass(frozen=True, slots=True)
-class InputFolder:
-    """An evidence folder and the history that it names."""
+class NamedFolder:
+    """A folder or URL that the user named: read as the file system there reads it."""
 
     filesystem: Any
     root: str
-    history_filesystem: Any
-    history_root: str
 
-    def read(self, path: str) -> bytes:
-        """The file's bytes. `path` is as in InputFile. Raises OSError."""
-        in_history = path.startswith(HISTORY_PREFIX)
-        filesystem, root = (self.history_filesystem, self.history_root) if in_history else (self.filesystem, self.root)
-        with filesystem.open_input_file(f"{root}/{path.removeprefix(HISTORY_PREFIX) if in_history else path}") as file:
-            data: bytes = file.read()
-        return data
+    def below(self, path: str) -> NamedFolder:
+        """A folder in it, which need not be there."""
+        return NamedFolder(self.filesystem, f"{self.root}/{path}")
+
+    def open(self, path: str) -> BufferedIOBase:
+        """Raises OSError."""
+        opened: BufferedIOBase = self.filesystem.open_input_file(f"{self.root}/{path}")
+        return opened
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
+        """Everything below but folders. Raises OSError."""
+        selector = arrow_fs.FileSelector(f"{self.root}/{path}".rstrip("/"), allow_not_found=True, recursive=True)
+        for info in self.filesystem.get_file_info(selector):
+            if info.type == arrow_fs.FileType.File:
+                yield info.path.removeprefix(f"{self.root}/"), "file"
 
 
-def open_inputs(evidence: str, history: str | None = None) -> InputFolder:
-    """The folder of an evidence.json; `history` overrides where it says the history lies (it may have been moved).
+@dataclass(frozen=True, slots=True)
+class InputFolder:
+    """An evidence folder and its history."""
 
-    Raises AuditError("inputs") where there is no such folder, or it cannot be read.
+    evidence: Place
+    #: None: it lies elsewhere, and nobody named it.
+    history: Place | None
+    #: Where evidence.json says that it lies.
+    history_said: str
+
+    def has(self, path: str) -> bool:
+        """Whether it is known where the file would lie. `path` is as in InputFile."""
+        return self.history is not None or not path.startswith(HISTORY_PREFIX)
+
+    def open(self, path: str) -> BufferedIOBase:
+        """Raises OSError."""
+        if not path.startswith(HISTORY_PREFIX):
+            return self.evidence.open(path)
+        if self.history is None:
+            raise Refused("lies in a history that nobody named")
+        return self.history.open(path.removeprefix(HISTORY_PREFIX))
+
+    def read(self, path: str, bytes_max: int) -> bytes:
+        """The file's bytes. Raises OSError, Refused for a larger one."""
+        with self.open(path) as file:
+            return read_bounded(file, bytes_max)
+
+    def digest(self, path: str) -> str:
+        """SHA-256 of the file, hexadecimal. Raises OSError."""
+        with self.open(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def judged_inputs(evidence: str, history: str | None = None) -> InputFolder:
+    """What this process has just judged: addresses in its evidence.json are followed, as they were for judging.
+
+    `history` overrides where it says the history lies (it may have been moved). Raises AuditError("inputs") where
+    there is no such folder, or it cannot be read.
     """
+    with _told(evidence):
+        folder = _named(evidence)
+        said = _history_said(folder)
+        place = said if history is None else place_of(history)
+        is_inside = "://" not in place and not place.startswith("/")
+        return InputFolder(folder, folder.below(place) if is_inside else _named(place), said)
+
+
+def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -> InputFolder:
+    """Evidence from a stranger: what the user named, and nothing that stands in it.
+
+    A local folder is read by confined.py alone; a URL only because the user gave it. A history that does not lie in
+    the evidence is looked at only where `history` says. Raises AuditError("inputs") as above.
+    """
+    with _told(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
+        folder = _suspect(evidence) if isinstance(evidence, str) else evidence
+        said = _history_said(folder)
+        place: Place | None = None
+        if history is not None:
+            place = _suspect(history)
+        elif "://" not in said and not said.startswith("/") and ".." not in said.split("/"):
+            place = folder.below(said.rstrip("/"))
+        return InputFolder(folder, place, said)
+
+
+@contextmanager
+def _told(evidence: str) -> Iterator[None]:
     try:
-        filesystem, root = _opened(evidence)
-        if filesystem.get_file_info(root).type != arrow_fs.FileType.Directory:
-            raise FileNotFoundError("there is no such folder")
-        history = _history_named(filesystem, root) if history is None else place_of(history)
-        if "://" in history or history.startswith("/"):
-            history_filesystem, history_root = _opened(history)
-        else:
-            history_filesystem, history_root = filesystem, f"{root}/{history}"
+        yield
     except (OSError, ValueError) as error:
         raise AuditError(
             "inputs", f"--evidence {evidence}: {error}; name the folder that holds evidence.json"
         ) from error
-    return InputFolder(filesystem, root, history_filesystem, history_root)
 
 
-def _history_named(filesystem: Any, root: str) -> str:
+def _suspect(place: str) -> Place:
+    folder = _named(place)
+    if folder.filesystem.get_file_info(folder.root).type != arrow_fs.FileType.Directory:
+        raise FileNotFoundError("there is no such folder")
+    return folder if "://" in place else ConfinedFolder(Path(place))
+
+
+def _named(place: str) -> NamedFolder:
+    filesystem, root = open_folder(place_of(place))
+    return NamedFolder(filesystem, root.rstrip("/"))
+
+
+def _history_said(evidence: Place) -> str:
     """The usual place where evidence.json does not say: that the file is altered or missing is told by its digest."""
     try:
-        with filesystem.open_input_file(f"{root}/evidence.json") as file:
-            document = json.loads(file.read())
-    except (FileNotFoundError, ValueError, RecursionError):
+        with evidence.open("evidence.json") as file:
+            document = suspect_json(read_bounded(file, DOCUMENT_BYTES_MAX))
+    except (OSError, ValueError):
         return "history"
     named = document.get("history") if isinstance(document, dict) else None
     return named if isinstance(named, str) and named else "history"
@@ -69,10 +164,3 @@ def _history_named(filesystem: Any, root: str) -> str:
 def digest(data: bytes) -> str:
     """SHA-256, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
-
-
-def _opened(path: str) -> tuple[Any, str]:
-    if "://" in path:
-        filesystem, root = arrow_fs.FileSystem.from_uri(path)
-        return filesystem, root.rstrip("/")
-    return arrow_fs.LocalFileSystem(), path.rstrip("/") or "/"

@@ -6,15 +6,14 @@ and it names, it proves nothing.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from reconciler.audit.statement.checksums import BATCH_ROWS, is_key, key_marks
+from reconciler.audit.statement.checksums import BATCH_ROWS, is_key, key_marks, opened_parquet
+from reconciler.audit.statement.compare import NAMED_BYTES_MAX
 from reconciler.audit.statement.inputs import InputFolder
 
 _PREFIX = re.compile(r"/(prefix=\d{2})/")
@@ -46,7 +45,7 @@ class KnownKeys:
         return {mark: sorted(keys)[:KEYS_A_MARK_MAX] for mark, keys in found.items()}
 
     def _keys(self, path: str) -> Iterator[pa.Array]:
-        file = pq.ParquetFile(io.BytesIO(self._inputs.read(path)))
+        file = opened_parquet(self._inputs.read(path, NAMED_BYTES_MAX))
         if "key" not in file.schema_arrow.names or not is_key(file.schema_arrow.field("key").type):
             return
         for batch in file.iter_batches(BATCH_ROWS, columns=["key"], use_threads=False):

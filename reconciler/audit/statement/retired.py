@@ -5,11 +5,11 @@ That is believed only of manifest entries that follow, link by link, the one tha
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, suspect_json
 from reconciler.audit.statement.inputs import HISTORY_PREFIX, InputFolder, digest
 from reconciler.contract.manifest import entry_name
 
@@ -25,9 +25,9 @@ def retired_files(listed: Sequence[Mapping[str, Any]], inputs: InputFolder) -> d
         while True:
             sequence += 1
             try:
-                data = inputs.read(f"{folder}/{entry_name(sequence)}")
-                entry = json.loads(data)
-            except (OSError, ValueError, RecursionError):
+                data = inputs.read(f"{folder}/{entry_name(sequence)}", DOCUMENT_BYTES_MAX)
+                entry = suspect_json(data)
+            except (OSError, ValueError):
                 break
             if not isinstance(entry, dict) or entry.get("previous") != before:
                 break

@@ -1,6 +1,7 @@
 """Verifies statements with nothing but their folder and a public key: signatures, chains, digests, rows by name.
 
-Everything in the folder is suspect: a difference is noted and the rest is still looked at.
+Everything in the folder is suspect: it is read by confined.py alone, addresses in it are not followed, a difference is
+noted and the rest is still looked at.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.documents import canonical
 from reconciler.audit.statement.chain import verify_chains
-from reconciler.audit.statement.compare import SignedChecksums, altered_fields, altered_rows, read_checksums
+from reconciler.audit.statement.compare import SignedChecksums, altered_fields, read_checksums, tell_altered
+from reconciler.audit.statement.confined import WHAT, ConfinedFolder
 from reconciler.audit.statement.document import (
     CHECKSUMS,
     CHECKSUMS_INDEX,
@@ -22,14 +24,13 @@ from reconciler.audit.statement.document import (
     read_statement,
     statement_document,
     statement_name,
-    statement_paths,
+    statement_names,
 )
-from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport
+from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport, told
 from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
 from reconciler.audit.statement.verify_inputs import verify_inputs
 from reconciler.audit.statement.writing import OUTPUT
-from reconciler.contract.visible_text import visible
 
 
 def verify_statements(
@@ -41,44 +42,54 @@ def verify_statements(
 ) -> VerifyReport:
     """Verifies an audit's OUT, or a folder of several: then also how they follow one another.
 
-    `evidence`: the folder that was judged; without it inputs are not looked at, and the report says so.
-    Raises AuditError("usage") for a key or folder that cannot be read, or that holds no statement at all.
+    `evidence`: the folder that was judged, else the one in each output; without both inputs are not looked at, and
+    the report says so. `history`: where the history lies; without it only one inside of the evidence is looked at.
+    Raises AuditError: "usage" for a key or folder that cannot be read, or that holds no statement at all; "inputs".
     """
     key = public_key if isinstance(public_key, PublicKey) else read_public_key(public_key)
+    if not Path(folder).is_dir():
+        raise AuditError("usage", f"{folder}: there is no such folder; name an audit's output")
+    try:
+        return _verified(folder, key, None if evidence is None else str(evidence), history)
+    except OSError as error:
+        raise AuditError("inputs", f"{folder}: cannot be looked at to its end: {error}") from error
+
+
+def _verified(folder: Path | str, key: PublicKey, evidence: str | None, history: str | None) -> VerifyReport:
     report = VerifyReport()
-    folders = list(_folders(Path(folder)))
+    folders = list(_folders(ConfinedFolder(Path(folder)), report))
     for one in folders:
         _verify_statements_of(one, key, report)
         _verify_outputs(one, report)
     if not any(one.statements for one in folders) and not report.differences:
         raise AuditError("usage", f"{folder}: there is no statement in it; name an audit's output")
     verify_chains([(one.name_of(s), s) for one in folders for s in one.statements], report)
-    verify_inputs(folders, report, evidence=None if evidence is None else str(evidence), history=history)
+    verify_inputs(folders, report, evidence=evidence, history=history)
     report.differences.sort()
     return report
 
 
-def _folders(place: Path) -> Iterator[VerifiedFolder]:
-    if not place.is_dir():
-        raise AuditError("usage", f"{place}: there is no such folder; name an audit's output")
-    if _is_output(place) or any(read_statement(path) for path in statement_paths(place)):
+def _folders(place: ConfinedFolder, report: VerifyReport) -> Iterator[VerifiedFolder]:
+    is_one = _is_output(place) or any(read_statement(place, name) for name in statement_names(place))
+    if is_one:
         yield VerifiedFolder(place, "")
-    for below in sorted(place.iterdir()):
-        if below.is_dir() and below.name != FOLDER and not below.name.startswith(".") and _is_output(below):
-            yield VerifiedFolder(below, f"{below.name}/")
+    for name, kind in place.entries():
+        if kind == "folder" and name != FOLDER and not name.startswith(".") and _is_output(place.below(name)):
+            yield VerifiedFolder(place.below(name), f"{name}/")
+        elif kind == "link" and not is_one:
+            report.skip([f"{name}: is a symbolic link: not followed"])
 
 
-def _is_output(place: Path) -> bool:
-    return (place / FOLDER).is_dir() or (place / "result.json").is_file()
+def _is_output(place: ConfinedFolder) -> bool:
+    return place.kind(FOLDER) == "folder" or place.kind("result.json") == "file"
 
 
 def _verify_statements_of(folder: VerifiedFolder, key: PublicKey, report: VerifyReport) -> None:
     folder.load_result()
-    for path in statement_paths(folder.path):
-        relative = path.relative_to(folder.path).as_posix()
+    for relative in statement_names(folder.place):
         if relative in (INPUTS, CHECKSUMS_INDEX):
             continue
-        statement = read_statement(path)
+        statement = read_statement(folder.place, relative)
         if statement is None:
             if relative.startswith(FOLDER):
                 report.differ(folder.name(relative), "cannot be read as a statement: altered, or put there")
@@ -102,17 +113,17 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
     signed_by = document.get("signed_by")
     environment, topic, group = statement.subscription
     return VerifiedStatement(
-        file=visible(name),
-        environment=visible(environment),
-        topic=visible(topic),
-        group=visible(group),
-        start=visible(str(window.get("start"))),
-        end=visible(str(window.get("end"))),
+        file=told(name),
+        environment=told(environment),
+        topic=told(topic),
+        group=told(group),
+        start=told(str(window.get("start"))),
+        end=told(str(window.get("end"))),
         sequence=statement.sequence,
-        verdict=visible(str(document.get("verdict"))),
+        verdict=told(str(document.get("verdict"))),
         keys=counts[0],
         violations=counts[1],
-        signed_by=None if signed_by is None else visible(str(signed_by)),
+        signed_by=None if signed_by is None else told(str(signed_by)),
         signature_holds=holds,
     )
 
@@ -189,11 +200,11 @@ def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
     for statement in folder.statements:
         _, topic, group = statement.subscription
         seen.add((topic, group))
-        if (folder.path / FOLDER).is_dir() and statement.path.stem != statement_name(topic, group):
+        if folder.has_statements and statement.path.stem != statement_name(topic, group):
             report.differ(
                 folder.name_of(statement), f"it is the statement of {topic}/{group}, under the name of another"
             )
-    if folder.result is None and not (folder.path / FOLDER).is_dir():
+    if folder.result is None and not folder.has_statements:
         return  # a folder of statements alone
     for topic, group in sorted(asked - seen):
         missing = f"{FOLDER}/{statement_name(topic, group)}.json"
@@ -202,7 +213,7 @@ def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
     """Digests of the files beside the statements; those signed come first, then those that were altered themselves."""
-    if not (folder.path / FOLDER).is_dir():
+    if not folder.has_statements:
         report.skip(f"{folder.name_of(s)}: its outputs are not in this folder" for s in folder.statements)
         return
     trusted = folder.signed or folder.statements
@@ -216,22 +227,17 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
             different.add(path)
             _name_rows(folder, path, report)
     report.files_equal += len(covered - different)
-    for file in sorted(folder.path.rglob("*")):
-        relative = file.relative_to(folder.path).as_posix()
-        is_statement = relative.startswith(f"{FOLDER}/") and file.suffix in (".json", ".sig")
-        is_evidence = relative.startswith("evidence/")  # statement_verify_inputs.py
-        if file.is_file() and relative not in covered and not is_statement and not is_evidence:
-            report.skip([f"{folder.name(relative)}: no statement speaks of this file"])
+    for relative, kind in sorted(folder.place.walk()):
+        is_statement = relative.startswith(f"{FOLDER}/") and relative.endswith((".json", ".sig"))
+        is_evidence = relative.startswith("evidence/")  # verify_inputs.py
+        if relative not in covered and not is_statement and not is_evidence:
+            what = "no statement speaks of this file" if kind == "file" else WHAT[kind]
+            report.skip([f"{folder.name(relative)}: {what}"])
 
 
 def _name_rows(folder: VerifiedFolder, path: str, report: VerifyReport) -> None:
-    data = folder.read(path)
-    if data is None:
-        report.differ(folder.name(path), "missing")
-        return
     kept = None if folder.checksums is None else folder.checksums.of(OUTPUT, path)
-    for row, message in altered_rows(path, data, kept):
-        report.differ(folder.name(path), message, row)
+    tell_altered(report, folder.name(path), path, folder.place.read, kept)
 
 
 def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyReport) -> bool:
@@ -259,7 +265,8 @@ def _signed_checksums(folder: VerifiedFolder) -> SignedChecksums | None:
         said = dict(outputs_of(statement))
         if all(path in said and folder.described(path) == said[path] for path in (CHECKSUMS, CHECKSUMS_INDEX)):
             try:
-                return read_checksums(folder.path / CHECKSUMS, folder.read(CHECKSUMS_INDEX) or b"")
-            except (ValueError, KeyError, TypeError, OSError):
+                with folder.place.open(CHECKSUMS) as binary:
+                    return read_checksums(binary, folder.read(CHECKSUMS_INDEX) or b"")
+            except (ValueError, KeyError, TypeError, ArithmeticError, OSError):
                 return None
     return None

@@ -1,110 +1,125 @@
-"""Whether the evidence is still what was judged: every file by its SHA-256, altered ones by their rows."""
+"""Whether the evidence is still what was judged: every file by its SHA-256, altered ones by their rows; and whether the
+history's manifest is whole, by the rules of the audit."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from pyarrow import fs as arrow_fs
-
 from reconciler.audit.errors import AuditError
-from reconciler.audit.statement.compare import altered_rows
+from reconciler.audit.history.chain import chain_of
+from reconciler.audit.statement.compare import tell_altered
+from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, Refused, read_bounded, suspect_json
 from reconciler.audit.statement.document import INPUTS
 from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.folder import VerifiedFolder
-from reconciler.audit.statement.inputs import InputFolder, digest, open_inputs
+from reconciler.audit.statement.inputs import HISTORY_PREFIX, InputFolder, Place, digest, suspect_inputs
 from reconciler.audit.statement.known_keys import KnownKeys
 from reconciler.audit.statement.retired import retired_files
 from reconciler.audit.statement.writing import INPUT
 from reconciler.contract.evidence_layout import EVIDENCE_TABLES
+from reconciler.contract.manifest import manifest_folder
+
+_HEAD = re.compile(rf"{HISTORY_PREFIX}{manifest_folder('([^/]*)')}/\d{{12}}\.json", re.ASCII)
+_Listed = Sequence[Mapping[str, Any]]
 
 
 def verify_inputs(
     folders: Sequence[VerifiedFolder], report: VerifyReport, *, evidence: str | None, history: str | None
 ) -> None:
     """Adds what has changed in the inputs: in `evidence`, else in the evidence that lies in each output."""
-    own = [folder for folder in folders if (folder.path / "evidence").is_dir()]
+    chains = _Chains(report)
     if evidence is not None:
-        _verify_given(folders, open_inputs(evidence, history), report)
+        for folder, listed, inputs in _given(folders, suspect_inputs(evidence, history), report):
+            _verify_files(folder, listed, inputs, report)
+            chains.verify(folder, listed, inputs)
         return
+    own = [folder for folder in folders if folder.place.kind("evidence") == "folder"]
     for folder in own:
-        listed = _listed(folder)
-        if listed is None:
+        found = _listed(folder)
+        if found is None:
             report.unanswer(f"the inputs: {folder.name(INPUTS)} is not as signed, or not there")
-        else:
-            _verify_files(folder, listed, open_inputs(str(folder.path / "evidence"), history), report)
+            continue
+        inputs = suspect_inputs(folder.place.below("evidence"), history)
+        _verify_files(folder, found, inputs, report)
+        chains.verify(folder, found, inputs)
     if len(own) < len(folders):
         report.skip(["the inputs: name the evidence with --evidence DIR to have them compared, too"])
 
 
-def _verify_given(folders: Sequence[VerifiedFolder], inputs: InputFolder, report: VerifyReport) -> None:
-    lists = [(folder, found) for folder in folders if (found := _listed(folder)) is not None]
+def _given(
+    folders: Sequence[VerifiedFolder], inputs: InputFolder, report: VerifyReport
+) -> list[tuple[VerifiedFolder, _Listed, InputFolder]]:
+    """The audits that are of the given evidence."""
+    lists = [(folder, found, inputs) for folder in folders if (found := _listed(folder)) is not None]
     if not lists:
         report.unanswer("the inputs: their list (statement/inputs.json) is not as signed, or not there")
-        return
-    if len(folders) > 1:
-        lists = [(folder, found) for folder, found in lists if _is_of(found, inputs)]
+    elif len(folders) > 1:
+        lists = [one for one in lists if _is_of(one[1], inputs)]
         if not lists:
             report.unanswer("the inputs: no audit in this folder is of the given evidence")
-            return
+            return []
         report.skip(
             f"the inputs of {folder.shown}: --evidence is that of another audit"
             for folder in folders
-            if all(folder is not one for one, _ in lists)
+            if all(folder is not one for one, _, _ in lists)
         )
-    for folder, found in lists:
-        _verify_files(folder, found, inputs, report)
+    return lists
 
 
-def _listed(folder: VerifiedFolder) -> list[Mapping[str, Any]] | None:
+def _listed(folder: VerifiedFolder) -> _Listed | None:
     """inputs.json, if a statement that belongs to it vouches for its bytes."""
     data = folder.read(INPUTS)
     for statement in folder.belonging:
         said = statement.document.get("inputs")
         if data is not None and isinstance(said, dict) and said.get("list_sha256") == digest(data):
-            found = json.loads(data)
-            return [one for one in found if isinstance(one, dict)]
+            try:
+                found = suspect_json(data)
+            except ValueError:
+                return None
+            return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else None
     return None
 
 
-def _is_of(listed: Sequence[Mapping[str, Any]], inputs: InputFolder) -> bool:
-    said = {one.get("path"): one.get("sha256") for one in listed}
+def _is_of(listed: _Listed, inputs: InputFolder) -> bool:
+    said = {str(one.get("path")): one.get("sha256") for one in listed}
     try:
-        return said.get("evidence.json") == digest(inputs.read("evidence.json"))
+        return said.get("evidence.json") == inputs.digest("evidence.json")
     except OSError:
         return False
 
 
-def _verify_files(
-    folder: VerifiedFolder, listed: Sequence[Mapping[str, Any]], inputs: InputFolder, report: VerifyReport
-) -> None:
+def _verify_files(folder: VerifiedFolder, listed: _Listed, inputs: InputFolder, report: VerifyReport) -> None:
     missing: list[str] = []
     shown = f"{folder.shown}evidence:"
-    for one in listed:
-        path = str(one.get("path"))
+    paths = [str(one.get("path")) for one in listed]
+    for path, said in zip(paths, (one.get("sha256") for one in listed), strict=True):
+        if not inputs.has(path):
+            continue
         try:
-            data = inputs.read(path)
+            found = inputs.digest(path)
         except FileNotFoundError:
             missing.append(path)
-            continue
+        except Refused as error:
+            report.differ(f"{shown}{path}", str(error))
         except OSError as error:
             report.unanswer(f"{shown}{path}: cannot be read: {error}")
-            continue
-        if digest(data) == one.get("sha256"):
-            report.files_equal += 1
-            continue
-        kept = None if folder.checksums is None else folder.checksums.of(INPUT, path)
-        known = KnownKeys(inputs, path, [str(other.get("path")) for other in listed])
-        for row, message in altered_rows(path, data, kept, known.find):
-            report.differ(f"{shown}{path}", message, row)
+        else:
+            if found == said:
+                report.files_equal += 1
+                continue
+            kept = None if folder.checksums is None else folder.checksums.of(INPUT, path)
+            known = KnownKeys(inputs, path, paths)
+            tell_altered(report, f"{shown}{path}", path, inputs.read, kept, known.find)
     retired = retired_files(listed, inputs) if missing else {}
     for path in missing:
         if path in retired:
             report.skip([f"{shown}{path}: {retired[path]}"])
         else:
             report.differ(f"{shown}{path}", "missing")
-    for path in sorted(_tables_of(inputs) - {str(one.get("path")) for one in listed}):
+    for path in sorted(_tables_of(inputs) - set(paths)):
         report.differ(f"{shown}{path}", "was not there when the evidence was judged")
 
 
@@ -112,14 +127,47 @@ def _tables_of(inputs: InputFolder) -> set[str]:
     """Parquet files of the tables that lie in the evidence now."""
     found: set[str] = set()
     for table in EVIDENCE_TABLES:
-        selector = arrow_fs.FileSelector(f"{inputs.root}/{table.name}", allow_not_found=True, recursive=True)
         try:
-            infos = inputs.filesystem.get_file_info(selector)
+            found.update(path for path, _ in inputs.evidence.walk(table.name) if path.endswith(".parquet"))
         except OSError as error:
             raise AuditError("inputs", f"--evidence: {table.name} cannot be listed: {error}") from error
-        found.update(
-            info.path.removeprefix(f"{inputs.root}/")
-            for info in infos
-            if info.type == arrow_fs.FileType.File and info.path.endswith(".parquet")
-        )
     return found
+
+
+class _Chains:
+    """The manifests of the histories that audits have read, each looked at once."""
+
+    def __init__(self, report: VerifyReport) -> None:
+        self._report = report
+        self._seen: list[tuple[Place, str]] = []
+
+    def verify(self, folder: VerifiedFolder, listed: _Listed, inputs: InputFolder) -> None:
+        """Adds what the audit would not believe: an entry that is missing, doubled, swapped or altered."""
+        shown = f"{folder.shown}evidence:history"
+        heads = [found for one in listed if (found := _HEAD.fullmatch(str(one.get("path"))))]
+        if inputs.history is None:
+            self._report.skip(
+                f"{shown}: its files and the chain of its manifest; evidence.json says that it lies at "
+                f"{inputs.history_said}: name it with --history PATH to have it looked at"
+                for _ in heads[:1]
+            )
+            return
+        for environment in (head[1] for head in heads):
+            if (inputs.history, environment) not in self._seen:
+                self._seen.append((inputs.history, environment))
+                self._verify(shown, inputs.history.below(manifest_folder(environment)), environment)
+
+    def _verify(self, shown: str, manifest: Place, environment: str) -> None:
+        names = [name for name, kind in manifest.walk() if kind == "file"]
+        try:
+            chain = chain_of(environment, names or None, partial(_entry, manifest))
+        except OSError as error:
+            self._report.unanswer(f"{shown}: the chain of its manifest cannot be read: {error}")
+            return
+        for problem in chain.problems:
+            self._report.differ(shown, problem)
+
+
+def _entry(manifest: Place, name: str) -> bytes:
+    with manifest.open(name) as file:
+        return read_bounded(file, DOCUMENT_BYTES_MAX)

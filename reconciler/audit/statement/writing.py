@@ -15,6 +15,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.output.documents import canonical, canonical_lines
 from reconciler.audit.output.folder import OutputDraft
 from reconciler.audit.statement.checksums import Checksums, rows_of
+from reconciler.audit.statement.confined import FILE_BYTES_MAX
 from reconciler.audit.statement.document import (
     CHECKSUMS,
     CHECKSUMS_INDEX,
@@ -25,7 +26,7 @@ from reconciler.audit.statement.document import (
     statement_document,
     statement_name,
 )
-from reconciler.audit.statement.inputs import InputFolder, digest, open_inputs
+from reconciler.audit.statement.inputs import InputFolder, digest, judged_inputs
 from reconciler.audit.statement.keys import SigningKey
 
 #: Whose checksums are kept: a file of OUT, or one of the evidence.
@@ -44,7 +45,7 @@ def write_statements(
     """Adds statements to a draft whose other files are written. Raises AuditError as write_output does."""
     draft.write(INPUTS, canonical_inputs(result))
     if key is not None:
-        inputs = None if evidence is None else open_inputs(evidence, history)
+        inputs = None if evidence is None else judged_inputs(evidence, history)
         _write_checksums(draft, result, inputs)
     outputs = [_described(draft, name) for name in sorted(draft.names)]
     public = None if key is None else key.public
@@ -93,7 +94,7 @@ def _input_files(result: Mapping[str, Any], inputs: InputFolder | None) -> Itera
     for file in result["inputs"]:
         path = file["path"]
         try:
-            data = inputs.read(path)
+            data = inputs.read(path, FILE_BYTES_MAX)
         except OSError as error:
             raise AuditError(
                 "inputs", f"{path}: it was judged and cannot be read any more: {error}; run the audit again"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.ports import Candidate, Verification
-from tests.contract.ledger.conftest import World
+from tests.contract.ledger.conftest import BACKENDS, World
 from tests.contract.ledger.rows import key, shard, subscription, verification
 
 OPEN, QUARANTINED, SETTLED = CandidateState.OPEN, CandidateState.QUARANTINED, CandidateState.SETTLED
@@ -51,6 +53,31 @@ def test_rows_are_asked_again_longest_due_first_and_no_more_than_asked_for(world
     world.clock.advance(80)
     assert due(world, limit=3) == [key(29), key(28), key(27)]
     assert due(world, limit=99) == [key(n) for n in range(29, 19, -1)]
+
+
+@pytest.mark.parametrize("world", BACKENDS[1:], indirect=True)
+def test_rows_without_a_key_take_no_place_of_others(world: World) -> None:
+    """A person wrote them; nobody can ask for them, and nothing puts them off."""
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    no_keys = [
+        "",
+        "soon",
+        key(0xABC).lower(),
+        key(1)[:-1],
+        key(1)[:-1] + "G",
+        " " + key(1)[1:],
+        key(1) + "\n",
+        "A" * 30,
+    ]
+    candidates.record(of, [replace(rejected(1), unique_key=one) for one in no_keys])
+    candidates.record(of, [replace(verification(1), unique_key=f"open {one}") for one in no_keys])
+    world.clock.advance(1)
+    candidates.record(of, [rejected(2), rejected(3), verification(4), verification(5, Verdict.LOST_CONFIRM)])
+    world.clock.advance(60)
+    assert sorted(due(world, limit=3)) == [key(2), key(3)]
+    opened = candidates.open_due(of.subscription, shards=[of.number], limit=3)
+    assert sorted(row.unique_key for row in opened) == [key(4), key(5)]
+    assert [row.unique_key for row in candidates.open_losses(of.subscription, limit=1)] == [key(5)]
 
 
 def test_a_final_verdict_is_not_asked_again_whatever_was_said_before(world: World) -> None:

@@ -35,7 +35,7 @@ from tests.services.requirements import require
 pytestmark = [pytest.mark.sql, pytest.mark.slow]
 
 ROWS, ASKED = 20_000, 500
-_KEY = "lpad(to_hex(n), 32, '0')"
+_KEY = "upper(lpad(to_hex(n), 32, '0'))"
 _NUMBERS = "generate_series(CAST(:first AS bigint), CAST(:last AS bigint))"
 _READ = sa.text(
     "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0) FROM pg_stat_xact_user_tables WHERE relname = :name"
@@ -43,7 +43,7 @@ _READ = sa.text(
 
 
 def key(number: int) -> str:
-    return f"{number:032x}"
+    return f"{number:032X}"
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def test_a_ledger_that_has_never_been_looked_at_finds_keys_by_their_index() -> N
 
 def rejected(number: int) -> Verification:
     return Verification(
-        unique_key=key(number).upper(),
+        unique_key=key(number),
         verdict=Verdict.REJECTED,
         evidence={},
         first_seen_ms=1,
@@ -220,7 +220,7 @@ def test_what_is_asked_again_is_found_and_put_off_without_reading_other_rows(url
         read.clear()
         due = candidates.to_ask_again(of, limit=ASKED)
         candidates.ask_later(of, [row.unique_key for row in due], seconds=60)
-    assert due  # without those whose keys nobody can read
+    assert len(due) == ASKED
     assert max(read) <= 2 * ASKED
 
 

@@ -81,7 +81,8 @@ class Thread:
             "message_keys": "order-1", "business_id": None, "half_broker": sent.broker_name,
             "half_commit_log_offset": sent.commit_log_offset, "half_queue_offset": sent.queue_offset,
             "properties": None, "body": None, "content_digest": digest, "state": OutboxState.ANNOUNCED,
-            "created_at_ms": self.instance.clock.now_ms(), "announced_at_ms": None, "settled_at_ms": None,
+            "created_at_ms": self.instance.clock.now_ms(), "announced_at_ms": self.instance.clock.now_ms(),
+            "settled_at_ms": None,
         } | outbox  # fmt: skip
         self.outbox.rows[sent.unique_key] = OutboxRow(**row)
         shard = self.plan.shards_of(self.plan.subscriptions[0].subscription)[self.plan.shard_of(sent.unique_key)]

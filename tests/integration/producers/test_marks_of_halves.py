@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -64,6 +66,36 @@ def test_a_tombstone_rolls_back_only_halves_of_its_own_database(world: World, ot
     assert answerer.answer(world.checked(key, check_times=15)) is Outcome.ROLLBACK
     for half in (other.checked(key, check_times=15), checked(key, check_times=15)):
         assert answerer.answer(half) is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_storable"),
+    [
+        ("tag", "x" * 161, False),
+        ("tag", "lone \ud800", False),
+        ("tag", "nul\x00", True),  # by all but PostgreSQL
+        ("topic", "x" * 161, False),
+        ("topic", "lone \ud800", False),
+        ("unique_key", "nul\x00" * 8, False),
+        ("unique_key", "\ud800" * 32, False),
+        ("unique_key", "A" * 66, False),
+    ],
+    ids=ascii,
+)
+def test_a_half_that_no_tombstone_can_stand_for_is_unknown(
+    world: World, name: str, value: str, is_storable: bool
+) -> None:
+    answerer = world.producer().check_answerer
+    values: dict[str, Any] = {name: value}
+    half = replace(world.checked(new_key(), check_times=15), **values)
+    decision = answerer.decide(half)
+    if is_storable and decision.outcome is Outcome.ROLLBACK:
+        assert answerer.decide(half).reason == "a tombstone holds the key"
+    else:
+        assert decision.outcome is Outcome.UNKNOWN
+        assert answerer.decide(half).outcome is Outcome.UNKNOWN
+    sound = world.checked(new_key(), check_times=15)
+    assert answerer.answer(sound) is Outcome.ROLLBACK
 
 
 def test_a_mark_that_was_copied_from_another_message_is_replaced(world: World) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
 
 from consumers.handler import transactional_handler
 from consumers.message import business_id
@@ -42,10 +45,69 @@ async def asynchronous_generator(received: Any, connection: Any) -> Any:
 
 @pytest.mark.parametrize("handler", [asynchronous, generator, asynchronous_generator])
 def test_a_handler_that_has_not_run_is_not_acknowledged(engine: sa.Engine, handler: Any) -> None:
-    bill = transactional_handler(engine, group="billing")(handler)
+    bill = transactional_handler(engine, group="billing")(lambda *arguments: handler(*arguments))
     received = message()
     assert [bill(received) for _ in range(3)] == [ConsumeStatus.RECONSUME_LATER] * 3
     assert effect_count(engine, received.unique_key) == 0
+
+
+class Billing:
+    async def __call__(self, received: Any, connection: Any) -> None:
+        write(received, connection)
+
+    async def bill(self, received: Any, connection: Any) -> None:
+        write(received, connection)
+
+
+@pytest.mark.parametrize(
+    ("handler", "name"),
+    [
+        (asynchronous, "asynchronous"),
+        (generator, "generator"),
+        (asynchronous_generator, "asynchronous_generator"),
+        (Billing(), "Billing"),
+        (Billing().bill, "Billing.bill"),
+        (partial(asynchronous), "partial"),
+    ],
+)
+def test_a_handler_whose_call_does_no_work_is_refused_before_the_first_message(
+    engine: sa.Engine, handler: Any, name: str
+) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        transactional_handler(engine, group="billing")(handler)
+    assert str(refused.value).startswith(f"handler = '{name}': it is async or a generator")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+async def session_of(received: Any) -> Any:
+    return received
+
+
+async def new_session() -> Any:
+    return None
+
+
+def asynchronous_databases() -> Iterator[Any]:
+    engine = create_async_engine("postgresql+psycopg://127.0.0.1/orders")
+    yield pytest.param(engine, id="AsyncEngine")
+    yield pytest.param(AsyncSession(engine), id="AsyncSession")
+    yield pytest.param(async_sessionmaker(engine), id="async_sessionmaker")
+    yield pytest.param(sessionmaker(class_=AsyncSession), id="sessionmaker of AsyncSession")
+    yield pytest.param(async_scoped_session(async_sessionmaker(engine), scopefunc=object), id="async_scoped_session")
+    yield pytest.param(session_of, id="async function of the message")
+    yield pytest.param(new_session, id="async function")
+
+
+@pytest.mark.parametrize("database", list(asynchronous_databases()))
+def test_a_database_that_has_to_be_awaited_is_refused_at_decoration(database: Any) -> None:
+    with pytest.raises(InvalidValue, match="it is asynchronous: give a synchronous Engine") as refused:
+        transactional_handler(database, group="billing")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_an_open_session_is_no_database(engine: sa.Engine) -> None:
+    with Session(engine) as session, pytest.raises(InvalidValue, match="database = 'Session': give an Engine"):
+        transactional_handler(session, group="billing")  # type: ignore[arg-type]  # that is the mistake
 
 
 @pytest.mark.parametrize("answer", [{"ok": True}, [1], {1}, None, "paid"])

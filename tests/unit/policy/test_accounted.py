@@ -9,6 +9,7 @@ from reconciler.accounted import (
     Link,
     OutboxSeen,
     QueueSeen,
+    UnheardRow,
     accounted,
     due_for_long_until_ms,
     oldest_unlisted,
@@ -16,6 +17,7 @@ from reconciler.accounted import (
     queue_link,
     rounds_link,
     sentence,
+    unheard_link,
     verdicts_link,
 )
 from reconciler.clock import ManualClock, utc_text
@@ -307,3 +309,12 @@ def test_without_an_outbox_nobody_vouches_for_what_was_not_announced() -> None:
 
 def test_a_time_is_never_rounded_up() -> None:
     assert utc_text(NOW_MS + 999) == UNTIL
+
+
+def test_a_row_that_was_announced_to_somebody_else_holds_the_time_back() -> None:
+    row = UnheardRow(unique_key=KEY, producer_group="shop", announced_ms=NOW_MS - 400_000)
+    link = unheard_link(row, asked_ms=NOW_MS, ahead_ms=7_000)
+    assert link.until_ms == NOW_MS - 407_000
+    assert KEY in link.cause
+    assert link.is_late(asked_ms=NOW_MS, within_ms=300_000, is_given=False)
+    assert unheard_link(None, asked_ms=NOW_MS, ahead_ms=7_000).until_ms == NOW_MS

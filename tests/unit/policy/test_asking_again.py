@@ -19,7 +19,7 @@ from reconciler.evidence import Lookup, OutboxRow, Presence
 from reconciler.judgement import ASK_AGAIN_SECONDS_MIN
 from reconciler.ports import Candidate, RepairChange
 from reconciler.reconcile_round import ReconcileRound
-from tests.unit.policy.world import World, key
+from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 HOUR = 3_600.0
 
@@ -266,6 +266,31 @@ def test_a_loss_that_was_given_up_is_settled_by_its_late_effect_and_its_first_ve
     world.rounds(process, 14, consume=False)
     row = row_of(world)
     assert (row.verdict, row.loss_verdict) == (Verdict.CONSUMED, Verdict.LOST_CONFIRM)
+
+
+@pytest.mark.parametrize("by_hand_over", [False, True])
+def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_the_same(by_hand_over: bool) -> None:
+    """But what the worker of a hand-over met is for a person."""
+    world = World(groups=("billing", "shipping"))
+    process, lost = world.proved_loss()
+    process.verify_one(world.subscriptions[1], lost)
+    half = world.broker.halves[0]
+    if by_hand_over:
+        world.ledger.hand_overs.insert(ENVIRONMENT, half, groups=["billing"])
+    for row in world.ledger.repairs.read(ENVIRONMENT, TOPIC, [lost])[lost]:
+        world.ledger.repairs.claim(row, token="t", lease_seconds=1)
+        world.ledger.repairs.change(row, RepairChange(state=RepairState.FAILED, rung=row.rung), token="t")
+    world.rounds(process, 6, consume=False)
+    states = []
+    for group in ("billing", "shipping"):
+        world.apply(group, half)
+        world.rounds(process, 14, consume=False)
+        assert world.verdict(lost, group) == "CONSUMED"
+        repair = world.repair(lost)
+        assert repair is not None
+        states.append((repair.state, repair.answer))
+    failed = (RepairState.FAILED, None)
+    assert states == [failed, failed if by_hand_over else (RepairState.DONE, "the effect came later")]
 
 
 @pytest.mark.parametrize("dismissed", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from reconciler.brakes import BreakerRules, TokenBucket
 from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue, InvariantViolation
 from reconciler.events import RoundFinished
@@ -101,6 +101,76 @@ def test_key_that_is_lagging_is_not_asked_again_while_the_gate_is_shut() -> None
     world.rounds(process, 60, every=20.0, consume=False)
     asked = len(world.broker.look_ups)
     assert asked <= 60 * 20
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_flood_of_forged_keys_holds_up_no_loss_of_a_lagging_group(shards: int) -> None:
+    world, calm = World(shards=shards), World(shards=shards)
+    look_ups = []
+    for one, forged in ((world, 3_000), (calm, 0)):
+        one.deliver(1)
+        one.announce(*(key(number) for number in range(1_000, 1_000 + forged)))
+        process = one.process()
+        one.rounds(process, 1, consume=False)
+        lost = one.lose(99)
+        one.rounds(process, 4, consume=False)
+        assert one.events.of(RoundFinished)[-1].gate == "shut"
+        assert one.verdict(lost) == "LOST_CONFIRM"
+        look_ups.append(len(one.broker.look_ups))
+    assert look_ups[0] == look_ups[1]
+    assert {world.verdict(key(number)) for number in range(1_000, 4_000)} == {"REJECTED"}
+    assert len(world.pending()) == 2
+
+
+def test_keys_that_arrived_hold_up_no_loss_of_a_lagging_group() -> None:
+    """Redis fell back: what was matched is pending again."""
+    world = World(shards=1)
+    for number in range(100, 900):
+        world.deliver(number)
+    world.consume(records=False)
+    world.deliver(1)
+    process = world.process()
+    world.rounds(process, 1, consume=False)
+    lost = world.lose(99)
+    world.rounds(process, 4, consume=False)
+    assert world.verdict(lost) == "LOST_CONFIRM"
+    assert world.verdict(key(500)) == "CONSUMED"
+
+
+def test_keys_behind_the_gate_that_only_brokers_can_tell_of_are_left_without_a_ledger_row() -> None:
+    world = World(shards=1)
+    for number in range(1, 700):
+        world.deliver(number)
+    process = world.process()
+    world.rounds(process, 4, consume=False)
+    assert 0 < len(world.ledger.rows.candidates) <= 20
+    assert len(world.pending()) == 699
+
+
+def test_a_tombstone_behind_the_gate_takes_no_place_of_a_loss() -> None:
+    world = World(shards=1)
+    for number in range(100, 200):
+        half = world.broker.send_half(key(number))
+        world.commit_locally(key(number), half, state=OutboxState.ROLLED_BACK)
+        world.announce(key(number))
+    world.deliver(1)
+    process = world.process()
+    world.rounds(process, 1, consume=False)
+    lost = world.lose(99)
+    world.rounds(process, 4, consume=False)
+    assert world.verdict(lost) == "LOST_CONFIRM"
+    assert world.verdict(key(150)) == "REJECTED"
+
+
+def test_an_outbox_that_is_away_lets_the_trickle_go_on_and_rejects_nothing() -> None:
+    world = World(shards=1)
+    world.announce(*(key(number) for number in range(1_000, 1_600)))
+    world.deliver(1)
+    world.outbox.away = True
+    process = world.process()
+    world.rounds(process, 4, consume=False)
+    assert {row.verdict for row in world.ledger.rows.candidates.values()} == {Verdict.UNKNOWN}
+    assert len(world.ledger.rows.candidates) <= 20
 
 
 def test_trickle_walks_past_pages_of_known_keys() -> None:

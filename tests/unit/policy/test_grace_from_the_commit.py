@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.events import KeysLeft
+from reconciler.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX
 from reconciler.reconcile_round import ReconcileRound
 from tests.unit.policy.world import World, key
 
@@ -14,7 +17,9 @@ from tests.unit.policy.world import World, key
 GRACE = 10.0
 
 
-def announced_before_its_commit(*, begun: float = 8.0, committed: float = 8.0) -> tuple[World, ReconcileRound]:
+def announced_before_its_commit(
+    *, begun: float = 8.0, committed: float = 8.0, is_announced: bool = True
+) -> tuple[World, ReconcileRound]:
     """A stranger's announcement; seconds later the row is written, the transaction commits, and END is lost."""
     world = World(shards=1, grace=GRACE)
     half = world.broker.send_half(key(1))
@@ -25,7 +30,7 @@ def announced_before_its_commit(*, begun: float = 8.0, committed: float = 8.0) -
     written_ms = world.clock.now_ms()
     world.clock.advance(committed - begun)
     now_ms = world.clock.now_ms()
-    announced_ms = now_ms if committed > begun else None
+    announced_ms = now_ms if is_announced else None
     world.commit_locally(key(1), half, created_at_ms=written_ms, announced_at_ms=announced_ms)
     return world, process
 
@@ -46,6 +51,13 @@ def test_a_key_announced_before_its_commit_is_not_repaired_within_the_grace_peri
 def test_a_long_transaction_is_counted_from_its_own_announcement() -> None:
     world, process = announced_before_its_commit(begun=1.0, committed=20.0)
     assert GRACE <= seconds_to_repair(world, process) <= GRACE + 3
+
+
+@pytest.mark.parametrize("committed", [1.0, 20.0, 60.0])
+def test_a_long_transaction_that_its_service_has_not_announced_yet_may_have_ended_just_now(committed: float) -> None:
+    world, process = announced_before_its_commit(begun=1.0, committed=committed, is_announced=False)
+    waited = seconds_to_repair(world, process)
+    assert GRACE <= waited <= OWN_ANNOUNCEMENT_SECONDS_MAX + GRACE + 3
 
 
 def test_an_announcement_that_is_repeated_all_the_time_does_not_put_the_key_off_for_ever() -> None:

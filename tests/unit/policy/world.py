@@ -165,7 +165,7 @@ class World:
             "half_commit_log_offset": half.commit_log_offset if half else None,
             "half_queue_offset": half.queue_offset if half else None, "properties": None, "body": None,
             "content_digest": half.content_digest if half else None, "state": OutboxState.ANNOUNCED,
-            "created_at_ms": self.clock.now_ms(), "announced_at_ms": None, "settled_at_ms": None,
+            "created_at_ms": self.clock.now_ms(), "announced_at_ms": self.clock.now_ms(), "settled_at_ms": None,
         } | changes  # fmt: skip
         self.outbox.rows[unique_key] = OutboxRow(**row)
         return self.outbox.rows[unique_key]

@@ -160,6 +160,29 @@ def test_inbox_that_is_away_holds_the_look_back_and_floods_nobody(world: World) 
     assert changing.announcements.keys == [lost]
 
 
+def test_a_double_effect_that_a_wrong_setting_settled_is_judged_again(world: World) -> None:
+    """SETTLED by a setting that asks no inbox, it is not looked at by any sweep."""
+    changing = Changing(world)
+    lost, doubled, _ = settled_by_a_wrong_setting(changing)
+    changing.inboxes.doubled = {doubled}
+    report = changing.with_tags("paid").sweep_once()
+    assert sorted(changing.announcements.keys) == sorted([lost, doubled])
+    assert report.reopened == 2
+
+
+def test_one_of_several_inboxes_that_is_away_holds_the_look_back(world: World) -> None:
+    """It might have the key a second time."""
+    changing = Changing(world)
+    keys = settled_by_a_wrong_setting(changing)
+    changing.inboxes.applied[BILLING] = set(keys)
+    changing.inboxes.is_one_away = True
+    sweeper = changing.with_tags("paid")
+    assert sweeper.sweep_once().reviewing == (f"{BILLING} takes more tags than before: an inbox is away",)
+    changing.inboxes.is_one_away = False
+    report = sweeper.sweep_once()
+    assert (report.reopened, report.reviewing) == (0, (f"{BILLING} takes more tags than before: done",))
+
+
 def test_effect_of_another_message_is_none_and_what_the_brokers_have_no_more_stays(world: World) -> None:
     changing = Changing(world)
     _, foreign, old = settled_by_a_wrong_setting(changing)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from producers import SqlOutbox, TransactionalProducer, open_producer
 from producers.announcer import AnnouncementRoute, Announcer
@@ -50,6 +52,29 @@ def test_an_outbox_and_without_outbox_contradict(world: World) -> None:
     with pytest.raises(ConfigurationError, match="contradicts"):
         make(world, outbox=outbox, without_outbox=True)
     outbox.close()
+
+
+ASYNCHRONOUS = create_async_engine("postgresql+psycopg://127.0.0.1/orders")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql+asyncpg://127.0.0.1/orders", "the driver asyncpg is asynchronous; write postgresql://"),
+        (ASYNCHRONOUS, "not AsyncEngine"),
+        (ASYNCHRONOUS.sync_engine, "not Engine"),
+        (AsyncSession(ASYNCHRONOUS), "not AsyncSession"),
+    ],
+)
+def test_a_database_that_has_to_be_awaited_is_refused_before_anything_is_started(url: Any, said: str) -> None:
+    with pytest.raises(InvalidValue, match=said) as refused:
+        open_producer(group="g", environment="test", name_servers="127.0.0.1:1", outbox_url=url)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_an_engine_is_no_outbox(world: World) -> None:
+    with pytest.raises(InvalidValue, match=r"outbox = 'AsyncEngine': give SqlOutbox\(url\)"):
+        make(world, outbox=ASYNCHRONOUS)
 
 
 def test_the_weaker_mode_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_data
 from reconciler.bootstrap.policy import build_witnesses, topic_plans
 from reconciler.bootstrap.primaries import standings
 from reconciler.bootstrap.rights_checks import needed_rights
+from reconciler.bootstrap.subscriptions import inbox_evidence
 from reconciler.bootstrap.sweeping import _open_outboxes
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.memory_shards import MemoryShards
@@ -53,8 +54,8 @@ def test_one_url_and_a_list_of_one_mean_the_same() -> None:
     [
         ([], r"producers\[0\]\.outbox_url = a list: List should have at least 1 item"),
         (["sqlite:////a", "sqlite:////b", "sqlite:////a"], r"producers\[0\]\.outbox_url = a list: a URL stands twice"),
-        (["sqlite:////a", "oracle://u:hunter2@h/d"], r"producers\[0\]\.outbox_url\[1\] = \(hidden\): expected a SQL"),
-        ("oracle://u:hunter2@h/d", r"producers\[0\]\.outbox_url = \(hidden\): expected a SQL"),
+        (["sqlite:////a", "oracle://u:hunter2@h/d"], r"producers\[0\]\.outbox_url\[1\] = oracle://h/d: expected a SQL"),
+        ("oracle://u:hunter2@h/d", r"producers\[0\]\.outbox_url = oracle://h/d: expected a SQL"),
         (["sqlite:////a", None], r"producers\[0\]\.outbox_url\[1\] = \(hidden\)"),
         ({"a": "postgresql://u:hunter2@h/d"}, r"producers\[0\]\.outbox_url = a table"),
     ],
@@ -125,9 +126,13 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
     assert names == ["rights in the outbox of shop (1 of 2)", "rights in the outbox of shop (2 of 2)"]
     with Connections(settings) as connections:
         accounting = Accounting(
-            connections, MemoryShards(connections.clock), asked_ms=connections.clock.now_ms(), within_seconds=None
+            connections,
+            MemoryShards(connections.clock),
+            inbox_evidence(connections),
+            asked_ms=connections.clock.now_ms(),
+            within_seconds=None,
         )
-        links = [link for _, link in accounting._look_into_outboxes("ORDERS")]
+        links = [link for _, _, link in accounting._look_into_outboxes("ORDERS")]
         assert len(links) == 2
         assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")
         assert len(accounting._look_into_outboxes("REFUNDS")) == 1

@@ -111,8 +111,11 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
         ({"RECONCILER_PRODUCERS__3__GROUP": "x"}, "no entry 3"),
         ({"RECONCILER_LEDGER__URL": "postgresql://h:99999/x"}, "port"),
         ({"RECONCILER_LEDGER__URL": "oracle://h/x"}, "sqlite, postgresql"),
-        ({"RECONCILER_LEDGER__URL": "postgresql://u:p@ss:word@h/x"}, "percent-encode the @"),
-        ({"RECONCILER_LEDGER__URL": "postgresql://u@h/x?password=word"}, "put the password before the host"),
+        ({"RECONCILER_LEDGER__URL": "postgresql://u:p@ss:word@h/x"}, "ledger.url = (hidden): expected scheme://"),
+        (
+            {"RECONCILER_LEDGER__URL": "postgresql://u@h/x?password=word"},
+            "ledger.url = postgresql://h/x: put the password before",
+        ),
         ({"RECONCILER_UNIQUE_KEY_TOPIC__TOPICS__ODRERS": "OX"}, "topics has 'ODRERS', which no producer sends"),
         ({"RECONCILER_UNIQUE_KEY_TOPIC__SIGNATURE_SECRET_FILE": "/dev/null"}, "signature_secret = (hidden)"),
         ({"RECONCILER_PRODUCERS__GROUP": "x"}, "names a list"),

@@ -13,14 +13,16 @@ from reconciler.accounted import OutboxSeen
 from reconciler.bootstrap.accounting import ledger_now_ms
 from reconciler.bootstrap.connections import Connections
 from reconciler.bootstrap.damage import refused_announcements
-from reconciler.bootstrap.outbox_backlog import look_into_outbox
+from reconciler.bootstrap.outbox_backlog import look_into_outbox, oldest_unheard
 from reconciler.bootstrap.standstill import history_behind, open_outage, unrepaired
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
+from reconciler.dossier import PAGE_KEYS
 from reconciler.errors import ConfigurationError
 from reconciler.ledger.memory import MemoryLedger
+from reconciler.plan import SubscriptionPlan
 from reconciler.ports import (
     AnnouncementQueue,
     Outage,
@@ -34,6 +36,8 @@ from reconciler.settings_file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_identity, outbox_metadata
+from tests.unit.policy.fake_databases import FakeInbox
+from tests.unit.policy.world import World
 
 ROOT = Path(__file__).parents[3]
 SUBSCRIPTION = Subscription(environment="production", topic="ORDERS", group="billing")
@@ -187,6 +191,62 @@ def test_the_oldest_row_that_nobody_announced_is_seen_beside_the_last_sweep(
         connection.execute(sa.update(outbox_identity).where(outbox_identity.c.id == 2).values(swept_at_ms=50))
     seen = look(shop)
     assert (seen.swept_at_ms, seen.oldest_key, seen.oldest_ms) == (50, "D" * 32, 60)
+
+
+def unheard(
+    shop: tuple[Connections, sa.Engine], inbox: FakeInbox, ledger: MemoryLedger, *, until_ms: int = 1_000
+) -> str | None:
+    connections, engine = shop
+    found = oldest_unheard(
+        connections,
+        str(engine.url),
+        producer_group="shop",
+        plan=SubscriptionPlan(subscription=SUBSCRIPTION, tags=frozenset({"paid"})),
+        inbox=inbox,
+        candidates=ledger.candidates,
+        until_ms=until_ms,
+    )
+    return None if found is None else found.unique_key
+
+
+def announced(engine: sa.Engine, number: int, **changes: object) -> str:
+    key = f"{number:032X}"
+    insert(engine, key, **{"state": "ANNOUNCED", "announced_at_ms": number, "tag": "paid", **changes})
+    return key
+
+
+def test_what_was_announced_on_another_topic_than_is_read_here_is_seen_in_the_outbox(
+    shop: tuple[Connections, sa.Engine],
+) -> None:
+    """The service's unique_key_topic has another name: nobody reads its announcements, and status ended with 0."""
+    inbox, ledger, engine = FakeInbox(), MemoryLedger(ManualClock()), shop[1]
+    consumed, known, lost, later = (announced(engine, number) for number in (101, 102, 110, 111))
+    announced(engine, 103, tag="noise")
+    announced(engine, 104, state="SETTLED")
+    announced(engine, 105, topic="REFUNDS")
+    announced(engine, 106, producer_group="another")
+    announced(engine, 107, announced_at_ms="soon")
+    inbox.rows["billing", consumed] = World.inbox_row_of("billing", consumed, 1)
+    rejected = Verification(
+        unique_key=known, verdict=Verdict.REJECTED, evidence={}, first_seen_ms=1, state=CandidateState.SETTLED,
+        wait_seconds=0.0,
+    )  # fmt: skip
+    ledger.candidates.record(Shard(subscription=SUBSCRIPTION, number=0), [rejected])
+    assert unheard(shop, inbox, ledger) == lost
+    assert unheard(shop, inbox, ledger, until_ms=109) is None
+    inbox.rows["billing", lost] = World.inbox_row_of("billing", lost, 1)
+    assert unheard(shop, inbox, ledger) == later
+    inbox.away = True
+    assert unheard(shop, inbox, ledger) is None
+
+
+def test_a_row_that_nobody_has_heard_of_is_seen_behind_pages_of_others(shop: tuple[Connections, sa.Engine]) -> None:
+    inbox, ledger = FakeInbox(), MemoryLedger(ManualClock())
+    for number in range(PAGE_KEYS + 1):
+        key = announced(shop[1], number)
+        inbox.rows["billing", key] = World.inbox_row_of("billing", key, 1)
+    lost = announced(shop[1], PAGE_KEYS + 1)
+    assert unheard(shop, inbox, ledger) == lost
 
 
 @pytest.mark.parametrize("without", ["DROP TABLE {}", "ALTER TABLE {} DROP COLUMN swept_at_ms"])

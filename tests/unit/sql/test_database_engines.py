@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
-from reconciler.sql.engines import database_now_ms, now_ms, open_engine, reading, writing
+from reconciler.sql.engines import away, database_now_ms, now_ms, open_engine, reading, writing
 from reconciler.sql.tables import inbox, inbox_metadata
 
 
@@ -158,11 +158,67 @@ def test_a_wrong_password_is_database_away_without_the_password(mariadb_url: str
     engine.dispose()
 
 
-@pytest.mark.sql
-def test_a_missing_database_is_database_away(postgres_url: str) -> None:
-    engine = open_engine(make_url(postgres_url).set(database="nowhere").render_as_string(hide_password=False))
-    with pytest.raises(DatabaseAway, match="does not exist"), reading(engine):
-        pass
+def told(url: sa.URL, statement: str = "SELECT 1") -> str:
+    engine = open_engine(url.render_as_string(hide_password=False))
+    with pytest.raises((ConfigurationError, DatabaseAway)) as raised, reading(engine) as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+    line = str(raised.value)
+    assert "\n" not in line
+    assert "l1mited" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param("postgres", marks=pytest.mark.sql("postgres")),
+        pytest.param("mariadb", marks=pytest.mark.sql("mariadb")),
+    ],
+)
+def test_what_a_database_refuses_is_told_in_one_line_with_a_remedy(server: str, request: pytest.FixtureRequest) -> None:
+    owner = open_engine(request.getfixturevalue(f"{server}_server").create_database())
+    who = "limited" if server == "postgres" else "limited@'127.0.0.1'"
+    with writing(owner) as connection:
+        for statement in (
+            "CREATE TABLE open_to_it (x INTEGER)",
+            "CREATE TABLE closed_to_it (x INTEGER)",
+            "CREATE ROLE limited LOGIN" if server == "postgres" else f"CREATE USER {who} IDENTIFIED BY 'l1mited'",
+            f"GRANT SELECT ON open_to_it TO {who}",
+        ):
+            connection.exec_driver_sql(statement)
+    limited = owner.url.set(username="limited", password="l1mited")
+    shown_as = f"{owner.dialect.name}://127.0.0.1:{owner.url.port}/{owner.url.database}"
+    for line, remedy in (
+        (told(limited.set(port=1)), "; start the database, or correct its URL"),
+        (told(owner.url.set(database="nowhere")), "; create the database, or correct its URL"),
+        (told(limited.set(username="nobody")), "; correct user and password in its URL, or let the server admit them"),
+        (told(limited, "SELECT x FROM closed_to_it"), "; GRANT the login what docs/operations.md lists; `reconciler"),
+        (told(owner.url, "SELECT x FROM reconciler_none"), "run reconciler db upgrade"),
+    ):
+        assert remedy in line
+    assert told(limited, "SELECT x FROM closed_to_it").startswith(f"{shown_as}: ")
+    with writing(owner) as connection:
+        connection.exec_driver_sql("DROP OWNED BY limited" if server == "postgres" else f"DROP USER {who}")
+        if server == "postgres":
+            connection.exec_driver_sql("DROP ROLE limited")
+    owner.dispose()
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ('FATAL:  password authentication failed for user "app"', "correct user and password"),
+        ("fe_sendauth: no password supplied", "correct user and password"),
+        ("FATAL:  no such database: orders", "create the database"),  # pgbouncer
+        ("attempt to write a readonly database", "GRANT the login"),
+        ("FATAL:  the database system is starting up", "start the database"),
+        ("connection timeout expired: timed out", "start the database"),
+    ],
+)
+def test_words_that_no_server_here_says_have_their_remedy(words: str, remedy: str, tmp_path: Path) -> None:
+    engine = open_engine(f"sqlite:///{tmp_path}/x.db", must_exist=True)
+    assert f"; {remedy}" in str(away(sqlite3.OperationalError(words), engine))
     engine.dispose()
 
 

@@ -1,0 +1,59 @@
+"""Where history, evidence and exports may lie: a local path, or a URL that Arrow reads; and what must be local.
+
+Object stores are read with what the environment says (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and the like,
+GOOGLE_APPLICATION_CREDENTIALS), on the driver and on every executor.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+from pyarrow import fs as arrow_fs
+
+#: Schemes of URLs that Arrow's file systems read.
+READABLE = ("file", "hdfs", "viewfs", "s3", "gs", "gcs", "abfs", "abfss")
+#: What other programs call them.
+_OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
+
+
+def place_of(path: str) -> str:
+    """A URL as it is, a path absolute: workers have a working directory of their own."""
+    return path if "://" in path else os.path.abspath(path)
+
+
+def open_folder(path: str) -> tuple[arrow_fs.FileSystem, str]:
+    """The file system and the path in it. Raises OSError, and ValueError for a URL that Arrow does not know."""
+    if "://" in path:
+        found: tuple[arrow_fs.FileSystem, str] = arrow_fs.FileSystem.from_uri(path)
+        return found
+    return arrow_fs.LocalFileSystem(), path
+
+
+def unreadable(place: str) -> str | None:
+    """None, or why nothing can be read there whatever lies in it: the scheme of its URL is an unknown one."""
+    scheme, is_url, rest = place.partition("://")
+    if not is_url or scheme in READABLE:
+        return None
+    if scheme in _OTHER_NAMES:
+        return f"{scheme}: is another program's name for it; write {_OTHER_NAMES[scheme]}://{rest}"
+    return f"{scheme}: is none of the file systems that are read here: a local path, {', '.join(READABLE)}"
+
+
+def readable_place(text: str) -> str:
+    """An option's path or URL, as it was given."""
+    why = unreadable(text)
+    if why is not None:
+        raise ArgumentTypeError(f"{text}: {why}")
+    return text
+
+
+def local_path(text: str) -> Path:
+    """An option's path on this machine: "s3a://bucket/x" must not become a folder "s3a:"."""
+    if "://" in text:
+        raise ArgumentTypeError(
+            f"{text}: this must be a local path (an output is put in place in one step, which no object store can); "
+            "copy from or to it before or after the command"
+        )
+    return Path(text)

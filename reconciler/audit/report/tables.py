@@ -1,0 +1,48 @@
+"""Tables of the page. Every cell has its column's words with it: on a narrow screen a row is shown as a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from reconciler.audit.report.markup import Markup, join, tag
+
+#: Words and CSS class.
+Column = tuple[str, str]
+
+
+class Cell(NamedTuple):
+    """A cell that looks otherwise than its column."""
+
+    content: object
+    css: str
+
+
+def table(caption: str, columns: Sequence[Column], rows: Iterable[Markup], *, css: str | None = None) -> Markup:
+    """With its header, ready to scroll."""
+    parts = (tag("caption", caption), table_head(*columns), tag("tbody", *rows))
+    return scrolling(tag("table", *parts, class_=css), caption)
+
+
+def table_row(columns: Sequence[Column], *contents: object, css: str | None = None) -> Markup:
+    """The first content is the row's header; a Cell has a class of its own, a tuple is several parts."""
+    header, *others = contents
+    cells = [tag("th", _joined(header), scope="row")]
+    for (words, column_css), content in zip(columns[1:], others, strict=True):
+        shown = content if isinstance(content, Cell) else Cell(content, column_css)
+        cells.append(tag("td", _joined(shown.content), class_=shown.css or None, data_label=words or None))
+    return tag("tr", *cells, class_=css)
+
+
+def table_head(*columns: Column) -> Markup:
+    """Column headers."""
+    return tag("thead", tag("tr", *(tag("th", words, scope="col", class_=css or None) for words, css in columns)))
+
+
+def scrolling(content: Markup, label: str) -> Markup:
+    """Wide content scrolls in itself, also by keyboard."""
+    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+
+
+def _joined(content: object) -> object:
+    return join(content) if isinstance(content, tuple) else content

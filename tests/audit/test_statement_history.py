@@ -1,0 +1,131 @@
+"""`statement verify` believes a manifest by the rules of the audit: what is wrong before the head it signed is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from reconciler.audit.history.chain import chain_of, read_chain
+from reconciler.audit.statement.verify import verify_statements
+from reconciler.contract.manifest import canonical_json, entry_name
+from tests.audit import signed_samples as samples
+
+
+def delete(entries: list[Path]) -> None:
+    entries[1].unlink()
+
+
+def swap(entries: list[Path]) -> None:
+    first, second = entries[0].read_bytes(), entries[1].read_bytes()
+    entries[0].write_bytes(second)
+    entries[1].write_bytes(first)
+
+
+def alter(entries: list[Path]) -> None:
+    entries[1].write_bytes(entries[1].read_bytes().replace(b'"writer":"test"', b'"writer":"best"'))
+
+
+def double(entries: list[Path]) -> None:
+    entries[1].write_bytes(entries[0].read_bytes())
+
+
+def delete_the_first(entries: list[Path]) -> None:
+    entries[0].unlink()
+
+
+def link_elsewhere(entries: list[Path]) -> None:
+    elsewhere = entries[0].rename(entries[0].parents[3] / "elsewhere.json")
+    entries[0].symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("accident", "told"),
+    [
+        (delete, "entry 000000000002.json is missing, 000000000003.json follows"),
+        (swap, "000000000001.json: says it is entry 2: doubled or renamed"),
+        (alter, "000000000003.json: does not follow 000000000002.json: one of them was altered"),
+        (double, "000000000002.json: says it is entry 1: doubled or renamed"),
+        (delete_the_first, "entry 000000000001.json is missing, 000000000002.json follows"),
+    ],
+)
+def test_a_manifest_that_the_audit_refuses_is_a_difference(
+    tmp_path: Path, accident: Callable[[list[Path]], None], told: str
+) -> None:
+    key, _ = samples.new_key(tmp_path)
+    out, evidence = samples.write_signed(tmp_path, key)
+    accident(samples.entries_of(evidence))
+    refused = read_chain(LocalFileSystem(), str(evidence / "history"), "production").problems
+    assert any(told in line for line in refused)
+
+    report = verify_statements(out, key.public, evidence=evidence)
+    assert {(one.file, one.message) for one in report.differences} == {("evidence:history", one) for one in refused}
+
+    moved = (evidence / "history").rename(tmp_path / "moved")
+    report = verify_statements(out, key.public, evidence=evidence, history=str(moved))
+    assert {one.message for one in report.differences} == set(refused)
+
+
+def test_entries_that_came_after_the_signed_head_are_looked_at_too(tmp_path: Path) -> None:
+    key, _ = samples.new_key(tmp_path)
+    out, evidence = samples.write_signed(tmp_path, key)
+    entry = samples.add_entry(evidence)
+    assert verify_statements(out, key.public, evidence=evidence).verdict == "verified"
+    entry.unlink()
+    samples.add_entry(evidence, previous="0" * 64)
+    (difference,) = verify_statements(out, key.public, evidence=evidence).differences
+    assert "000000000004.json: does not follow 000000000003.json" in difference.message
+
+
+def test_an_entry_that_is_a_link_is_no_part_of_the_chain(tmp_path: Path) -> None:
+    key, _ = samples.new_key(tmp_path)
+    out, evidence = samples.write_signed(tmp_path, key)
+    link_elsewhere(samples.entries_of(evidence))
+    (difference,) = verify_statements(out, key.public, evidence=evidence).differences
+    assert "entry 000000000001.json is missing" in difference.message
+
+
+FILE: dict[str, Any] = {
+    "date": "2026-11-20", "first_ms": 0, "last_ms": 0, "path": "a", "prefix": None, "rows": 1, "sha256": "",
+    "size_bytes": 1, "stream": "gap",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"added": 5}, "is no list"),
+        ({"removed": {"a": 1}}, "is no list"),
+        ({"removed": [["a"]]}, "which was never added"),
+        ({"added": [{"path": ["a"]}]}, "without all its fields"),
+        ({"added": [{**FILE, "path": {}}]}, "a field of another type"),
+        ({"added": [{**FILE, "stream": []}]}, "a field of another type"),
+        ({"added": [{**FILE, "rows": "1"}]}, "a field of another type"),
+        ({"kept_from": "2026-01-01", "removed": ["gap/date=2026-99-99/a.parquet"]}, "a day that is none"),
+    ],
+)
+def test_an_entry_of_another_shape_is_told_and_never_raises(fields: dict[str, Any], told: str) -> None:
+    entry = {"environment": "production", "previous": "", "sequence": 1, "version": 1, **fields}
+    chain = chain_of("production", [entry_name(1)], lambda _name: canonical_json(entry))
+    assert any(told in line for line in chain.problems), chain.problems
+
+
+def test_an_entry_that_is_nested_without_end_is_told_and_never_raises() -> None:
+    (problem,) = chain_of("production", [entry_name(1)], lambda _name: b"[" * 100_000).problems
+    assert "no JSON" in problem
+
+
+def test_a_file_whose_day_leads_out_of_the_history_is_refused(tmp_path: Path) -> None:
+    evidence = tmp_path / "evidence"
+    samples.make_evidence(evidence)
+    folder = "announced/environment=production/date="
+    file = samples.history_file(evidence, f"history/{folder}2026-11-20/prefix=00/a.parquet")
+    outside = "../../../../.."
+    file = replace(file, date=outside, path=f"{folder}{outside}/prefix=00/a.parquet")
+    samples.add_entry(evidence, added=(file,))
+    (problem,) = read_chain(LocalFileSystem(), str(evidence / "history"), "production").problems
+    assert "lies in a folder of other rows" in problem

@@ -1,0 +1,59 @@
+"""What the private database servers have in common: a folder of their own, a port, a process, databases by number."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.services.ports import free_port
+from tests.services.processes import Child
+
+
+class PrivateServer(ABC):
+    """Runs from entry to exit, which removes its folder."""
+
+    def __init__(self, prefix: str, *, options: dict[str, str] | None = None) -> None:
+        # A folder of its own directly under /tmp: pytest's are closed to other users, and a unix socket's
+        # path is short.
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix))
+        self.port = free_port()
+        self.options = dict(options or {})
+        self._child: Child | None = None
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Returns when it accepts logins."""
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self._child is not None:
+            self._child.stop()
+
+    def _new_database_name(self, prefix: str) -> str:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
+            raise ValueError(f"database prefix {prefix!r}")
+        with self._lock:
+            return f"{prefix}_{os.getpid()}_{next(self._numbers)}"
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""`db upgrade` takes its URL from settings, a file or the environment: no password stands in a list of processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reconciler.audit import subscriptions
+from reconciler.bootstrap.setup import upgrade_database
+from reconciler.cli.app import run
+from reconciler.settings_file import NOT_SETTINGS, load_settings
+from reconciler.sql import schema
+
+EXAMPLE = Path("config/reconciler.toml")
+WARNING = "the password in --url stands in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
+#: Nobody listens there.
+AWAY = "postgresql://app:s3cret@127.0.0.1:1/orders"
+
+
+def test_every_database_of_the_settings_is_upgraded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("a", "b")]
+    producers = [{"group": group, "topics": ["ORDERS"], "outbox_url": urls} for group in ("shop", "bazaar")]
+    monkeypatch.setenv("RECONCILER_PRODUCERS", json.dumps(producers))
+    monkeypatch.setenv("RECONCILER_LEDGER__URL", urls[0])
+    upgrade = ["db", "upgrade", "outbox", "--config", str(EXAMPLE)]
+    assert run([*upgrade, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1,
+        "tree": "outbox",
+        "revision": schema.head("outbox"),
+        "databases": ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"],
+    }
+    assert [schema.current(url, "outbox") for url in urls] == [schema.head("outbox")] * 2
+    assert run(["db", "upgrade", "ledger", "--config", str(EXAMPLE)]) == 0
+    assert capsys.readouterr().out == f"ledger: ledger tables are at revision {schema.head('ledger')}\n"
+
+
+def test_settings_that_name_no_outbox_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RECONCILER_PRODUCERS", '[{"group": "shop", "topics": ["ORDERS"]}]')
+    assert run(["db", "upgrade", "outbox", "--config", str(EXAMPLE)]) == 2
+    assert "the settings name no outbox_url: name the database with --url" in capsys.readouterr().err
+
+
+def test_a_file_or_a_variable_holds_the_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "url"
+    secret.write_text(f"sqlite:///{tmp_path}/a.db\n")
+    assert run(["db", "upgrade", "inbox", "--url", f"@{secret}"]) == 0
+    monkeypatch.setenv("RECONCILER_DB_URL", f"@{secret}")
+    assert run(["db", "upgrade", "inbox"]) == 0
+    monkeypatch.setenv("RECONCILER_DB_URL", AWAY)
+    assert run(["db", "upgrade", "inbox"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("reconciler: postgresql://127.0.0.1:1/orders: ")
+    assert len(said.splitlines()) == 1
+    assert load_settings(EXAMPLE, {"RECONCILER_DB_URL": AWAY}).environment == "production"
+    assert subscriptions.NOT_SETTINGS == NOT_SETTINGS
+
+
+@pytest.mark.parametrize("file", ["/nowhere/url", "postgresql://app:s3cret@h/orders", "a\0b"])
+def test_a_file_that_cannot_be_read_is_2_without_what_it_might_be(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["db", "upgrade", "inbox", "--url", f"@{file}"]) == 2
+    said = capsys.readouterr().err
+    assert "that should hold the URL: " in said
+    assert "s3cret" not in said
+
+
+def test_a_password_on_the_command_line_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["db", "upgrade", "inbox", "--url", AWAY]) == 3
+    warned, away = capsys.readouterr().err.splitlines()
+    assert warned == f"reconciler: {WARNING}"
+    assert away.startswith("reconciler: postgresql://127.0.0.1:1/orders: ")
+    assert run(["db", "upgrade", "inbox", "--url", f"sqlite:///{tmp_path}/a.db"]) == 0
+    assert capsys.readouterr().err == ""
+    assert upgrade_database(f"sqlite:///{tmp_path}/a.db", "inbox") == schema.head("inbox")
