@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import utc_text
 from reconciler.errors import ReconcilerError
-from reconciler.evidence import Presence, WitnessAnswer
+from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.sql.engines import class_names, reading, translated_errors
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe

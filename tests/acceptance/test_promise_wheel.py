@@ -61,7 +61,7 @@ def test_both_plug_ins_work_with_the_base_dependencies_alone(python: Path) -> No
         "import producers, consumers, reconciler.rocketmq\n"
         "from producers import open_producer, TransactionalProducer\n"
         "from consumers import CommitRecorder, ReplayWorker, TransactionalConsumer, transactional_handler\n"
-        "import producers.sweeper, consumers.announcements, producers.client_python, consumers.client_python\n"
+        "import checkback_producers.sweeper, reconciler.announcing.consumer, checkback_producers.client_python, checkback_consumers.client_python\n"
     )
     ran = run(python, "-W", "error", "-c", uses)
     assert ran.returncode == 0, ran.stderr

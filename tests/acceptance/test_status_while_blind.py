@@ -14,10 +14,10 @@ import redis
 from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.routes import MessageQueue
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment

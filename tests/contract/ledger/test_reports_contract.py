@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.ports import Candidate, LedgerFilter, Repair, RepairChange
+from reconciler.policy.ports import Candidate, LedgerFilter, Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
 

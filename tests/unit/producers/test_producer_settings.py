@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from producers import SqlOutbox, TransactionalProducer, open_producer
-from producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers import SqlOutbox, TransactionalProducer, open_producer
+from checkback_producers.announcer import AnnouncementRoute, Announcer
 from reconciler.errors import ConfigurationError, InvalidValue, UsageError
 from tests.unit.producers.world import MemoryAnnouncements, MemoryHalves, World, message
 
@@ -170,7 +170,16 @@ def test_open_producer_refuses_two_environments() -> None:
 
 
 def test_the_plug_in_loads_nothing_heavy() -> None:
-    heavy = ("apscheduler", "alembic", "pydantic", "typer", "rich", "structlog", "pyspark", "reconciler.settings")
+    heavy = (
+        "apscheduler",
+        "alembic",
+        "pydantic",
+        "typer",
+        "rich",
+        "structlog",
+        "pyspark",
+        "reconciler.settings.schema",
+    )
     code = f"import sys, producers; print([name for name in {heavy!r} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"

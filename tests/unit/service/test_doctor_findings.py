@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from reconciler.bootstrap.checks import check_compressions
-from reconciler.doctor import Finding, examine
+from reconciler.commands.doctor.checks import check_compressions
+from reconciler.commands.finding import Finding, examine
 from reconciler.errors import BrokerUnavailable, ConfigurationError
 from tests.unit.rocketmq.missing_packages import without_package
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from consumers.inbox_reader import SqlInboxEvidence
-from producers.counts import Counts
-from reconciler.bootstrap.explaining import Explained
-from reconciler.bootstrap.reporting import StatusReport
+from checkback_producers.counts import Counts
 from reconciler.cli.report_commands import _evidence
 from reconciler.clock import utc_text
+from reconciler.commands.explain import Explained
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
-from reconciler.life_story import LifeStory
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.policy.life_story import LifeStory
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox_metadata, outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
