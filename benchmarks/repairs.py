@@ -108,7 +108,7 @@ class Bench:
 
 
 def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Bench:
-    """The object graph as bootstrap wires it, with a ledger in SQLite and the other databases in memory."""
+    """The object graph as the product wires it, with a ledger in SQLite and the other databases in memory."""
     clock, shards, events, outbox, inbox = (
         SystemClock(),
         MemoryShards(SystemClock()),

@@ -3,8 +3,8 @@
 >>> from consumers import CommitRecorder, TransactionalConsumer, transactional_handler
 
 ``transactional_handler`` wraps the service's handler, ``CommitRecorder`` records what was consumed,
-``TransactionalConsumer`` runs handlers on the pure-Python push consumer (consumers/checkback_consumers/client_python.py on the native
-client), ``ReplayWorker`` runs hand-overs.
+``TransactionalConsumer`` runs handlers on the pure-Python push consumer
+(consumers/checkback_consumers/client_python.py on the native client), ``ReplayWorker`` runs hand-overs.
 """
 
 from __future__ import annotations

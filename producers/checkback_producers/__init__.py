@@ -68,7 +68,9 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
         {
             "checkback_producers.announcer": "AnnouncementRoute Announcer",
             "checkback_producers.check_answer": "CheckAnswerer StandIn",
-            "checkback_producers.errors": "HalfNotSafe KeyTaken NotCommitted NotRecorded RolledBackAlready UnsafeConnection",
+            "checkback_producers.errors": (
+                "HalfNotSafe KeyTaken NotCommitted NotRecorded RolledBackAlready UnsafeConnection"
+            ),
             "checkback_producers.filter_review": "SweptSubscription",
             "checkback_producers.outbox": "SqlOutbox",
             "reconciler.evidence.outbox": "ReadOutbox SqlOutboxReader",

@@ -1,6 +1,6 @@
 """What the original algorithm asks of the world (mode = "classic"), as it was written: no epoch, no claim, no ledger.
 
-Ports raise TransientError only. `tests/simulation` and bootstrap/classic.py implement them.
+Ports raise TransientError only. `tests/simulation` and reconciler/classic implement them.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ IDLE_SECONDS = 3_600.0
 
 
 class EventLog:
-    """A sink that writes events to the logger `reconciler.policy.events`. Shared by threads: each subscription has one."""
+    """A sink that writes events to the logger `reconciler.events`. Shared by threads: each subscription has one."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._logger = logging.getLogger("reconciler.policy.events")
+        self._logger = logging.getLogger("reconciler.events")
         self._clock = clock or SystemClock()
         #: When the newest round was told that is not at level DEBUG, and idle rounds since.
         self._told: dict[Subscription, tuple[float, int]] = {}

@@ -28,7 +28,7 @@ from reconciler.policy.ports import CommitSets, InboxEvidence, Outage, Outages, 
 #: Rows this much older than the start are scanned too: their SADD may have been on its way.
 OVERLAP_MS = 60_000
 PAGE_ROWS = 1_000
-#: Recorders try Redis again after a second at most (consumers/checkback_consumers/recorder.py), plus the time-out of the try before.
+#: Recorders try Redis again after a second at most (checkback_consumers.recorder), plus the time-out of the try before.
 RECORDERS_RETURN_SECONDS = 2.0
 #: Rows are stamped before their commit: a row below the end of the scan may appear this much later. One that takes
 #: longer is recorded by its recorder, which has Redis again.

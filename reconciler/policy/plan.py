@@ -1,4 +1,4 @@
-"""What policy has to know about a topic and its subscriptions; bootstrap makes it from the settings."""
+"""What policy has to know about a topic and its subscriptions; reconciler/wiring makes it from the settings."""
 
 from __future__ import annotations
 

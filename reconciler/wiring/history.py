@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recorded(Protocol):
-    """What the history asks of the service whose rounds it records (bootstrap/policy.py)."""
+    """What the history asks of the service whose rounds it records (reconciler/wiring/rounds.py)."""
 
     settings: Settings
     plans: list[TopicPlan]

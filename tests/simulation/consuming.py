@@ -1,6 +1,6 @@
 """Consuming services: handler, inbox, recorder, acknowledgement, and the replay worker.
 
-Each process builds the product's own objects over simulated ports, as bootstrap and the plug-ins do.
+Each process builds the product's own objects over simulated ports, as the product does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Received:
 
 
 class ShardRecorder:
-    """checkback_consumers.handler.Recorder without threads and batches: one SADD a message, Redis away is remembered."""
+    """The handler's Recorder without threads and batches: one SADD a message; Redis away is remembered."""
 
     def __init__(self, client: SimulatedRedis, group: str, shards: int) -> None:
         self._sets = RedisCommitSets(client)  # type: ignore[arg-type]

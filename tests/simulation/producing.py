@@ -1,6 +1,6 @@
 """Producing services and sweepers; what they mean to send.
 
-Each process builds the product's own objects over simulated ports, as bootstrap and the plug-ins do.
+Each process builds the product's own objects over simulated ports, as the product does.
 """
 
 from __future__ import annotations

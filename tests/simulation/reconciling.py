@@ -1,4 +1,4 @@
-"""Processes of the reconciler: rounds with outage recovery, and announcement consumers, wired as bootstrap does."""
+"""Processes of the reconciler: rounds with outage recovery, and announcement consumers, wired as in the product."""
 
 from __future__ import annotations
 

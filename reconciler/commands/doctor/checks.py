@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from pathlib import Path
 
 from reconciler.announcing.source import PULL_GROUP
 from reconciler.commands.doctor.clocks import check_clocks
@@ -55,7 +54,7 @@ def examine(settings: Settings) -> list[Finding]:
         broker_remedy = "start RocketMQ, or correct rocketmq.name_servers"
         return run_checks(
             [
-                ("installation", "", _installation),
+                ("packages", "", lambda: [*check_packages()]),
                 ("redis", redis_remedy, doctor.redis),
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
@@ -83,34 +82,16 @@ def check_identities(connections: Connections) -> Sequence[Finding]:
     return [Finding(check="outbox identities", level="fail", found=problem, remedy=remedy)]
 
 
-def _installation() -> Sequence[Finding]:
-    findings = []
-    for package in (producers, consumers):
-        found = Path(package.__file__ or "").parent
-        is_ours = (found / "ports.py").is_file() or (found / "handler.py").is_file()
-        findings.append(
-            Finding(
-                check=f"package {package.__name__}",
-                level="ok" if is_ours else "fail",
-                found=str(found),
-                remedy="" if is_ours else f"a folder of your own named {package.__name__} shadows ours: rename it",
-            )
-        )
+def check_packages() -> Iterator[Finding]:
+    """A note where one package hides another, and for each compression of bodies that cannot be read here."""
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
     if len(owners) > 1:
-        findings.append(
-            Finding(
-                check="package rocketmq",
-                level="note",
-                found=f"installed by {', '.join(owners)}: the last one won",
-                remedy="keep one of them in an environment",
-            )
+        yield Finding(
+            check="package rocketmq",
+            level="note",
+            found=f"installed by {', '.join(owners)}: the last one won",
+            remedy="keep one of them in an environment",
         )
-    return [*findings, *check_compressions()]
-
-
-def check_compressions() -> Iterator[Finding]:
-    """A note for each compression of bodies that cannot be read here."""
     for module, compression in OPTIONAL_MODULES.items():
         if find_spec(module) is None:
             yield Finding(

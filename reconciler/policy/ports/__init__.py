@@ -2,8 +2,8 @@
 
 Every call has one effect and says what a crash in its middle leaves. Ports raise only TransientError (nothing is
 lost, the next round tries again) or PermanentError; "not found" and "don't know" are values (evidence.py).
-Adapters: reconciler/ledger (Redis, SQL), reconciler/rocketmq (brokers), reconciler/evidence/outbox.py and
-reconciler/evidence/inbox.py (evidence tables). bootstrap.py is the only module that puts them together.
+Adapters: reconciler/shards (Redis), reconciler/ledger (SQL), reconciler/evidence (brokers, outboxes, inboxes).
+reconciler/wiring puts them together.
 """
 
 from reconciler.policy.ports.actions import Intent, OperatorAction, OperatorActions

@@ -21,7 +21,7 @@ def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, ca
     producer = world.producer()
     with world.engine.connect() as connection:
         outer = connection.begin()
-        with caplog.at_level(logging.WARNING, "producers"), producer.transaction(message()) as tx:
+        with caplog.at_level(logging.WARNING, "checkback_producers"), producer.transaction(message()) as tx:
             tx.record(connection)
             world.do_business(connection, "outer")
         assert tx.outcome is Outcome.UNKNOWN

@@ -113,7 +113,7 @@ QUIET: list[tuple[Event, dict[str, object]]] = [
 
 
 def told(caplog: pytest.LogCaptureFixture, event: object) -> logging.LogRecord:
-    with caplog.at_level(logging.DEBUG, "reconciler.policy.events"):
+    with caplog.at_level(logging.DEBUG, "reconciler.events"):
         EventLog().emit(event)
     (record,) = caplog.records
     return record
@@ -146,7 +146,7 @@ def test_thousands_of_keys_are_a_line_of_counts_that_nobody_sees_by_default(
     assert (values["topic"], values["consumer_group"], values["shard"]) == ("ORDERS", "billing", 3)
     assert KEY not in repr(values)
     caplog.clear()
-    with caplog.at_level(logging.INFO, "reconciler.policy.events"):
+    with caplog.at_level(logging.INFO, "reconciler.events"):
         EventLog().emit(event)
     assert caplog.records == []
 
@@ -169,7 +169,7 @@ IDLE = replace(
 def test_a_subscription_without_traffic_is_a_line_an_hour(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     log = EventLog(clock)
-    with caplog.at_level(logging.INFO, "reconciler.policy.events"):
+    with caplog.at_level(logging.INFO, "reconciler.events"):
         for _ in range(24 * 720):
             log.emit(IDLE)
             clock.advance(5.0)
@@ -197,7 +197,7 @@ def test_a_round_in_which_anything_happened_is_told_at_once(
     caplog: pytest.LogCaptureFixture, change: dict[str, Any]
 ) -> None:
     log = EventLog(ManualClock())
-    with caplog.at_level(logging.INFO, "reconciler.policy.events"):
+    with caplog.at_level(logging.INFO, "reconciler.events"):
         for event in (IDLE, IDLE, replace(IDLE, **change), IDLE, replace(IDLE, subscription=OTHER)):
             log.emit(event)
     told = [(vars(record)["consumer_group"], vars(record).get("idle_rounds", 0)) for record in caplog.records]
@@ -224,7 +224,7 @@ class Collision:
 def test_a_field_that_log_records_own_costs_neither_the_event_nor_the_record(caplog: pytest.LogCaptureFixture) -> None:
     record = vars(told(caplog, Collision(name="a", message="b", module="c")))
     assert (record["event_name"], record["event_message"], record["event_module"]) == ("a", "b", "c")
-    assert record["name"] == "reconciler.policy.events"
+    assert record["name"] == "reconciler.events"
 
 
 def test_anything_else_is_told_by_its_type(caplog: pytest.LogCaptureFixture) -> None:

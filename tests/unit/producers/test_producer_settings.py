@@ -78,7 +78,7 @@ def test_an_engine_is_no_outbox(world: World) -> None:
 
 
 def test_the_weaker_mode_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "producers"), make(world, without_outbox=True) as producer:
+    with caplog.at_level(logging.WARNING, "checkback_producers"), make(world, without_outbox=True) as producer:
         assert producer.is_weaker
     assert "weaker mode" in caplog.text
     assert not world.halves.is_running
@@ -178,8 +178,8 @@ def test_the_plug_in_loads_nothing_heavy() -> None:
         "rich",
         "structlog",
         "pyspark",
-        "reconciler.settings.schema",
+        "reconciler.settings",
     )
-    code = f"import sys, producers; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, checkback_producers; print([name for name in {heavy!r} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"

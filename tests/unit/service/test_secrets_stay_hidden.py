@@ -152,7 +152,7 @@ def of_audit(marked: Marked) -> Iterator[str]:
             yield told(error)
 
 
-def commands(marked: Marked) -> Iterator[list[str]]:
+def command_lines(marked: Marked) -> Iterator[list[str]]:
     yield ["config", "check"]
     yield ["config", "show"]
     yield ["doctor"]
@@ -180,7 +180,7 @@ def test_no_secret_of_a_url_is_printed(
             name = "REDIS__URL" if marked.is_redis else "LEDGER__URL"
             with monkeypatch.context() as patched:
                 patched.setenv(f"RECONCILER_{name}", marked.url)
-                for arguments in commands(marked):
+                for arguments in command_lines(marked):
                     assert run(arguments) in (0, 1, 2, 3), (arguments, marked)
             outputs += capfd.readouterr()
         for mark in marked.marks:
