@@ -16,7 +16,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
-from reconciler.sql.engines import is_whole_number, reading
+from reconciler.sql.engines import is_whole_number, reading, shown
 from reconciler.sql.tables import inbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
@@ -125,7 +125,7 @@ def _ask(
     database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
 ) -> Mapping[str, Lookup[InboxRow]]:
     """What one database says."""
-    witness = f"inbox {database.place}"
+    witness = f"inbox {shown(database.engine)}"
     answers: dict[str, Lookup[InboxRow]] = {}
     for first in range(0, len(unique_keys), KEYS_PER_QUERY):
         page = unique_keys[first : first + KEYS_PER_QUERY]
