@@ -11,9 +11,9 @@ import pytest
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
-from reconciler.life_story import LifeStory, tell
-from reconciler.ports import (
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
+from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.ports import (
     Candidate,
     HeldTopic,
     Intent,
