@@ -126,13 +126,16 @@ def _verify(options: argparse.Namespace) -> tuple[int, str]:
         return report.exit_code, streams.json_line(report.as_dict())
     lines: list[str] = []
     for one in report.statements:
-        held = f"signed by {one.signed_by}" if one.signature_holds else "SIGNATURE DOES NOT HOLD"
+        unheld = "NOT SIGNED" if one.signed_by is None else "SIGNATURE DOES NOT HOLD"
+        held = f"signed by {one.signed_by}" if one.signature_holds else unheld
         lines.append(f"{one.file}: {one.start} to {one.end}, {one.verdict}, {one.keys} keys, {held}")
     lines += [f"DIFFERS {difference}" for difference in report.differences]
     if report.more_differences:
         lines.append(f"DIFFERS and {report.more_differences} more")
     lines += [f"not checked: {line}" for line in (*report.not_checked, *report.unanswered)]
-    lines.append(f"{report.verdict}: {report.files_equal} files are as they were signed")
+    is_signed = all(one.signature_holds for one in report.statements)
+    as_said = "as they were signed" if is_signed else "as the statements say"
+    lines.append(f"{report.verdict}: {report.files_equal} files are {as_said}")
     return report.exit_code, streams.lines(lines)
 
 

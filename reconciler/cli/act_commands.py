@@ -50,7 +50,7 @@ def repair(
     """
     settings = read_settings(config)
     if bool(keys) == all_open:
-        raise InvalidValue("KEYS", keys or [], "name messages, or give --all")
+        raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
     if all_open and not dry_run and not yes:
         _ask_first(settings, topic, group)
     report = commands.repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)

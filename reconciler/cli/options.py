@@ -65,4 +65,7 @@ def require_key(text: str) -> str:
     try:
         return require_unique_key(text.strip().upper())
     except MalformedInput as error:
-        raise InvalidValue("KEY", text, str(error)) from error
+        remedy = (
+            "no unique key, which has 32 to 64 hexadecimal digits; `reconciler explain` tells that of a business id"
+        )
+        raise InvalidValue("KEY", text, remedy) from error

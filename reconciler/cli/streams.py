@@ -80,7 +80,8 @@ def _occupy(number: int) -> None:
     try:
         os.fstat(number)
     except OSError:
-        os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+        nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+        os.set_inheritable(nowhere, True)  # for the audit, which this process becomes
 
 
 def _text(raw: ForgivingFile, before: TextIO | None, *, is_line_buffered: bool) -> io.TextIOWrapper:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, TransientError
+from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, RedisAway, TransientError
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.access import translated_errors
@@ -14,6 +14,9 @@ from reconciler.shards.checks import require_room
 from reconciler.sql.engines import reading
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
+
+REDIS_REMEDY = "start Redis, or correct redis.url"
+BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
@@ -48,8 +51,11 @@ def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether Redis answers and has room to write."""
 
     def ping() -> None:
-        with translated_errors():
-            connections.redis.ping()
+        try:
+            with translated_errors():
+                connections.redis.ping()
+        except RedisAway as error:
+            raise RedisAway(f"{str(error).rstrip('.')}; {REDIS_REMEDY}") from error
         require_room(connections.redis)
 
     return {"redis": ping}
@@ -60,7 +66,10 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
 
     def ping() -> None:
         admin = Admin(connections.rocketmq.client)
-        brokers = connections.rocketmq.routes.brokers()
+        try:
+            brokers = connections.rocketmq.routes.brokers()
+        except BrokerUnavailable as error:
+            raise BrokerUnavailable(f"{error}; {BROKER_REMEDY}") from error
         if not brokers:
             raise BrokerUnavailable("no broker is registered at the name servers")
         for name, addresses in sorted(brokers.items()):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from reconciler.contract.row_rules import NAME_CHARACTERS
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import is_unique_key
@@ -77,6 +78,10 @@ def require_name(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidValue("KEY", text, "no UTF-8 text, so neither a unique key nor a business id") from None
+    if len(text) > NAME_CHARACTERS:
+        raise InvalidValue(
+            "KEY", f"{text[:40]}…", f"{len(text)} characters; a business id has {NAME_CHARACTERS} at most"
+        )
     if not text.strip():
         raise InvalidValue("KEY", text, "give a unique key or a business id")
     return text

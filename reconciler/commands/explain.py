@@ -54,7 +54,10 @@ class Explained:
         who = "nobody who could tell" if self.away or self.silent else "nobody"
         if self.business is None:
             return f"{who} has heard of {self.stories[0].unique_key}"
-        return f"{who} has heard of the business id {self.business.business_id!r}, and it is no unique key"
+        return (
+            f"{who} has heard of the business id {self.business.business_id!r}, and it is no unique key; "
+            "what was rolled back or deleted has only its unique key"
+        )
 
     @property
     def exit_code(self) -> int:
@@ -158,6 +161,7 @@ class _Witnesses:
             copies=copies,
             inboxes=inboxes,
             ledger=ledger,
+            holds=self._connections.ledger.reports.holds(settings.environment),
             history=history,
             history_problems=history_problems,
             away=self._away,

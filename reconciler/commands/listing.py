@@ -104,4 +104,13 @@ def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int, 
         if name is not None:
             named = keys_named(connections, name, limit=KEYS_MAX)
             only, notes = replace(only, unique_keys=named.unique_keys), named.notes
+        notes = [*notes, *_not_configured(settings, only)]
         return Listed(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)
+
+
+def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[str]:
+    """A retired topic or group may have rows yet; a misspelt one has none, which must not look like calm."""
+    asked = {"topic": only.topic, "group": only.group}
+    for name, value in asked.items():
+        if value is not None and value not in {getattr(s, name) for s in settings.subscriptions}:
+            yield f"no [[subscriptions]] section has the {name} {value!r}"

@@ -38,11 +38,11 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.COLLISION: "The key stands for two contents: the inbox, another outbox, or all that brokers have differ "
     "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
     Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; "
-    "repaired.",
-    Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: repaired.",
-    Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker was told to roll back: republished.",
-    Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: sent again from the "
-    "outbox body, or quarantined where none was kept.",
+    "to be repaired.",
+    Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: to be repaired.",
+    Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker was told to roll back: to be republished.",
+    Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: to be sent again from "
+    "the outbox body, or quarantined where none was kept.",
     Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair. A tombstone is final; a "
     "row that is missing is asked for again until the brokers' retention has passed.",
     Verdict.QUARANTINED: "Given up after the maximum of attempts, or not repairable: a person must look.",

@@ -245,12 +245,18 @@ def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) ->
 
 
 def sentence(
-    accounts: Sequence[Accounted], *, troubles: Sequence[str], persons: Sequence[str], sees_announced_only: bool = False
+    accounts: Sequence[Accounted],
+    *,
+    troubles: Sequence[str],
+    persons: Sequence[str],
+    held: Sequence[str] = (),
+    sees_announced_only: bool = False,
 ) -> str:
     """What a person reads first: all is well until when, or what needs whom. Of one subscription at least.
 
-    `troubles`: what else is away or stands still; `persons`: what a person must look at; `sees_announced_only`: there
-    is no outbox to tell of commits that nobody announced.
+    `troubles`: what else is away or stands still; `persons`: what a person must look at; `held`: topics whose losses
+    stay unrepaired, since somebody wants it so; `sees_announced_only`: there is no outbox to tell of commits that
+    nobody announced.
     """
     what = "announced commit" if sees_announced_only else "commit"
     behind = [one for one in accounts if one.late]
@@ -269,4 +275,6 @@ def sentence(
         return f"Not all is well: {troubles[0]}; {until}"
     if persons:
         return f"A person is needed: {'; '.join(persons)}; {until}"
+    if held:
+        return f"Repairs of {', '.join(held)} are on hold; {until}"
     return f"N{until[1:]}" if least.until_ms is None else f"All is well: {until}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
-from reconciler.contract.verdicts import MEANINGS, Verdict
+from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.judging.delivery import difference, double_effect, other_content, row_of
-from reconciler.policy.ports import LedgerLife, OperatorAction, Repair
+from reconciler.policy.ports import Candidate, HeldTopic, LedgerLife, OperatorAction, Repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,7 @@ def tell(
     copies: Mapping[str, Lookup[StoredMessage]],
     inboxes: Mapping[Subscription, Lookup[InboxRow]],
     ledger: LedgerLife,
+    holds: Sequence[HeldTopic] = (),
     history: Sequence[tuple[str, Mapping[str, Any]]] = (),
     history_problems: Sequence[str] = (),
     away: Sequence[str] = (),
@@ -102,7 +103,7 @@ def tell(
         events=tuple(sorted(events, key=lambda event: event.at_ms)),
         silent=tuple(silent),
         away=tuple(away),
-        outlook=tuple(_outlook(inboxes, ledger, row)) if events else (),
+        outlook=tuple(_outlook(inboxes, ledger, row, holds)) if events else (),
     )
 
 
@@ -211,12 +212,43 @@ def _action_event(action: OperatorAction) -> LifeEvent:
     return _event(action.started_at_ms, "operator", f"{intent.command} by hand: {result}", evidence)
 
 
-def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[LifeEvent]:
-    """What rounds did with the key, in the order in which one round does it; the ledger knows only how it stands."""
-    for stream, row in sorted(rows, key=lambda pair: _HISTORY_ORDER.get(pair[0], len(_HISTORY_ORDER))):
+def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
+    """What rounds did with the key, in the order in which one round does it; the ledger knows only how it stands.
+
+    A verdict that rounds repeat for the same reason, with nothing else between, is told once: how often, until when.
+    """
+    events: list[LifeEvent] = []
+    standing: dict[str, int] = {}  # subscription -> where its last verdict is told
+    for stream, row in sorted(rows, key=_in_order):
         told = _history_event(stream, row)
-        if told is not None:
-            yield _event(row["at_ms"], "history", *told)
+        if told is None:
+            continue
+        event = _event(row["at_ms"], "history", *told)
+        if stream != "verdict":
+            standing.clear()
+        elif (at := standing.get(whose := _whose(row))) is not None and _says_the_same(events[at], event):
+            times = {"repeated": 1 + int(str(events[at].evidence.get("repeated", 0))), "until_ms": event.at_ms}
+            events[at] = replace(events[at], evidence={**events[at].evidence, **times})
+            continue
+        else:
+            standing[whose] = len(events)
+        events.append(event)
+    return events
+
+
+def _says_the_same(one: LifeEvent, other: LifeEvent) -> bool:
+    return one.what == other.what and all(
+        one.evidence.get(name) == other.evidence.get(name) for name in ("state", "reason")
+    )
+
+
+def _in_order(pair: tuple[str, Mapping[str, Any]]) -> tuple[int, int]:
+    stream, row = pair
+    return row["at_ms"], _HISTORY_ORDER.get(stream, len(_HISTORY_ORDER))
+
+
+def _whose(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}/{row.get('consumer_group')}"
 
 
 _HISTORY_ORDER = {
@@ -226,7 +258,7 @@ _HISTORY_ORDER = {
 
 def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[str, object]] | None:
     place = {name: row[name] for name in ("shard", "epoch") if name in row}
-    whose = f"{row['topic']}/{row.get('consumer_group')}"
+    whose = _whose(row)
     match stream:
         case "announced":
             return f"announcement taken by round {row['generation']} of {whose}", place
@@ -250,7 +282,10 @@ def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[st
 
 
 def _outlook(
-    inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife, row: OutboxRow | None
+    inboxes: Mapping[Subscription, Lookup[InboxRow]],
+    ledger: LedgerLife,
+    row: OutboxRow | None,
+    holds: Sequence[HeldTopic],
 ) -> Iterator[str]:
     candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
@@ -262,6 +297,8 @@ def _outlook(
             yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
         elif lookup.is_found:
             yield f"{subscription}: done, the message took effect"
+        elif candidate is None and row is not None and row.state is OutboxState.ROLLED_BACK:
+            yield f"{subscription}: rolled back by its producer: nothing is delivered"
         elif candidate is None:
             yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
         elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
@@ -269,7 +306,16 @@ def _outlook(
         elif candidate.state is CandidateState.SETTLED:
             yield f"{subscription}: settled as {candidate.verdict}"
         else:
-            yield f"{subscription}: {candidate.verdict}, the next rounds go on: {MEANINGS[Verdict(candidate.verdict)]}"
+            yield f"{subscription}: {candidate.verdict}, {_next(candidate, holds)}: {MEANINGS[candidate.verdict]}"
+
+
+def _next(candidate: Candidate, holds: Sequence[HeldTopic]) -> str:
+    """What an open key waits for."""
+    topic = candidate.subscription.topic
+    kinds = sorted(hold.kind.value for hold in holds if hold.topic == topic)
+    if candidate.verdict in LOSSES and kinds:
+        return f"not repaired while repairs of {topic} are stopped ({', '.join(kinds)}; see `reconciler status`)"
+    return "the next rounds go on"
 
 
 def _event(at_ms: int, witness: str, what: str, evidence: Mapping[str, object]) -> LifeEvent:

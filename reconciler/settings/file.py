@@ -11,7 +11,7 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -51,7 +51,9 @@ def load_settings(
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        problems += [line for detail in error.errors() for line in describe(detail)]
+        problems += [
+            f"{_variable(detail['loc'], environ)}{line}" for detail in error.errors() for line in describe(detail)
+        ]
         problems += _contradictions_of_the_rest(document, error)
     if problems:
         listed = "\n".join(f"  {line}" for line in problems)
@@ -80,6 +82,16 @@ def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationEr
 
 def _holds(place: Any, part: int | str) -> bool:
     return part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
+
+
+def _variable(location: Sequence[int | str], environ: Mapping[str, str]) -> str:
+    """The variable that a wrong value stands in, so that nobody looks for it in the file."""
+    for end in range(len(location), 0, -1):
+        name = ENVIRONMENT_PREFIX + "__".join(str(part).upper() for part in location[:end])
+        for written in (name, f"{name}_FILE"):
+            if written in environ:
+                return f"{written}: "
+    return ""
 
 
 def describe(detail: Any) -> list[str]:

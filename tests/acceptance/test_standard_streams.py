@@ -61,6 +61,21 @@ def test_closed_streams_are_nothing_that_a_database_is_printed_into(deployed: De
     assert unasked.returncode == 0, unasked.stderr
 
 
+@pytest.mark.parametrize("line", ['"$R" statement keygen key.pem >&-', '"$R" statement keygen key.pem >&- 2>&- <&-'])
+def test_closed_output_of_the_audit_is_no_verdict(tmp_path: Path, line: str) -> None:
+    ended = subprocess.run(
+        ["/bin/bash", "-c", line],
+        env={**os.environ, "R": str(RECONCILER)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "key.pem.pub").exists()
+
+
 def test_terminal_without_the_letters_gets_escapes_and_valid_json(deployed: Deployment) -> None:
     shell(deployed, '"$R" hold "$T" --reason "zu viele \U0001f525 Verluste" --config "$C"', T=deployed.topic)
     table = shell(deployed, '"$R" status --config "$C"', PYTHONIOENCODING="ascii")

@@ -19,6 +19,7 @@ from reconciler.audit.report.markup import join, tag
 from reconciler.audit.report.page import report_html
 from reconciler.audit.report.series import BARS_MAX, SERIES, binned_volume
 from reconciler.audit.report.words import duration, in_zone, share
+from reconciler.audit.result import NoAnswer
 from reconciler.contract.visible_text import visible
 from tests.audit import judged_samples
 
@@ -256,7 +257,13 @@ def test_no_answer_never_looks_clean() -> None:
     (verdict,) = page("no-answer").all("header")
     assert headline.text == "No answer"
     assert "no-answer" in str(verdict.attributes["class"])
-    assert "The history lacks rows of ORDERS/billing; audit another window." in verdict.text
+    open_end = replace(judged_samples.SAMPLES["no-answer"](), no_answer=NoAnswer(reason="gap", message="audit another"))
+    (other,) = Page(report_html(open_end, zone="UTC")).all("header")
+    for header, end in (
+        (verdict, "The history lacks rows of ORDERS/billing; audit another window."),
+        (other, "audit another."),
+    ):
+        assert f"{end} Among what could be judged" in header.text
     assert "the disk was full" in page("no-answer").root.text
     assert "No violation" not in page("no-answer").root.text
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from reconciler.audit.command import main
+from reconciler.audit.output.writing import write_output
+from tests.audit import judged_samples
 from tests.audit import signed_samples as samples
 
 
@@ -61,9 +63,26 @@ def test_a_key_that_is_none_is_2(folder: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["reason"] == "usage"
 
 
-def test_evidence_that_is_not_there_is_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify(folder, "--evidence", str(folder / "gone")) == 2
-    assert "no answer (inputs)" in capsys.readouterr().err
+def test_a_folder_that_is_not_there_is_2_and_told_under_its_own_option(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = str(folder / "gone")
+    assert verify(folder, "--evidence", gone) == 2
+    assert f"no answer (inputs): --evidence {gone}: there is no such folder" in capsys.readouterr().err
+    assert verify(folder, "--evidence", str(folder / "evidence-0"), "--history", gone) == 2
+    assert f"no answer (inputs): --history {gone}: there is no such folder" in capsys.readouterr().err
+
+
+def test_a_statement_that_nobody_signed_is_not_told_as_a_broken_signature_nor_as_signed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, public = samples.new_key(tmp_path)
+    out = write_output(judged_samples.violations(), tmp_path / "out")
+    assert main(["statement", "verify", str(out), "--public-key", str(public)]) == 2
+    printed = capsys.readouterr().out
+    assert printed.count("NOT SIGNED") == len(list(out.glob("statement/*--*.json")))
+    assert "DOES NOT HOLD" not in printed
+    assert printed.splitlines()[-1].endswith(" files are as the statements say")
 
 
 def test_keygen_makes_a_pair_that_signs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def _headline(judged: JudgedWindow) -> tuple[str, list[object]]:
             else " That no violation is listed below does not mean that there is none."
         )
         why = tag("strong", f"{_REASONS[judged.no_answer.reason].capitalize()}. ")
-        return "No answer", [why, judged.no_answer.message, so_far]
+        return "No answer", [why, f"{judged.no_answer.message.rstrip('.')}.", so_far]
     unchecked = " Not every rule could be checked; see below." if judged.not_checked else ""
     if found:
         where = f"in {touched} of {counted(len(judged.subscriptions), 'subscription')}"

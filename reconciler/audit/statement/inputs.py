@@ -122,20 +122,21 @@ def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -
         said = _history_said(folder)
         place: Place | None = None
         if history is not None:
-            place = _suspect(history)
+            with _told(history, "--history", "name the folder where the history lies now"):
+                place = _suspect(history)
         elif "://" not in said and not said.startswith("/") and ".." not in said.split("/"):
             place = folder.below(said.rstrip("/"))
         return InputFolder(folder, place, said)
 
 
 @contextmanager
-def _told(evidence: str) -> Iterator[None]:
+def _told(
+    place: str, option: str = "--evidence", remedy: str = "name the folder that holds evidence.json"
+) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise AuditError(
-            "inputs", f"--evidence {evidence}: {error}; name the folder that holds evidence.json"
-        ) from error
+        raise AuditError("inputs", f"{option} {place}: {error}; {remedy}") from error
 
 
 def _suspect(place: str) -> Place:

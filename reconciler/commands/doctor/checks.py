@@ -8,6 +8,7 @@ from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 
 from reconciler.announcing.source import PULL_GROUP
+from reconciler.commands.availability import BROKER_REMEDY, REDIS_REMEDY
 from reconciler.commands.doctor.clocks import check_clocks
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
@@ -50,12 +51,10 @@ def examine(settings: Settings) -> list[Finding]:
     """Runs every check; never raises for a dependency that is away."""
     with Connections(settings) as connections:
         doctor = _Doctor(connections)
-        redis_remedy = "start Redis, or correct redis.url"
-        broker_remedy = "start RocketMQ, or correct rocketmq.name_servers"
         return run_checks(
             [
                 ("packages", "", lambda: [*check_packages()]),
-                ("redis", redis_remedy, doctor.redis),
+                ("redis", REDIS_REMEDY, doctor.redis),
                 ("ledger", "start the database, or correct ledger.url", doctor.ledger),
                 *doctor.table_checks(),
                 *rights_checks(connections),
@@ -63,11 +62,11 @@ def examine(settings: Settings) -> list[Finding]:
                 ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
                 ("tags of settled rows", "", lambda: check_kept_tags(connections)),
                 ("roles of databases", "", lambda: check_primaries(connections)),
-                ("name servers", broker_remedy, doctor.name_servers),
-                ("brokers", broker_remedy, doctor.brokers),
-                ("topics", broker_remedy, doctor.topics),
-                ("groups", broker_remedy, doctor.groups),
-                ("clocks", redis_remedy, lambda: check_clocks(connections)),
+                ("name servers", BROKER_REMEDY, doctor.name_servers),
+                ("brokers", BROKER_REMEDY, doctor.brokers),
+                ("topics", BROKER_REMEDY, doctor.topics),
+                ("groups", BROKER_REMEDY, doctor.groups),
+                ("clocks", REDIS_REMEDY, lambda: check_clocks(connections)),
                 ("history", "", lambda: check_history_folders(settings)),
             ]
         )

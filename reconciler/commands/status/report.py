@@ -107,6 +107,7 @@ class StatusReport:
             self._accounts,
             troubles=(*self.away, *self.late),
             persons=self._persons,
+            held=sorted({hold.topic for hold in self.holds}),
             sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
         )
 

@@ -310,6 +310,13 @@ def test_the_first_sentence_says_until_when_or_what_needs_whom(
     assert sentence(accounts, troubles=troubles, persons=persons) == says
 
 
+def test_not_all_is_well_while_losses_stay_unrepaired_behind_a_forgotten_hold() -> None:
+    said = sentence([one(NOW_MS)], troubles=[], persons=[], held=["ORDERS", "REFUNDS"])
+    assert said == f"Repairs of ORDERS, REFUNDS are on hold; every commit until {UNTIL} is accounted for"
+    needed = sentence([one(NOW_MS)], troubles=[], persons=["failed repairs: 1"], held=["ORDERS"])
+    assert needed.startswith("A person is needed: ")
+
+
 def test_without_an_outbox_nobody_vouches_for_what_was_not_announced() -> None:
     said = sentence([one(NOW_MS)], troubles=[], persons=[], sees_announced_only=True)
     assert said == f"All is well: every announced commit until {UNTIL} is accounted for"

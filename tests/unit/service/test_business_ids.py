@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.commands import business_ids
-from reconciler.commands.business_ids import Named, keys_named, messages_of
+from reconciler.commands.business_ids import Named, keys_named, messages_of, require_name
 from reconciler.commands.listing import list_rows
 from reconciler.commands.operate import _named
 from reconciler.errors import DependencyAway, InvalidValue
@@ -175,3 +175,19 @@ def test_a_listing_of_a_business_id_shows_the_rows_of_its_messages_alone(tmp_pat
     listed = list_rows(settings, "actions", only=LedgerFilter(), limit=9, name="order-1")
     assert [row[5] for row in listed.rows] == [key(1)]
     assert len(list_rows(settings, "actions", only=LedgerFilter(), limit=9).rows) == 2
+
+
+def test_a_listing_of_a_misspelt_topic_or_group_is_no_calm(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, f"sqlite:///{tmp_path}/orders.db")
+    found = list_rows(settings, "candidates", only=LedgerFilter(topic="ODERS", group="biling"), limit=9)
+    assert found.notes == [
+        f"no [[subscriptions]] section has the {what}" for what in ("topic 'ODERS'", "group 'biling'")
+    ]
+    assert list_rows(settings, "candidates", only=LedgerFilter(topic="ORDERS", group="billing"), limit=9).notes == []
+
+
+def test_a_text_longer_than_any_name_is_neither_asked_for_nor_repeated_in_full() -> None:
+    with pytest.raises(InvalidValue, match="161 characters; a business id has 160 at most") as caught:
+        require_name("x" * 161)
+    assert len(str(caught.value)) < 161
+    assert require_name("x" * 160)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.availability import ask_databases, who_is_away
+from reconciler.commands.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.commands.doctor.rights import needed_rights
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.primaries import standings
@@ -136,3 +136,11 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
         assert len(links) == 2
         assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")
         assert len(accounting._look_into_outboxes("REFUNDS")) == 1
+
+
+def test_what_is_away_is_told_with_what_to_do() -> None:
+    gone = {"RECONCILER_REDIS__URL": "redis://127.0.0.1:1/0", "RECONCILER_ROCKETMQ__NAME_SERVERS": "127.0.0.1:1"}
+    with Connections(load_settings(EXAMPLE, gone)) as connections:
+        redis, rocketmq = who_is_away(ask_redis(connections) | ask_brokers(connections))
+    assert redis.endswith("; start Redis, or correct redis.url")
+    assert rocketmq.endswith("; start RocketMQ, or correct rocketmq.name_servers")

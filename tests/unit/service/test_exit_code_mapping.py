@@ -89,6 +89,23 @@ def test_usage_error_is_2_and_says_why_on_standard_error(
     assert "reconciler" in written.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` tells that of a business id"),
+        (
+            ["repair", "--all", "A" * 32, "--config", str(ROOT / "config" / "reconciler.toml")],
+            "or give --all, not both",
+        ),
+    ],
+)
+def test_a_wrong_name_of_a_message_has_a_remedy(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_command_line_without_a_command_shows_the_help_and_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     assert "explain" in capsys.readouterr().out
@@ -201,11 +218,19 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
     from reconciler.commands.status.report import StatusReport, SubscriptionStatus
     from reconciler.policy.accounted import Accounted
     from reconciler.policy.evidence import Watermark, WatermarkState
-    from reconciler.policy.ports import VerdictCount
+    from reconciler.policy.ports import HeldTopic, VerdictCount
 
     of = Subscription(environment="test", topic="T", group="g")
 
-    def report(*late: str, weaker: tuple[str, ...] = (), is_classic: bool = False, count: int = 0) -> StatusReport:
+    hold = HeldTopic(topic="T", kind=HoldKind.HOLD, since_ms=1, by="anna", reason="?")
+
+    def report(
+        *late: str,
+        weaker: tuple[str, ...] = (),
+        is_classic: bool = False,
+        count: int = 0,
+        holds: tuple[HeldTopic, ...] = (),
+    ) -> StatusReport:
         told = Accounted(subscription=of, until_ms=1_000, cause="", late=late)
         one = SubscriptionStatus(
             subscription=of,
@@ -221,7 +246,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
             count=count, oldest_ms=1,
         )  # fmt: skip
         return StatusReport(
-            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=(), outages=(), away=()
+            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=holds, outages=(), away=()
         )
 
     late = report("nobody reads it", "no sweep", count=2)
@@ -235,6 +260,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     until = "until 1970-01-01T00:00:01Z is accounted for"
     assert (report().exit_code, report().summary) == (0, f"All is well: every commit {until}")
+    assert report(holds=(hold,)).summary == f"Repairs of T are on hold; every commit {until}"
     assert report(weaker=("no outbox",)).summary == f"All is well: every announced commit {until}"
     needed = "quarantined keys: 2 (`reconciler list candidates --state QUARANTINED`)"
     assert (report(count=2).exit_code, report(count=2).summary) == (

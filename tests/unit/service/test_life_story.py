@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.life_story import LifeStory, tell
 from reconciler.policy.ports import (
     Candidate,
+    HeldTopic,
     Intent,
     LedgerLife,
     OperatorAction,
@@ -22,6 +24,8 @@ from reconciler.policy.ports import (
     RoundDone,
     StoredRound,
 )
+
+Row = tuple[str, dict[str, Any]]
 
 KEY = "7F000001" + "0" * 24
 BILLING = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -47,6 +51,7 @@ ROW = OutboxRow(
     announced_at_ms=1_010,
     settled_at_ms=9_000,
 )
+RECORDED: Lookup[OutboxRow] = Lookup(presence=Presence.FOUND, records=(ROW,))
 COPY = StoredMessage(
     unique_key=KEY,
     topic="RMQ_SYS_TRANS_HALF_TOPIC",
@@ -262,6 +267,46 @@ def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repai
     ledger = LedgerLife(candidates=(replace(CANDIDATE, state=state),), repairs=repairs, rounds=())
     told = story(inboxes={BILLING: ABSENT}, ledger=ledger)
     assert part in told.outlook[0]
+
+
+def test_rolled_back_message_is_not_called_in_flight() -> None:
+    tombstone = replace(ROW, state=OutboxState.ROLLED_BACK, announced_at_ms=None, settled_at_ms=None)
+    assert story(outbox=found(tombstone), inboxes={BILLING: ABSENT}).outlook == (
+        f"{BILLING}: rolled back by its producer: nothing is delivered",
+    )
+
+
+def test_held_loss_is_not_called_repaired_nor_left_to_rounds_that_may_not_repair_it() -> None:
+    ledger = LedgerLife(candidates=(replace(CANDIDATE, state=CandidateState.OPEN),), repairs=(), rounds=())
+    hold = HeldTopic(topic="ORDERS", kind=HoldKind.HOLD, since_ms=1, by="operator anna", reason="?")
+    held, elsewhere = (
+        tell(KEY, outbox=RECORDED, copies={}, inboxes={BILLING: ABSENT}, ledger=ledger, holds=[h]).outlook[0]
+        for h in (hold, replace(hold, topic="OTHER"))
+    )
+    assert "not repaired while repairs of ORDERS are stopped (HOLD; see `reconciler status`)" in held
+    assert "the next rounds go on" in elsewhere
+    assert "; repaired" not in held
+
+
+def test_verdict_that_rounds_repeat_for_hours_does_not_bury_the_rest_of_the_life() -> None:
+    def verdict(at_ms: int, group: str = "billing", verdict: str = "LOST_CONFIRM", reason: str = "OPEN") -> Row:
+        evidence = f'{{"reason": "{reason}"}}'
+        place = {"topic": "ORDERS", "consumer_group": group, "verdict": verdict, "state": "OPEN"}
+        return "verdict", {"at_ms": at_ms, "evidence": evidence, **place}
+
+    rows = [verdict(at + n, group) for at in range(1_000, 9_000, 10) for n, group in enumerate(("billing", "shipping"))]
+    rows += [verdict(10_000, verdict="UNKNOWN"), verdict(10_010), verdict(10_020, reason="SENT"), verdict(10_030)]
+    told = tell(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
+    events = [(e.at_ms, e.what.rpartition(" ")[2], dict(e.evidence)) for e in told.events if e.witness == "history"]
+    often = {"state": "OPEN", "reason": "OPEN", "repeated": 799}
+    assert events[:2] == [
+        (1_000, "LOST_CONFIRM", often | {"until_ms": 8_990}),
+        (1_001, "LOST_CONFIRM", often | {"until_ms": 8_991}),
+    ]
+    assert [(at, what) for at, what, _ in events[2:]] == [
+        (10_000, "UNKNOWN"),
+        *((at, "LOST_CONFIRM") for at in (10_010, 10_020, 10_030)),
+    ]
 
 
 def test_every_subscription_has_its_own_outlook() -> None:

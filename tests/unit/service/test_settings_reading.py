@@ -94,6 +94,18 @@ def test_all_problems_are_named_at_once_with_field_value_and_remedy() -> None:
     assert "6 problem(s)" in text
 
 
+def test_wrong_value_of_a_variable_names_the_variable_for_nobody_finds_it_in_the_file() -> None:
+    text = problems_of(
+        {"RECONCILER_FOO": "1", "RECONCILER_ROUNDS__INTERVAL_SECONDS": "soon", "RECONCILER_LEDGER": "{}"}
+    )
+    for line in (
+        "RECONCILER_FOO: foo: unknown setting",
+        "RECONCILER_ROUNDS__INTERVAL_SECONDS: rounds.interval_seconds = 'soon'",
+        "RECONCILER_LEDGER: ledger.url: missing",
+    ):
+        assert f"\n  {line}" in text
+
+
 @pytest.mark.parametrize(
     ("environ", "part"),
     [
