@@ -57,6 +57,8 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
     config.attributes["connection"] = connection
     try:
         command.upgrade(config, "head")
+    except sa.exc.PendingRollbackError as error:  # alembic commits what it has begun, also on a connection that is lost
+        raise error.__context__ or error from None
     except sa.exc.DBAPIError as error:
         if "already exists" not in str(error.orig):
             raise
