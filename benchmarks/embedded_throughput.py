@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from reconciler.rocketmq.frame import Command, FrameReader, encode_frame
+from reconciler.rocketmq.wire.frame import Command, FrameReader, encode_frame
 
 TOPIC = "Throughput"
 QUEUES = 4

@@ -28,17 +28,17 @@ import sqlalchemy as sa
 from redis import Redis
 
 from benchmarks.load.postgres import ask, make_shop, tell
-from consumers.handler import transactional_handler
-from consumers.message import HandedOverMessage
-from consumers.recorder import CommitRecorder
-from producers.producer import TransactionalProducer
-from producers.remoting import open_producer
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import HandedOverMessage
+from checkback_consumers.recorder import CommitRecorder
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import open_producer
 from reconciler.contract.tables import OUTBOX
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql import schema
 from tests.polling import eventually
 from tests.services.postgres import PostgresServer

@@ -17,10 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from consumers.effect import Effect
-from consumers.handler import TransactionalHandler
-from consumers.inbox import Entered, InboxEntry
-from consumers.message import ConsumedMessage, HandedOverMessage
+from checkback_consumers.effect import Effect
+from checkback_consumers.handler import TransactionalHandler
+from checkback_consumers.inbox import Entered, InboxEntry
+from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 
 
 class NoInbox:

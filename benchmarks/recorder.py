@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from consumers.recorder import CommitRecorder
+from checkback_consumers.recorder import CommitRecorder
 from tests.services.redis_server import RedisServer
 
 GOAL = 0.75

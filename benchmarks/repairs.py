@@ -27,31 +27,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.bootstrap.workers import ThreadWorkers, workers_of
-from reconciler.brakes import BreakerRules, CircuitBreaker
-from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import EVERY_GROUP, OutboxState, RepairState
-from reconciler.evidence import EndOutcome, OutboxRow
-from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import Horizon, OneByOne
-from reconciler.reconcile_round import ReconcileRound
-from reconciler.repair import Repairer, RepairRules
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import PROBE_TOPIC
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.routes import TopicNotFound
-from reconciler.shard_rounds import ShardRounds
+from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.evidence import EndOutcome, OutboxRow
+from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
+from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Horizon, OneByOne
+from reconciler.policy.repairing.repair import Repairer, RepairRules
+from reconciler.policy.round import ReconcileRound
+from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import TopicNotFound
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
-from reconciler.verify import Verifier, VerifyRules
+from reconciler.testing.memory_shards import MemoryShards
+from reconciler.wiring.workers import ThreadWorkers, workers_of
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.rocketmq import RocketMQCluster
@@ -108,7 +108,7 @@ class Bench:
 
 
 def make_bench(instance: ClientInstance, folder: Path, concurrency: int) -> Bench:
-    """The object graph as bootstrap wires it, with a ledger in SQLite and the other databases in memory."""
+    """The object graph as the product wires it, with a ledger in SQLite and the other databases in memory."""
     clock, shards, events, outbox, inbox = (
         SystemClock(),
         MemoryShards(SystemClock()),

@@ -26,13 +26,13 @@ import redis
 from benchmarks.load.job import Job
 from benchmarks.load.postgres import connect
 from benchmarks.load.world import Timing, World, until
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.policy import Policy
 from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.unique_key import member_of
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.rounds import Policy
 
 TIMING = Timing(interval_seconds=0.5, skew_margin_seconds=0.0, grace_period_seconds=0.5)
 PAGE = 500

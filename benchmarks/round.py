@@ -3,7 +3,7 @@
     python -m benchmarks.round [--keys 20000] [--pending 20000 200000 1000000] [--unmatched 0.01] [--late 200]
                                [--repeat 5] [--redis-url redis://...]
 
-- `round`: fence, types and one script that changes pending key by key (reconciler/ledger/round_commands.py);
+- `round`: fence, types and one script that changes pending key by key (reconciler/shards/round_commands.py);
   `kept` is the same with the sets of two rounds kept for the history.
 - `rewriting`: the MULTI of before, whose ZUNIONSTORE and ZDIFFSTORE write all of pending anew.
 - `original`: the original design: difference and both sets to the client, then DEL. It has no pending set.
@@ -49,8 +49,8 @@ import redis
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.ledger.redis_client import open_redis
-from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.shards.client import open_redis
+from reconciler.shards.memory import RedisShardMemory
 from tests.services.redis_server import RedisServer
 
 SHARD = Shard(subscription=Subscription(environment="benchmark", topic="ORDERS", group="billing"), number=0)

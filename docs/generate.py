@@ -23,7 +23,7 @@ from reconciler.audit.classes import RULES
 from reconciler.contract import announcement, keyspace, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of
-from reconciler.settings import Settings
+from reconciler.settings.schema import Settings
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code and run `make docs`. -->\n"

@@ -13,7 +13,7 @@ def main() -> None:
     try:
         from reconciler.cli.app import run  # the plug-ins install this command without its libraries
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] in {"reconciler", "producers", "consumers"}:
+        if (error.name or "").split(".")[0] in {"reconciler", "checkback_producers", "checkback_consumers"}:
             raise
         if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606

@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from reconciler.__main__ import main as reconciler
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
 
 
 def main(log: Path, arguments: list[str]) -> None:

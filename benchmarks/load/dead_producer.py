@@ -16,9 +16,9 @@ import sqlalchemy as sa
 
 from benchmarks.load.job import Job
 from benchmarks.load.sql_producer import BODY, INSERT_ORDER
-from producers.producer import TransactionalProducer
-from producers.remoting import open_producer
-from reconciler.rocketmq.message import Message
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import open_producer
+from reconciler.rocketmq.wire.message import Message
 
 #: Until every thread has committed.
 COMMITS_SECONDS = 60.0

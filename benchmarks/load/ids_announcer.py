@@ -16,15 +16,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.load.job import Job
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.producer import TransactionalProducer
-from producers.remoting import RemotingAnnouncements, open_producer
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import RemotingAnnouncements, open_producer
 from reconciler.contract.announcement import AnnouncedKey
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
 
 #: Between two looks at what is due.
 EVERY_SECONDS = 0.1

@@ -19,10 +19,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from benchmarks.load.job import Job
-from consumers.handler import transactional_handler
-from consumers.inbox import SOURCE_CONSUMER
-from consumers.push import TransactionalConsumer
-from consumers.recorder import CommitRecorder
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.inbox import SOURCE_CONSUMER
+from checkback_consumers.push import TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder
 from reconciler.sql import tables
 from reconciler.sql.engines import open_engine
 

@@ -15,9 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.load.job import Job
-from consumers.recorder import CommitRecorder
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
-from reconciler.rocketmq.push_consumer import CacheLimits, ConsumeFrom, PushConsumer, PushSettings, ReceivedMessage
+from checkback_consumers.recorder import CommitRecorder
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.consumer.push_consumer import (
+    CacheLimits,
+    ConsumeFrom,
+    PushConsumer,
+    PushSettings,
+    ReceivedMessage,
+)
 
 BATCH = 512
 _INSERT = (

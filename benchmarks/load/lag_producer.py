@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from benchmarks.load.job import Job
 from benchmarks.load.world import BUSINESS_QUEUES
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.remoting import RemotingAnnouncements
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.remoting import RemotingAnnouncements
 from reconciler.contract.announcement import AnnouncedKey
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.routes import MessageQueue
-from reconciler.rocketmq.sending import Sender
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.client.sending import Sender
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 
 #: Messages of one batch, and keys of one call of the Announcer: some hundred a shard.
 BATCH = 500

@@ -17,9 +17,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from benchmarks.load.job import Job
-from consumers.handler import transactional_handler
-from consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
-from consumers.recorder import CommitRecorder
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder
 
 #: Written once: to put a statement together costs as much as to execute it.
 INSERT_EFFECT = sa.insert(sa.table("effects", sa.column("unique_key"), sa.column("amount")))

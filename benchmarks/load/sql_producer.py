@@ -20,11 +20,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from benchmarks.load.job import Job
-from producers.announcer import AnnouncementRoute
-from producers.producer import TransactionalProducer
-from producers.remoting import open_producer
-from producers.transaction import Transaction
-from reconciler.rocketmq.message import Message
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import open_producer
+from checkback_producers.transaction import Transaction
+from reconciler.rocketmq.wire.message import Message
 
 #: Written once: to put a statement together costs as much as to execute it.
 INSERT_ORDER = sa.insert(sa.table("orders", sa.column("unique_key"), sa.column("amount")))

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from consumers import CommitRecorder, TransactionalConsumer, transactional_handler
+from checkback_consumers import CommitRecorder, TransactionalConsumer, transactional_handler
 
 
 def bill_orders(database: sa.Engine, recorder: CommitRecorder, name_servers: str) -> TransactionalConsumer:

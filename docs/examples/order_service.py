@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from producers import Message, TransactionalProducer
+from checkback_producers import Message, TransactionalProducer
 
 
 def place_order(producer: TransactionalProducer, database: sa.Engine, number: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler import bootstrap
+from reconciler import commands
 from reconciler.cli.options import (
     ConfigOption,
     GroupOption,
@@ -22,7 +22,7 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, say, tell
 
 if TYPE_CHECKING:
-    from reconciler.settings import Settings
+    from reconciler.settings.schema import Settings
 
 #: The operator said no: the repairs are not done.
 DECLINED = 4
@@ -53,7 +53,7 @@ def repair(
         raise InvalidValue("KEYS", keys or [], "name messages, or give --all")
     if all_open and not dry_run and not yes:
         _ask_first(settings, topic, group)
-    report = bootstrap.repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
+    report = commands.repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
     notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
@@ -65,7 +65,7 @@ def repair(
 
 
 def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None:
-    preview = bootstrap.repair_now(settings, [], topic=topic, group=group, dry_run=True)
+    preview = commands.repair_now(settings, [], topic=topic, group=group, dry_run=True)
     if not preview.keys:
         return
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
@@ -92,7 +92,7 @@ def dismiss(
     if not reason.strip():
         raise InvalidValue("--reason", reason, "say what was done instead")
     wanted = [require_key(key) for key in keys]
-    report = bootstrap.dismiss(read_settings(config), wanted, topic=topic, group=group, reason=reason)
+    report = commands.dismiss(read_settings(config), wanted, topic=topic, group=group, reason=reason)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -107,7 +107,7 @@ def hold(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the repairs of a topic; verification goes on."""
-    placed = bootstrap.place_hold(read_settings(config), topic, reason=reason)
+    placed = commands.place_hold(read_settings(config), topic, reason=reason)
     if output is Output.JSON:
         print_json({"topic": topic, "held": True, "changed": placed})
     else:
@@ -121,7 +121,7 @@ def resume(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the repairs of a topic go on."""
-    done = bootstrap.lift_hold(read_settings(config), topic, breaker=breaker)
+    done = commands.lift_hold(read_settings(config), topic, breaker=breaker)
     if output is Output.JSON:
         lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
         print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
@@ -150,7 +150,7 @@ def rebuild(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("inbox rows", total=None)
-        scanned = bootstrap.rebuild(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
+        scanned = commands.rebuild(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
     if output is Output.JSON:
         print_json({"scanned": scanned})
     else:

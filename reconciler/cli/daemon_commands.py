@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler import bootstrap
+from reconciler import commands
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
-    from reconciler.daemon import StopSignals
-    from reconciler.settings import Settings
+    from reconciler.settings.schema import Settings
+    from reconciler.wiring.scheduler import StopSignals
 
 
 def _start(config: Path | None) -> tuple[Settings, StopSignals]:
-    from reconciler.daemon import StopSignals  # APScheduler is slow to load
+    from reconciler.wiring.scheduler import StopSignals  # APScheduler is slow to load
 
     settings = read_settings(config, is_service=True)
     stop = StopSignals()
@@ -32,7 +32,7 @@ def run(config: ConfigOption = None) -> None:
     with 130.
     """
     settings, stop = _start(config)
-    bootstrap.run_service(settings, stop.requested)
+    commands.run_service(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
@@ -43,7 +43,7 @@ def sweep(config: ConfigOption = None) -> None:
     producer groups with answer_checks = true.
     """
     settings, stop = _start(config)
-    bootstrap.run_sweeper(settings, stop.requested)
+    commands.run_sweeper(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
@@ -53,7 +53,7 @@ def announcements(config: ConfigOption = None) -> None:
     reconciler run has its own; several are harmless, leases share the queues out.
     """
     settings, stop = _start(config)
-    bootstrap.run_announcements(settings, stop.requested)
+    commands.run_announcements(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
@@ -70,7 +70,7 @@ def replay(
 ) -> None:
     """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
     settings, stop = _start(config)
-    bootstrap.run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
+    commands.run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
     raise typer.Exit(stop.exit_code)
 
 
@@ -85,7 +85,7 @@ def once(
     failed, are held or not yet due.
     """
     settings, stop = _start(config)
-    report = bootstrap.run_once(settings, stop.requested, wait_seconds=wait)
+    report = commands.run_once(settings, stop.requested, wait_seconds=wait)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -105,7 +105,7 @@ def broker(
 
     When ready it prints one JSON line that says where it listens.
     """
-    raise typer.Exit(bootstrap.serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
+    raise typer.Exit(commands.serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
 
 
 def register(app: typer.Typer) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler import bootstrap
+from reconciler import commands
 from reconciler.cli.output import Output
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.contract.urls import shown_value
 from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
 
 if TYPE_CHECKING:
-    from reconciler.settings import Settings
+    from reconciler.settings.schema import Settings
 
 ConfigOption = Annotated[
     Path | None,
@@ -33,13 +33,13 @@ def read_settings(config: Path | None, *, is_service: bool = False) -> Settings:
     Raises ConfigurationError with every problem.
     """
     settings = settings_of(config)
-    bootstrap.start_logging(settings, is_service=is_service)
+    commands.start_logging(settings, is_service=is_service)
     return settings
 
 
 def settings_of(config: Path | None) -> Settings:
     """The settings only."""
-    from reconciler.settings_file import load_settings, settings_path  # pydantic is slow to load
+    from reconciler.settings.file import load_settings, settings_path  # pydantic is slow to load
 
     path = settings_path(config)
     if path is None and not any(name.startswith("RECONCILER_") for name in os.environ):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from reconciler import bootstrap
+from reconciler import commands
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings, settings_of, url_of
 from reconciler.cli.output import Output, print_json, print_table
 from reconciler.contract.urls import holds_password
@@ -19,7 +19,7 @@ from reconciler.instrumentation.console import say, tell
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from reconciler.doctor import Level
+    from reconciler.commands.finding import Level
 
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
@@ -48,7 +48,7 @@ class Dialect(StrEnum):
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
     settings = settings_of(config)
-    missing = bootstrap.missing_drivers(settings)
+    missing = commands.missing_drivers(settings)
     if missing:
         raise MissingDependency("\n  ".join(["the settings need what is not installed", *missing]))
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
@@ -85,7 +85,7 @@ def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 @config_app.command("schema")
 def config_schema(output: OutputOption = Output.JSON) -> None:
     """Print the JSON schema of the settings; --output table lists names, defaults and meanings."""
-    from reconciler.settings import Settings  # pydantic is slow to load
+    from reconciler.settings.schema import Settings  # pydantic is slow to load
 
     if output is Output.JSON:
         print_json(Settings.model_json_schema())
@@ -128,12 +128,12 @@ def db_upgrade(
 ) -> None:
     """Create or upgrade the tables; running it twice is harmless."""
     if url is None:
-        upgraded = bootstrap.upgrade_configured(settings_of(config), tree.value)
+        upgraded = commands.upgrade_configured(settings_of(config), tree.value)
         lines = [f"{one.name}: {tree.value} tables are at revision {one.revision}" for one in upgraded]
         document = {"revision": upgraded[0].revision, "databases": [one.name for one in upgraded]}
     else:
         _warn_of_password(context, url)
-        revision = bootstrap.upgrade_database(url_of(url), tree.value)
+        revision = commands.upgrade_database(url_of(url), tree.value)
         lines, document = [f"{tree.value} tables are at revision {revision}"], {"revision": revision}
     if output is Output.JSON:
         print_json({"tree": tree.value, **document})
@@ -157,7 +157,7 @@ def db_sql(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the DDL for people who run their own migrations."""
-    ddl = bootstrap.database_ddl(tree.value, dialect.value)
+    ddl = commands.database_ddl(tree.value, dialect.value)
     if output is Output.JSON:
         print_json({"tree": tree.value, "dialect": dialect.value, "sql": ddl})
     else:
@@ -176,7 +176,7 @@ def topics_create(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create the unique-key topic and the probe topic on every master, with exactly the configured queues."""
-    created = bootstrap.create_topics(read_settings(config), business_queues=business_queues if business else None)
+    created = commands.create_topics(read_settings(config), business_queues=business_queues if business else None)
     rows = [(c.topic, c.broker, c.queues) for c in created]
     if output is Output.JSON:
         print_json({"topics": [{"topic": t, "broker": b, "queues": q} for t, b, q in rows]})
@@ -186,7 +186,7 @@ def topics_create(
 
 def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Check every dependency and say what to do about each failure; exit code 1 if a check failed."""
-    findings = bootstrap.examine(read_settings(config))
+    findings = commands.examine(read_settings(config))
     failed = [f for f in findings if f.level == "fail"]
     if output is Output.JSON:
         print_json({"healthy": not failed, "findings": [f.as_dict() for f in findings]})

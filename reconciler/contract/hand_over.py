@@ -13,7 +13,7 @@ and is not compared. The digest stops accidents, not a person who may UPDATE the
 `signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret of the
 announcements, and is written where that secret is set.
 
-`StoredMessage` of reconciler/evidence.py has these fields, so encode_hand_over(message) takes one, and
+`StoredMessage` of reconciler/policy/evidence.py has these fields, so encode_hand_over(message) takes one, and
 ``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction
 bits do not travel: what is handed over is no record of a broker any more.
 """

@@ -24,6 +24,14 @@ _DIGEST_BYTES = 32
 _SHOWN_CHARACTERS = 40
 
 
+def text_or_bytes(stored: bytes) -> str | bytes:
+    """A text; bytes where it is no UTF-8: a driver would refuse the whole answer for one such value."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRow:
     """A row as it can be worked with."""

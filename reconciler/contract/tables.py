@@ -32,7 +32,7 @@ class CandidateState(StrEnum):
 
 
 class RepairState(StrEnum):
-    """State of a repair row (reconciler/repair.py holds the transitions)."""
+    """State of a repair row (reconciler/policy/repairing/repair.py holds the transitions)."""
 
     OPEN = "OPEN"
     SENDING = "SENDING"

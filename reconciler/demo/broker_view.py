@@ -8,13 +8,13 @@ from typing import Self
 
 from reconciler.clock import Clock
 from reconciler.demo.job import Job
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.pulling import PullRequest, pull
-from reconciler.rocketmq.record import MessageRecord
-from reconciler.rocketmq.routes import MessageQueue
-from reconciler.rocketmq.watermark import Watermarks
+from reconciler.evidence.watermark import Watermarks
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.record import MessageRecord
 
 QUEUES = 4
 #: Pulls under a group of its own, whose offsets nobody reads.

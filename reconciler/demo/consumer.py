@@ -12,17 +12,17 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-from consumers.effect import SqlInbox
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.push import TransactionalConsumer
-from consumers.recorder import CommitRecorder
+from checkback_consumers.effect import SqlInbox
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.push import TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder
 from reconciler.clock import SystemClock
 from reconciler.demo.effect import apply_effect, die
 from reconciler.demo.job import Job
 from reconciler.demo.plan import consumer_kills
 from reconciler.demo.truth import LAGGING, connect
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import open_engine
 
 #: Effects of the lagging group before it stops.

@@ -16,23 +16,23 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.outbox import SqlOutbox
-from producers.ports import AnnouncementMessage, AnnouncementSender
-from producers.producer import TransactionalProducer
-from producers.remoting import RemotingAnnouncements, RemotingHalves
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import AnnouncementMessage, AnnouncementSender
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
 from reconciler.clock import SystemClock
 from reconciler.contract.announcement import decode_announcement
 from reconciler.demo.effect import die
 from reconciler.demo.job import Job
 from reconciler.demo.plan import PRODUCERS, Intent, PlannedMessage, plan_messages
 from reconciler.demo.truth import attempted_numbers, connect, is_loss, write_attempt
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from reconciler.sql.engines import open_engine
 
 _ORDERS = sa.table("orders", sa.column("number"), sa.column("tag"))

@@ -21,10 +21,10 @@ from reconciler.embedded.check_service import CheckService
 from reconciler.embedded.connection import Connection
 from reconciler.embedded.consumers import Channel, ClientRegistry, ConsumerGroup, QueueLocks
 from reconciler.embedded.delay import DelayService
-from reconciler.embedded.dispatch import BROKER_HANDLERS, NAME_SERVER_HANDLERS
 from reconciler.embedded.families import Family
 from reconciler.embedded.faults import Faults
-from reconciler.embedded.handlers_transaction import ask_producer
+from reconciler.embedded.handlers.dispatch import BROKER_HANDLERS, NAME_SERVER_HANDLERS
+from reconciler.embedded.handlers.transaction import ask_producer
 from reconciler.embedded.layout import packed_host
 from reconciler.embedded.long_polling import LongPolling
 from reconciler.embedded.reply import Reply
@@ -34,8 +34,8 @@ from reconciler.embedded.state import BrokerState
 from reconciler.embedded.store import MessageStore
 from reconciler.embedded.transactions import Transactions
 from reconciler.errors import MalformedInput
-from reconciler.rocketmq.codes import RequestCode, ResponseCode
-from reconciler.rocketmq.frame import Command, Serialization
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command, Serialization
 
 logger = logging.getLogger(__name__)
 

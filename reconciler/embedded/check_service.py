@@ -18,8 +18,8 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.state import BrokerState
 from reconciler.embedded.store import MessageStore
 from reconciler.embedded.transactions import FINISHED_TAG, IMMUNITY, immunity_seconds
-from reconciler.rocketmq.codes import CHECK_GROUP, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
-from reconciler.rocketmq.properties import whole_number
+from reconciler.rocketmq.wire.codes import CHECK_GROUP, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
+from reconciler.rocketmq.wire.properties import whole_number
 
 LONGEST_ROUND_SECONDS = 60.0  # MAX_PROCESS_TIME_LIMIT
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"

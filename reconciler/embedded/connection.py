@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.embedded.layout import packed_host
 from reconciler.embedded.reply import Reply
 from reconciler.errors import ProtocolViolation
-from reconciler.rocketmq.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, Serialization, encode_frame
+from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, Serialization, encode_frame
 
 if TYPE_CHECKING:
     from reconciler.embedded.broker import Broker

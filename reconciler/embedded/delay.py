@@ -7,8 +7,8 @@ from reconciler.embedded.layout import Message
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.state import BrokerState
 from reconciler.embedded.store import SCHEDULE_TOPIC, MessageStore
-from reconciler.rocketmq.codes import HALF_TOPIC
-from reconciler.rocketmq.properties import INT_MAX, whole_number
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from reconciler.rocketmq.wire.properties import INT_MAX, whole_number
 
 _LONGEST_PAUSE_SECONDS = 1.0
 _MESSAGES_A_TURN = 1000

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 
 FOREVER = -1
 SEND_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})

@@ -1,6 +1,6 @@
 """Stored messages as bytes: the record of CommitLog's append callback, written and read on the hot path.
 
-The client's own decoder is reconciler/rocketmq/record.py; this one never touches bodies and reads only what a
+The client's own decoder is reconciler/rocketmq/wire/record.py; this one never touches bodies and reads only what a
 broker needs, so that two implementations check each other in the tests.
 """
 
@@ -11,7 +11,7 @@ import struct
 import zlib
 from functools import lru_cache
 
-from reconciler.rocketmq.properties import decode_properties, encode_properties
+from reconciler.rocketmq.wire.properties import decode_properties, encode_properties
 
 MAGIC = 0xDAA320A7  # MessageVersion.MESSAGE_VERSION_V1
 BORN_HOST_V6 = 0x10

@@ -11,9 +11,9 @@ import json
 import logging
 
 from reconciler.embedded.broker import Broker
-from reconciler.embedded.handlers_admin import topics_json
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import FLAG_ONEWAY, Command, encode_frame
+from reconciler.embedded.handlers.admin import topics_json
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, Command, encode_frame
 
 logger = logging.getLogger(__name__)
 

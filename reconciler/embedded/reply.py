@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reconciler.errors import MalformedInput
-from reconciler.rocketmq.frame import Command
+from reconciler.rocketmq.wire.frame import Command
 
 NOT_SET = "not set any response code"  # RemotingCommand.createResponseCommand(Class): kept by forgetful handlers
 

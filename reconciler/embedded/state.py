@@ -12,7 +12,7 @@ from typing import Any
 from reconciler.embedded.families import Family
 from reconciler.embedded.log_file import LogFolder
 from reconciler.embedded.settings import BrokerSettings
-from reconciler.rocketmq.codes import AUTO_CREATE_TOPIC, CHECK_GROUP, HALF_TOPIC, OP_TOPIC, RETRY_TOPIC_PREFIX
+from reconciler.rocketmq.wire.codes import AUTO_CREATE_TOPIC, CHECK_GROUP, HALF_TOPIC, OP_TOPIC, RETRY_TOPIC_PREFIX
 
 READ, WRITE, INHERIT = 4, 2, 1  # PermName
 

@@ -29,7 +29,7 @@ from reconciler.embedded.layout import (
 from reconciler.embedded.log_file import LogFolder
 from reconciler.embedded.queues import ConsumeQueue, QueueTable
 from reconciler.embedded.settings import BrokerSettings
-from reconciler.rocketmq.properties import whole_number
+from reconciler.rocketmq.wire.properties import whole_number
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _RETIRED_AT_ONCE = 8  # by one append above a cap

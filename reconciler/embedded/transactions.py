@@ -20,8 +20,8 @@ from reconciler.embedded.layout import (
 from reconciler.embedded.reply import NOT_SET, Reply
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.store import MessageStore
-from reconciler.rocketmq.codes import HALF_TOPIC, OP_TOPIC, ResponseCode
-from reconciler.rocketmq.properties import INT_MAX, whole_number
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, OP_TOPIC, ResponseCode
+from reconciler.rocketmq.wire.properties import INT_MAX, whole_number
 
 FINISHED_TAG = "d"  # TransactionalMessageUtil.REMOVE_TAG
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"

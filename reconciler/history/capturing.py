@@ -21,7 +21,7 @@ from reconciler.history.round_rows import (
     snapshot_batch,
     without_junk,
 )
-from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
+from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from reconciler.contract.history_row import GATE, LEFT, REPAIR, VERDICT, Leaving
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import member_of
-from reconciler.events import Event, KeysLeft, KeysNotTaken, RepairStepped, RoundFinished, VerdictsWritten
 from reconciler.history.batch import PackedKeys, RowBatch, Value
+from reconciler.policy.events import Event, KeysLeft, KeysNotTaken, RepairStepped, RoundFinished, VerdictsWritten
 
 _LEAVING = {CandidateState.SETTLED: Leaving.SETTLED, CandidateState.QUARANTINED: Leaving.QUARANTINED}
 

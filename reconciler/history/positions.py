@@ -17,7 +17,7 @@ from reconciler.history.keeper import Keeper
 from reconciler.history.sealing import read_segment
 from reconciler.history.spool import adoptable
 from reconciler.history.store import HistoryStore
-from reconciler.ports import RoundDone, RoundMark
+from reconciler.policy.ports import RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 

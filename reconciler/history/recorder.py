@@ -24,7 +24,7 @@ from reconciler.history.positions import Standing
 from reconciler.history.round_rows import gaps_of_rows
 from reconciler.history.sink import HistorySink
 from reconciler.history.spool import Spool, WriterFolder
-from reconciler.ports import RoundCapture, RoundDone, RoundMark
+from reconciler.policy.ports import RoundCapture, RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 

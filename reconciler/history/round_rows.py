@@ -20,7 +20,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN
 from reconciler.history.batch import PackedKeys, RowBatch, Value
 from reconciler.history.event_rows import named
-from reconciler.ports import CapturedRound, RoundCounts
+from reconciler.policy.ports import CapturedRound, RoundCounts
 
 #: Topic and group of a gap in rows of all subscriptions; shard of one in rows of many shards.
 EVERY_SUBSCRIPTION = "*"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.clock import Clock
 from reconciler.contract.history_row import GATE, LEFT, REPAIR, VERDICT
 from reconciler.contract.subscription import Shard
-from reconciler.events import (
+from reconciler.policy.events import (
     Event,
     KeysLeft,
     KeysNotTaken,
@@ -19,7 +19,7 @@ from reconciler.events import (
     ShardRoundRan,
     VerdictsWritten,
 )
-from reconciler.ports import RoundDone, RoundMark
+from reconciler.policy.ports import RoundDone, RoundMark
 
 #: Rows of events that wait in memory, about half a kilobyte each; more are counted and told as a gap.
 EVENT_ROWS_MAX = 100_000

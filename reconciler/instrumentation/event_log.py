@@ -16,7 +16,7 @@ from typing import Any
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import RepairState
-from reconciler.events import (
+from reconciler.policy.events import (
     BreakerOpened,
     KeysLeft,
     KeysNotTaken,

@@ -10,7 +10,7 @@ from reconciler.contract.row_rules import QUARANTINE_BODY_BYTES, bounded_text
 from reconciler.contract.subscription import Subscription
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.outages import SqlOutages
-from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
 from reconciler.sql.tables import floor, quarantine
 
 

@@ -14,7 +14,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CANDIDATE, CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
-from reconciler.ports import Candidate, Verification
+from reconciler.policy.ports import Candidate, Verification
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate

@@ -11,7 +11,7 @@ from reconciler.contract.row_rules import NAME_CHARACTERS, bounded_text
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OPERATOR_ACTION
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ports import Intent, OperatorAction
+from reconciler.policy.ports import Intent, OperatorAction
 from reconciler.sql.tables import operator_action
 
 _ROWS = RowReader(OPERATOR_ACTION)

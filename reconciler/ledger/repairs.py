@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.contract.row_rules import bounded_text
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
-from reconciler.evidence import StoredMessage
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
-from reconciler.ports import Repair
+from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.ports import Repair
 from reconciler.sql.key_probes import probe
 from reconciler.sql.repair_rows import REPAIR_COLUMNS, RepairRows, repair_of
 from reconciler.sql.tables import repair as repair_table

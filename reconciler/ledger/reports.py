@@ -26,7 +26,7 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.operator_actions import action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.rounds import newest_rounds, round_of, rounds_of
-from reconciler.ports import (
+from reconciler.policy.ports import (
     AnnouncementQueue,
     Candidate,
     Floor,

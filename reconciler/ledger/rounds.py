@@ -17,7 +17,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import FLOOR, ROUND
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.ports import RoundCounts, RoundDone, StoredRound
+from reconciler.policy.ports import RoundCounts, RoundDone, StoredRound
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import floor, round_row
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from reconciler.lazy_names import loading
 
 if TYPE_CHECKING:
-    from reconciler.rocketmq.client import RemotingClient
-    from reconciler.rocketmq.client_instance import ClientInstance
-    from reconciler.rocketmq.consumer_listener import ConsumeStatus
-    from reconciler.rocketmq.consumer_message import ReceivedMessage
-    from reconciler.rocketmq.heartbeat import ConsumeFrom
-    from reconciler.rocketmq.message import Message
-    from reconciler.rocketmq.push_consumer import PushConsumer
-    from reconciler.rocketmq.transaction_listener import LocalTransactionState, TransactionListener
-    from reconciler.rocketmq.transaction_producer import TransactionMQProducer, TransactionSendResult
+    from reconciler.rocketmq.client.heartbeat import ConsumeFrom
+    from reconciler.rocketmq.client.remoting_client import RemotingClient
+    from reconciler.rocketmq.consumer.listener import ConsumeStatus
+    from reconciler.rocketmq.consumer.push_consumer import PushConsumer
+    from reconciler.rocketmq.producer.client_instance import ClientInstance
+    from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
+    from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer, TransactionSendResult
+    from reconciler.rocketmq.wire.message import Message
+    from reconciler.rocketmq.wire.received_message import ReceivedMessage
 
 __all__ = [
     "ClientInstance",
@@ -39,14 +39,14 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
     __getattr__ = loading(
         __name__,
         {
-            "reconciler.rocketmq.client": "RemotingClient",
-            "reconciler.rocketmq.client_instance": "ClientInstance",
-            "reconciler.rocketmq.consumer_listener": "ConsumeStatus",
-            "reconciler.rocketmq.consumer_message": "ReceivedMessage",
-            "reconciler.rocketmq.heartbeat": "ConsumeFrom",
-            "reconciler.rocketmq.message": "Message",
-            "reconciler.rocketmq.push_consumer": "PushConsumer",
-            "reconciler.rocketmq.transaction_listener": "LocalTransactionState TransactionListener",
-            "reconciler.rocketmq.transaction_producer": "TransactionMQProducer TransactionSendResult",
+            "reconciler.rocketmq.client.remoting_client": "RemotingClient",
+            "reconciler.rocketmq.producer.client_instance": "ClientInstance",
+            "reconciler.rocketmq.consumer.listener": "ConsumeStatus",
+            "reconciler.rocketmq.wire.received_message": "ReceivedMessage",
+            "reconciler.rocketmq.client.heartbeat": "ConsumeFrom",
+            "reconciler.rocketmq.wire.message": "Message",
+            "reconciler.rocketmq.consumer.push_consumer": "PushConsumer",
+            "reconciler.rocketmq.producer.transaction_listener": "LocalTransactionState TransactionListener",
+            "reconciler.rocketmq.producer.transaction_producer": "TransactionMQProducer TransactionSendResult",
         },
     )

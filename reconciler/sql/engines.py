@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from reconciler.contract.row_values import text_or_bytes
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import DATABASE_DRIVERS, blotted, read_database_url, shown_url
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
@@ -194,14 +195,6 @@ def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: int) -> dict[
         "write_timeout": SILENCE_SECONDS,
         "charset": "utf8mb4",
     }
-
-
-def text_or_bytes(stored: bytes) -> str | bytes:
-    """A text; bytes where it is no UTF-8: the driver would refuse the whole answer for one such value."""
-    try:
-        return stored.decode()
-    except UnicodeDecodeError:
-        return stored
 
 
 def _sqlite_connect(connection: Any, _record: object) -> None:

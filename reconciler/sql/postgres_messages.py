@@ -17,7 +17,7 @@ from psycopg.adapt import Buffer, Loader, Transformer
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from reconciler.sql.engines import text_or_bytes
+from reconciler.contract.row_values import text_or_bytes
 
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 

@@ -16,8 +16,8 @@ from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
 from reconciler.contract.row_rules import FINISHED_REPAIRS, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import REPAIR, RepairState, Rung
-from reconciler.evidence import StoredMessage, TransactionState
-from reconciler.ports import Repair, RepairChange
+from reconciler.policy.evidence import StoredMessage, TransactionState
+from reconciler.policy.ports import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.repair_updates import PLACE_COLUMNS, THIS_ROW, TOKEN, ChangeShape, place_of, written_by
 from reconciler.sql.tables import repair as repair_table

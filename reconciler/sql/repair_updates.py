@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text, wait_ms
 from reconciler.contract.tables import RepairState
-from reconciler.ports import Repair, RepairChange
+from reconciler.policy.ports import Repair, RepairChange
 from reconciler.sql.tables import repair as repair_table
 
 PLACE_COLUMNS = (repair_table.c.environment, repair_table.c.topic, repair_table.c.scope, repair_table.c.unique_key)

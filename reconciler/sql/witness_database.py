@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.clock import utc_text
 from reconciler.errors import ReconcilerError
-from reconciler.evidence import Presence, WitnessAnswer
+from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.sql.engines import class_names, reading, translated_errors
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
@@ -139,16 +138,6 @@ class WitnessDatabase:
             self._words = None  # a right may be gone: it is found out anew
             raise
         return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
-
-    @property
-    def place(self) -> str:
-        """Where it is, as people know it: host and database, or the file."""
-        url = self.engine.url
-        if url.get_backend_name() == "sqlite":
-            name = url.database or ""
-            return unquote(name.removeprefix("file:")) if name.startswith("file:") else name
-        port = f":{url.port}" if url.port is not None else ""
-        return f"{url.host or url.query.get('host') or 'localhost'}{port}/{url.database or ''}"
 
     def role(self) -> DatabaseRole:
         """The role alone, for people. Raises DatabaseAway."""

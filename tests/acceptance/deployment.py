@@ -25,23 +25,23 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.push import TransactionalConsumer
-from consumers.recorder import CommitRecorder, OnMissed
-from producers.announcer import AnnouncementRoute
-from producers.producer import TransactionalProducer
-from producers.remoting import open_producer
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.push import TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder, OnMissed
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import open_producer
 from reconciler.clock import SystemClock
 from reconciler.errors import ReconcilerError
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.pulling import PullRequest, pull
-from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
 from tests.acceptance.command import RECONCILER, reconciler

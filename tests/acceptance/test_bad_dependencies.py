@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from producers.errors import HalfNotSafe
+from checkback_producers.errors import HalfNotSafe
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerRefused, InvalidValue
-from reconciler.rocketmq.message import MAXIMUM_BODY_BYTES, Message
-from reconciler.rocketmq.transaction_producer import TransactionsRejected
+from reconciler.rocketmq.producer.transaction_producer import TransactionsRejected
+from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
 from tests.acceptance.work import Work, repairs, rounds_go_on, rounds_run

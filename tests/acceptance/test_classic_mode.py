@@ -11,15 +11,15 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.recorder import CommitRecorder
-from consumers.replay import ReplayWorker
-from reconciler.bootstrap.classic import build_classic_round
-from reconciler.bootstrap.connections import Connections
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.recorder import CommitRecorder
+from checkback_consumers.replay import ReplayWorker
+from reconciler.classic.run import build_classic_round
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
 from reconciler.sql.engines import now_ms, open_engine
+from reconciler.wiring.connections import Connections
 from tests.acceptance import deployment
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment, Service

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.command import RECONCILER, one_object, reconciler
 from tests.acceptance.deployment import Deployment
 from tests.ended import Ended

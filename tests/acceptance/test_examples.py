@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from consumers import CommitRecorder
-from producers import AnnouncementRoute, open_producer
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
+from checkback_consumers import CommitRecorder
+from checkback_producers import AnnouncementRoute, open_producer
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.polling import eventually

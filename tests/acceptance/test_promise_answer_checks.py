@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.transaction_producer import TransactionMQProducer
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer
+from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker

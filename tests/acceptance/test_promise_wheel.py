@@ -48,8 +48,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_every_module_and_says_that_it_is_typed(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
-    for package in ("producers", "consumers", "reconciler"):
-        here = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+    homes = {"checkback_producers": "producers", "checkback_consumers": "consumers", "reconciler": "."}
+    for package, home in homes.items():
+        here = {str(path.relative_to(ROOT / home)) for path in (ROOT / home / package).rglob("*.py")}
         assert here <= packed
         assert f"{package}/py.typed" in packed
     assert not any(name.startswith("tests/") for name in packed)
@@ -58,10 +59,10 @@ def test_the_wheel_has_every_module_and_says_that_it_is_typed(wheel: Path) -> No
 
 def test_both_plug_ins_work_with_the_base_dependencies_alone(python: Path) -> None:
     uses = (
-        "import producers, consumers, reconciler.rocketmq\n"
-        "from producers import open_producer, TransactionalProducer\n"
-        "from consumers import CommitRecorder, ReplayWorker, TransactionalConsumer, transactional_handler\n"
-        "import producers.sweeper, consumers.announcements, producers.client_python, consumers.client_python\n"
+        "import checkback_producers, checkback_consumers, reconciler.rocketmq\n"
+        "from checkback_producers import open_producer, TransactionalProducer\n"
+        "from checkback_consumers import CommitRecorder, ReplayWorker, TransactionalConsumer, transactional_handler\n"
+        "import checkback_producers.sweeper, checkback_producers.client_python, checkback_consumers.client_python\n"
     )
     ran = run(python, "-W", "error", "-c", uses)
     assert ran.returncode == 0, ran.stderr

@@ -39,9 +39,9 @@ def states(deployed: Deployment) -> dict[str, str]:
 _DIES_AFTER_COMMIT = """
 import os, signal, sys
 import sqlalchemy as sa
-from producers.announcer import AnnouncementRoute
-from producers.remoting import open_producer
-from reconciler.rocketmq.message import Message
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.remoting import open_producer
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 group, environment, name_servers, outbox, unique_key_topic, queues, topic = sys.argv[1:]
 url = f"sqlite:///{outbox}"

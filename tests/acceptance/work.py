@@ -6,8 +6,8 @@ from collections import Counter
 
 import sqlalchemy as sa
 
-from consumers.push import TransactionalConsumer
-from producers.producer import TransactionalProducer
+from checkback_consumers.push import TransactionalConsumer
+from checkback_producers.producer import TransactionalProducer
 from reconciler.errors import BrokerUnavailable
 from tests.acceptance.deployment import SHARDS, Deployment, Service
 from tests.polling import eventually

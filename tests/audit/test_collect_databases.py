@@ -120,6 +120,27 @@ def test_an_effect_long_after_the_window_is_late_and_not_lost(sqlite: Databases,
     assert after[lost.key] != "LOST"
 
 
+def test_rows_of_before_the_window_are_read_as_far_as_they_may_count_in_it(sqlite: Databases, tmp_path: Path) -> None:
+    """No other table names a commit that nobody has seen; and one that took effect at once is not taken for such."""
+    start_ms, asked = sqlite.asked["window"]["start_ms"], sqlite.asked["subscriptions"][0]
+    late_ms = round(asked["late_after_seconds"] * 1000)
+    unseen, late, ordinary = (f"{0xABC000 + number:032X}" for number in range(3))
+    of = {"topic": asked["topic"], "state": "ANNOUNCED", "tag": (asked["tags"] or [None])[0]}
+    of |= {"producer_group": asked["producer_groups"][0], "created_at_ms": start_ms - late_ms}
+    for key in (unseen, late, ordinary):
+        run(sqlite.outbox_url, sa.insert(tables.outbox).values(unique_key=key, **of))
+    effect = {"topic": asked["topic"], "consumer_group": asked["group"], "source": "consumer"}
+    for key, applied_at_ms in ((late, start_ms + late_ms), (ordinary, start_ms - late_ms + 1000)):
+        row = {"unique_key": key, **effect, "applied_at_ms": applied_at_ms}
+        run(sqlite.inbox_url, sa.insert(tables.inbox).values(row))
+    judged = judge_here(collected(sqlite, tmp_path / "evidence"))
+    group = (asked["topic"], asked["group"])
+    found = {f.key: f.class_name for f in judged.findings if (f.topic, f.group) == group}
+    assert (found.get(unseen), found.get(late), found.get(ordinary)) == ("NOT_ANNOUNCED_NOT_FOUND", "EFFECT_LATE", None)
+    [note] = (note for note in judged.notes if "written before the window" in note and "/".join(group) in note)
+    assert "counted here: 2 (" in note
+
+
 def run(url: str, statement: sa.Executable) -> None:
     engine = sa.create_engine(url)
     with engine.begin() as connection:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
+from reconciler.audit.collect import lookups
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.lookups import PART, PrefixLookups, keys_of_ranges
 from reconciler.audit.collect.sources import parse_sources
@@ -68,6 +69,21 @@ def audit(sqlite: Databases, tmp_path: Path) -> Audit:
 
 def test_a_double_effect_is_found_where_each_effect_is_a_row_of_its_own(audit: Audit) -> None:
     assert audit.judged(f"SELECT message_key {WHERE}").classes["DOUBLE_EFFECT"] == DOUBLED * groups(audit)
+
+
+def test_look_ups_open_no_small_file_of_a_range_twice(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several questions are asked about each: opening files was half of what a small audit cost."""
+    opened: list[Path] = []
+    read = lookups._file
+
+    def counted(file: Path) -> pa.Table:
+        opened.append(file)
+        return read(file)
+
+    monkeypatch.setattr(lookups, "_file", counted)
+    audit.judged(COUNTED)
+    ranges = [file for file in opened if not file.name.startswith(PART)]
+    assert len(ranges) == len(set(ranges)) > 0
 
 
 def test_an_effect_in_each_of_two_tables_is_a_double_effect(audit: Audit) -> None:
@@ -147,7 +163,7 @@ def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) ->
     for name in ("inbox-0-0000.parquet", f"{PART}.parquet"):
         row = {"key": [name.encode()], "topic": ["ORDERS"], "consumer_group": ["billing"]}
         pq.write_table(pa.table(row), place / name)
-    lookups = PrefixLookups(
+    of_prefix = PrefixLookups(
         folder=str(tmp_path),
         prefix=7,
         window_ms=(0, 1),
@@ -163,4 +179,4 @@ def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) ->
         whole_outboxes=(),
         given_inboxes=(),
     )
-    assert keys_of_ranges(lookups, "inbox", "ORDERS").to_pylist() == [b"inbox-0-0000.parquet"]
+    assert keys_of_ranges(of_prefix, "inbox", "ORDERS").to_pylist() == [b"inbox-0-0000.parquet"]

@@ -70,7 +70,7 @@ def asked(file: Path, out: Path, *more: str) -> list[str | Path]:
         (["--effects", "ORDERS/billing=sqlite:///x.db"], "usage", "one SELECT"),
         (["--effects", "ORDERS/billing=sqlite:///x.db#DELETE FROM payments"], "usage", "one SELECT"),
         (["--effects", "ORDERS/billing=sqlite:///x.db#SELECT 1; DROP TABLE x"], "usage", "one SELECT"),
-        (["--ledger", "redis://localhost/0"], "usage", "expected a URL of sqlite"),
+        (["--ledger", "redis://localhost/0"], "usage", "expected a SQLAlchemy URL of sqlite"),
         (["--ledger", "@/nowhere/url"], "usage", "cannot be read; it should hold the URL"),
         (["--only", "ORDERS/shipping"], "usage", "--only ORDERS/shipping"),
         (["--spark", "memory=4g"], "usage", "expected NAME=VALUE"),

@@ -156,3 +156,21 @@ def test_each_group_of_a_topic_is_judged_for_itself(tmp_path: Path) -> None:
         (TOPIC, "mail"): {"NOT_ANNOUNCED_NOT_FOUND"},
         ("RETURNS", GROUP): set(),
     }
+
+
+def test_a_topic_that_got_another_name_in_the_window_is_two_and_no_key_is_in_both(tmp_path: Path) -> None:
+    """And where the old name is asked about no more, its rows are told, not taken for the new one's."""
+    names = [subscription(), subscription("ORDERS-2")]
+    for place, asked in enumerate((names, names[1:])):
+        evidence = SmallEvidence(subscriptions=asked)
+        evidence.story(b"a" * 16)
+        evidence.story(b"b" * 16)
+        for rows in evidence.rows.values():
+            rows[1]["topic"] = "ORDERS-2"
+        found = judge_here(evidence.write(tmp_path / str(place)))
+        assert {one.subscription.topic: one.classes["EFFECT_IN_TIME"] for one in found.subscriptions} == {
+            one["topic"]: 1 for one in asked
+        }
+        old = {(one.table, one.topic, one.group): one.rows for one in found.not_judged.listed}
+        told = {("outbox", TOPIC, "shop"): 1, ("inbox", TOPIC, GROUP): 1, ("effects", TOPIC, GROUP): 1}
+        assert old == (told if place else {})

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.audit.command import main
+from reconciler.audit.errors import AuditError
 from reconciler.audit.output.documents import canonical
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.statement import confined
@@ -305,6 +306,16 @@ def test_a_hostile_folder_is_an_answer_and_no_traceback(
     printed = capsys.readouterr()
     assert "Traceback" not in printed.err
     assert code == CODES.get(what, 1), printed
+    assert len(printed.out) < 50_000
+
+
+def test_a_folder_of_more_names_than_any_of_ours_is_no_answer(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined, "ENTRIES_MAX", 10)
+    with pytest.raises(AuditError, match="holds more than 10 names") as refused:
+        stranger.verify()
+    assert refused.value.reason == "inputs"
 
 
 def test_a_list_that_names_a_file_a_hundred_times_does_not_have_it_read_as_often(

@@ -9,8 +9,8 @@ import pytest
 from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
 from reconciler.audit.errors import AuditError
 from reconciler.audit.subscriptions import PRODUCER_NAMES, SUBSCRIPTION_NAMES, read_configuration
-from reconciler.settings import ProducerSettings, SubscriptionSettings
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import ProducerSettings, SubscriptionSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "config" / "reconciler.toml"

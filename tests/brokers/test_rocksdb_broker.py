@@ -6,16 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconciler.evidence import Lookup, Presence, StoredMessage
-from reconciler.ports import Horizon
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import PROBE_TOPIC, ROCKSDB_HALF_TOPIC
-from reconciler.rocketmq.consumer_message import ReceivedMessage
-from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.sending import SendResult
-from reconciler.rocketmq.transaction_producer import LocalTransactionState, TransactionListener, TransactionMQProducer
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage
+from reconciler.policy.ports import Horizon
+from reconciler.rocketmq.client.sending import SendResult
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.producer.transaction_producer import (
+    LocalTransactionState,
+    TransactionListener,
+    TransactionMQProducer,
+)
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC, ROCKSDB_HALF_TOPIC
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
 from tests.services.rocketmq import RocketMQCluster, marks

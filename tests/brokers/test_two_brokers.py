@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence import Presence
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.lookup import Lookups
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.name_servers import MessageQueue
+from reconciler.evidence.lookup import Lookups
+from reconciler.policy.evidence import Presence
+from reconciler.rocketmq.client.name_servers import MessageQueue
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
 from tests.services.ports import free_port

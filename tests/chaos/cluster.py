@@ -6,8 +6,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.chaos.disk import SmallDisk
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually

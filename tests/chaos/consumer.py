@@ -10,9 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
-from consumers.recorder import CommitRecorder
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder
 from tests.chaos import failpoints
 from tests.chaos.job import ChaosJob
 from tests.chaos.truth import WRITE_EFFECT, digest_of

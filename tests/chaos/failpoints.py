@@ -22,24 +22,24 @@ SENTENCE = "CHAOS_SENTENCE"
 #: Role -> classes whose public methods are steps.
 CLASSES: dict[str, tuple[str, ...]] = {
     "producer": (
-        "producers.outbox:SqlOutbox",
-        "producers.remoting:RemotingHalves",
-        "producers.remoting:RemotingAnnouncements",
+        "checkback_producers.outbox:SqlOutbox",
+        "checkback_producers.remoting:RemotingHalves",
+        "checkback_producers.remoting:RemotingAnnouncements",
     ),
-    "consumer": ("consumers.effect:SqlInbox", "consumers.redis_sets:RedisCommitSets"),
+    "consumer": ("checkback_consumers.effect:SqlInbox", "reconciler.shards.sets:RedisCommitSets"),
     "run": (
-        "reconciler.ledger.shard_memory:RedisShardMemory",
+        "reconciler.shards.memory:RedisShardMemory",
         "reconciler.ledger.rounds:SqlRounds",
         "reconciler.ledger.candidates:SqlCandidates",
         "reconciler.ledger.repairs:SqlRepairs",
         "reconciler.ledger.outages:SqlOutages",
         "reconciler.ledger.announcement_ledger:SqlAnnouncementLedger",
-        "reconciler.rocketmq.broker_repairs:RemotingBrokerRepairs",
-        "reconciler.rocketmq.broker_evidence:RemotingBrokerEvidence",
-        "consumers.redis_sets:RedisHalfSets",
-        "consumers.redis_sets:RedisCommitSets",
+        "reconciler.evidence.repairs:RemotingBrokerRepairs",
+        "reconciler.evidence.brokers:RemotingBrokerEvidence",
+        "reconciler.shards.sets:RedisHalfSets",
+        "reconciler.shards.sets:RedisCommitSets",
     ),
-    "sweep": ("producers.outbox:SqlOutbox", "producers.remoting:RemotingAnnouncements"),
+    "sweep": ("checkback_producers.outbox:SqlOutbox", "checkback_producers.remoting:RemotingAnnouncements"),
 }
 #: Methods that only answer from memory or run before the work begins.
 _NOT_A_STEP = {"start", "shutdown", "close", "next_unique_key", "has_check_back", "is_weaker"}

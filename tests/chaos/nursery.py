@@ -28,8 +28,8 @@ MODULES = {
     "sweep": "tests.chaos.service",
 }
 #: Loaded by the commands only when they are used.
-_LATE = ("sqlalchemy.dialects.postgresql.psycopg", "psycopg", "reconciler.cli.app", "reconciler.bootstrap.service",
-         "reconciler.bootstrap.sweeping")  # fmt: skip
+_LATE = ("sqlalchemy.dialects.postgresql.psycopg", "psycopg", "reconciler.cli.app", "reconciler.commands.run",
+         "reconciler.commands.sweep")  # fmt: skip
 #: How soon a death is told.
 REAP_SECONDS = 0.05
 

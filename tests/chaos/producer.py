@@ -12,13 +12,13 @@ from typing import Any
 
 import psycopg
 
-from producers.announcer import AnnouncementRoute
-from producers.producer import TransactionalProducer
-from producers.remoting import open_producer
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import open_producer
 from reconciler.clock import SystemClock
 from reconciler.errors import ReconcilerError
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from tests.chaos import failpoints
 from tests.chaos.job import PRODUCER_GROUPS, ChaosJob
 from tests.chaos.truth import WRITE_ATTEMPT, WRITE_ORDER, Intent, digest_of

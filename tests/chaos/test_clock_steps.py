@@ -15,7 +15,7 @@ from tests.services.processes import Child
 TICKING = """
 import signal, sys, threading
 from reconciler.clock import SystemClock
-from reconciler.daemon import Daemon, StopSignals, Tick
+from reconciler.wiring.scheduler import Daemon, StopSignals, Tick
 from pathlib import Path
 
 ticks = Path(sys.argv[1])

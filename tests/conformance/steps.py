@@ -7,16 +7,16 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.ending import EndAnswer, EndDecision, EndRequest, end_transaction
-from reconciler.rocketmq.lookup import Lookups, query_messages
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.pulling import PullRequest, PullResult, PullStatus, pull
-from reconciler.rocketmq.record import MessageRecord
-from reconciler.rocketmq.routes import MessageQueue
-from reconciler.rocketmq.sending import SendResult
+from reconciler.evidence.lookup import Lookups, query_messages
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.client.sending import SendResult
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.targets import Target
 from tests.polling import eventually
 

@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from reconciler.errors import BrokerRefused
-from reconciler.evidence import WatermarkState
-from reconciler.rocketmq.codes import ResponseCode
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.push_consumer import (
+from reconciler.evidence.watermark import Watermarks
+from reconciler.policy.evidence import WatermarkState
+from reconciler.rocketmq.consumer.push_consumer import (
     ConsumeFrom,
     ConsumeStatus,
     PushConsumer,
     PushSettings,
     ReceivedMessage,
 )
-from reconciler.rocketmq.push_offsets import GroupOffsets
-from reconciler.rocketmq.watermark import Watermarks
+from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.message import Message
 from tests.conformance.steps import GROUP, Steps, new_steps
 from tests.conformance.targets import Target
 from tests.polling import eventually

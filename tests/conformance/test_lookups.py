@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from reconciler.evidence import Presence, TransactionState
-from reconciler.rocketmq.lookup import Window, query_messages
-from reconciler.rocketmq.message import Message
+from reconciler.evidence.lookup import Window, query_messages
+from reconciler.policy.evidence import Presence, TransactionState
+from reconciler.rocketmq.wire.message import Message
 from tests.conformance.steps import GROUP, Steps
 from tests.polling import eventually
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from reconciler.errors import BrokerRefused
-from reconciler.rocketmq.codes import ResponseCode
-from reconciler.rocketmq.pulling import PullStatus
-from reconciler.rocketmq.queue_scan import scan
+from reconciler.evidence.queue_scan import scan
+from reconciler.rocketmq.consumer.pulling import PullStatus
+from reconciler.rocketmq.wire.codes import ResponseCode
 from tests.conformance.steps import Steps
 from tests.polling import eventually
 

@@ -7,12 +7,12 @@ import os
 import pytest
 
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError
-from reconciler.rocketmq.codes import ResponseCode
-from reconciler.rocketmq.lookup import view_message_by_id
-from reconciler.rocketmq.message import MAXIMUM_BODY_BYTES, Message
-from reconciler.rocketmq.name_servers import TopicNotFound
-from reconciler.rocketmq.record import MessageRecord
-from reconciler.rocketmq.sending import Sender, SendResult, SendStatus
+from reconciler.evidence.lookup import view_message_by_id
+from reconciler.rocketmq.client.name_servers import TopicNotFound
+from reconciler.rocketmq.client.sending import Sender, SendResult, SendStatus
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
+from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.steps import GROUP, Steps, new_steps
 from tests.conformance.targets import Target
 

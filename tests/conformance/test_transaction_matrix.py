@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from reconciler.errors import BrokerRefused
-from reconciler.evidence import EndOutcome, TransactionState
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import RequestCode, ResponseCode
-from reconciler.rocketmq.ending import EndAnswer, EndDecision
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.record import MessageRecord, decode_records
+from reconciler.policy.evidence import EndOutcome, TransactionState
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 from tests.conformance.expectations import HALF_TOPIC, PARKED_TOPIC
 from tests.conformance.steps import GROUP, Half, Steps, new_steps
 from tests.conformance.targets import Target

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.errors import BrokerRefused
-from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.consumer_message import ReceivedMessage
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.transaction_producer import (
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.producer.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
     TransactionsRejected,
 )
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.conformance.steps import Steps
 from tests.polling import eventually
 

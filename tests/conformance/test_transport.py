@@ -6,10 +6,10 @@ import pytest
 
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import ReconcilerError, RequestTimeout
-from reconciler.rocketmq.codes import RequestCode, ResponseCode
-from reconciler.rocketmq.frame import Command, Serialization
-from reconciler.rocketmq.horizon import PROBE_GROUP, Probes
-from reconciler.rocketmq.name_servers import MessageQueue, TopicNotFound
+from reconciler.evidence.horizon import PROBE_GROUP, Probes
+from reconciler.rocketmq.client.name_servers import MessageQueue, TopicNotFound
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command, Serialization
 from tests.conformance.steps import Steps, new_steps
 from tests.conformance.targets import Target
 from tests.polling import eventually

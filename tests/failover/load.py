@@ -17,10 +17,10 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.push import TransactionalConsumer
-from consumers.recorder import CommitRecorder
-from producers.producer import TransactionalProducer
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.push import TransactionalConsumer
+from checkback_consumers.recorder import CommitRecorder
+from checkback_producers.producer import TransactionalProducer
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of

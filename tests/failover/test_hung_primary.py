@@ -12,8 +12,8 @@ import pytest
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import RedisAway
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
 from tests.contract.ledger.rows import key, shard
 from tests.services.redis_server import RedisServer
 

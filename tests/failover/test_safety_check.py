@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import RedisAway
-from reconciler.ledger.redis_checks import check_redis, require_safe
-from reconciler.ledger.redis_client import open_redis
-from reconciler.redis_access import RedisClient
+from reconciler.shards.access import RedisClient
+from reconciler.shards.checks import check_redis, require_safe
+from reconciler.shards.client import open_redis
 from tests.failover.accidents import cluster_or_sentinel
 from tests.polling import eventually
 from tests.services import redis_cluster, redis_sentinel

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
-from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import RedisAway
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import AnnouncementQueue
-from reconciler.redis_access import open_client
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.shards.access import open_client
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from tests.contract.ledger.rows import key, shard
 from tests.failover.slot_mover import move_slot
 from tests.polling import eventually

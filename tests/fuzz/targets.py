@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from consumers.announcement_rules import AdmittedKeys, AnnouncementRules, PulledAnnouncement
+from reconciler.announcing.rules import AdmittedKeys, AnnouncementRules, PulledAnnouncement
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.hand_over import decode_hand_over
 from reconciler.embedded.faults import Faults
@@ -21,13 +21,13 @@ from reconciler.embedded.listening import parse_address
 from reconciler.embedded.serving import turn
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, MalformedInput, MissingDependency, PermanentError, ProtocolViolation
-from reconciler.ports import AnnouncementQueue
-from reconciler.rocketmq.batch import decode_batch
-from reconciler.rocketmq.frame import FrameReader, Serialization, decode_frame, encode_frame
-from reconciler.rocketmq.record import decode_records, encode_record
-from reconciler.rocketmq.stored import stored_message
-from reconciler.rocketmq.tolerant_json import parse_tolerant_json
-from reconciler.settings_file import load_settings
+from reconciler.evidence.stored import stored_message
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.rocketmq.wire.batch import decode_batch
+from reconciler.rocketmq.wire.frame import FrameReader, Serialization, decode_frame, encode_frame
+from reconciler.rocketmq.wire.record import decode_records, encode_record
+from reconciler.rocketmq.wire.tolerant_json import parse_tolerant_json
+from reconciler.settings.file import load_settings
 from tests.fuzz.embedded_broker import EmbeddedUnderFuzz
 from tests.fuzz.mutation import NUMBERS, TEXTS, any_value, damaged, damaged_json, damaged_lines
 from tests.unit.rocketmq.recorded import recorded_frames, recorded_record_bodies

@@ -8,21 +8,21 @@ from contextlib import closing, suppress
 import pytest
 import redis
 
-from consumers.inbox import Entered, InboxEntry
-from consumers.redis_inbox import RedisInbox
-from consumers.redis_sets import RedisCommitSets, RedisHalfSets
+from checkback_consumers.inbox import Entered, InboxEntry
+from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ReconcilerError
-from reconciler.ledger.redis_checks import check_redis, require_safe
-from reconciler.ledger.redis_client import open_redis
-from reconciler.ledger.round_capture import RedisRoundCapture
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_count import require_shard_count
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import AnnouncementQueue
-from reconciler.redis_access import RedisClient, open_client, translated_errors
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.shards.access import RedisClient, open_client, translated_errors
+from reconciler.shards.checks import check_redis, require_safe
+from reconciler.shards.client import open_redis
+from reconciler.shards.count import require_shard_count
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_capture import RedisRoundCapture
+from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from tests.contract.ledger.rows import key
 from tests.services.redis_server import RedisServer
 from tests.services.redis_users import ANNOUNCER, BUSINESS, INBOX, RECONCILER, RedisUser

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.rocketmq import native_client
+from reconciler.rocketmq.client import native_client
 from tests.brokers.addresses import address_fixture
 from tests.native.orders import Orders
 from tests.native.package import package_folder

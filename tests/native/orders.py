@@ -6,11 +6,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from producers.announcer import AnnouncementRoute
-from producers.client_python import NativeProducer, open_native_producer
-from producers.transaction import Transaction
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.client_python import NativeProducer, open_native_producer
+from checkback_producers.transaction import Transaction
 from reconciler.contract.announcement import decode_announcement
-from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_metadata

@@ -16,22 +16,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from consumers.announcement_rules import AdmittedKeys, AnnouncementRules
-from consumers.announcement_source import RemotingAnnouncementSource
-from consumers.client_python import NativeConsumer
-from consumers.handler import transactional_handler
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.client_python import open_native_producer
-from producers.client_python_halves import NativeHalves
-from producers.client_python_plain import NativeAnnouncements, PlainProducer
-from producers.ports import Outcome
+from checkback_consumers.client_python import NativeConsumer
+from checkback_consumers.handler import transactional_handler
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.client_python import open_native_producer
+from checkback_producers.client_python_halves import NativeHalves
+from checkback_producers.client_python_plain import NativeAnnouncements, PlainProducer
+from checkback_producers.ports import Outcome
+from reconciler.announcing.rules import AdmittedKeys, AnnouncementRules
+from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.properties import BUSINESS_ID
 from reconciler.errors import MissingDependency, ReconcilerError
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.native_client import load_library, new_instance_name
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.native_client import load_library, new_instance_name
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, inbox_metadata
 from tests.native.saying import say, until

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.import_path import import_path
+
 RUN_SECONDS = 120
 
 
@@ -30,7 +31,7 @@ def play(
     python: Path, program: str, *arguments: str, home: Path, library_folder: Path | None = None, clean: bool = True
 ) -> Played:
     """Runs tests/native/`program`; `clean`: it must have ended by itself, having said so last."""
-    paths = [str(path) for path in (library_folder, ROOT) if path is not None]
+    paths = [import_path()] if library_folder is None else [str(library_folder), import_path()]
     done = subprocess.run(
         [python, Path(__file__).parent / program, *arguments],
         # The library writes its log to HOME, and does not start if it cannot.

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from consumers.announcement_source import RemotingAnnouncementSource
-from producers.announcer import AnnouncementRoute
+from checkback_producers.announcer import AnnouncementRoute
+from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ConfigurationError
-from reconciler.rocketmq.client_instance import ClientInstance
+from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.native.orders import TOPIC, Orders, order
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.topics import create_topic, topic_name

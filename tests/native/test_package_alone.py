@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.rocketmq.native_client import load_library
+from reconciler.rocketmq.client.native_client import load_library
 from tests.native.orders import NAME_SERVERS
 from tests.native.stand_in import StandIn
 

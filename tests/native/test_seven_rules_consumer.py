@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from consumers.client_python import NativeConsumer
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.message import business_id
+from checkback_consumers.client_python import NativeConsumer
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.message import business_id
 from reconciler.errors import InvalidValue, RequestTimeout, UsageError
-from reconciler.rocketmq.native_client import load_library
+from reconciler.rocketmq.client.native_client import load_library
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, inbox_metadata
 from tests.native.native_records import NativeRecord

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from producers.client_python_halves import SENDS_MAX
-from producers.errors import NotRecorded
-from producers.ports import Outcome
-from producers.transaction import Transaction
+from checkback_producers.client_python_halves import SENDS_MAX
+from checkback_producers.errors import NotRecorded
+from checkback_producers.ports import Outcome
+from checkback_producers.transaction import Transaction
 from reconciler.clock import SystemClock
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerBusy, BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
-from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.wire.message import Message
 from tests.native.orders import NAME_SERVERS, TOPIC, Orders, order
 from tests.native.stand_in import StandIn
 from tests.polling import eventually
@@ -88,7 +88,7 @@ def test_rule_4_after_a_fork_it_is_another_process_whose_threads_are_gone(
 ) -> None:
     producer = orders.producer()
     with monkeypatch.context() as child:
-        child.setattr("reconciler.rocketmq.native_client.os.getpid", lambda: -1)
+        child.setattr("reconciler.rocketmq.client.native_client.os.getpid", lambda: -1)
         with pytest.raises(UsageError, match="fork"):
             producer.send(order(), orders.place)
     assert orders.cluster.halves == []

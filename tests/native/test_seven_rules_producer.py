@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from producers.errors import HalfNotSafe, NotCommitted, NotRecorded
-from producers.ports import Outcome
-from producers.transaction import Transaction
+from checkback_producers.errors import HalfNotSafe, NotCommitted, NotRecorded
+from checkback_producers.ports import Outcome
+from checkback_producers.transaction import Transaction
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerUnavailable, UsageError
-from reconciler.evidence import EndOutcome
+from reconciler.policy.evidence import EndOutcome
 from tests.native.orders import GROUP, Orders, order
 from tests.polling import eventually
 

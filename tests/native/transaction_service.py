@@ -14,15 +14,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from consumers.announcement_source import RemotingAnnouncementSource
-from producers.announcer import AnnouncementRoute
-from producers.client_python import NativeProducer, open_native_producer
-from producers.transaction import Transaction
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.client_python import NativeProducer, open_native_producer
+from checkback_producers.transaction import Transaction
+from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.contract.announcement import decode_announcement
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.pulling import PullRequest, pull
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_metadata

@@ -12,17 +12,17 @@ from typing import Any
 
 from redis import exceptions
 
-from consumers.effect import Effect, Inbox
-from consumers.handler import Recorder, TransactionalHandler
-from consumers.inbox import Entered, InboxEntry
-from consumers.message import HandedOverMessage
-from reconciler.classic_round import ClassicRound
+from checkback_consumers.effect import Effect, Inbox
+from checkback_consumers.handler import Recorder, TransactionalHandler
+from checkback_consumers.inbox import Entered, InboxEntry
+from checkback_consumers.message import HandedOverMessage
+from reconciler.classic.ports import ClassicBatch
+from reconciler.classic.round import ClassicRound
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, MalformedInput, RedisAway, RequestTimeout, TransientError
-from reconciler.evidence import Lookup, StoredMessage
-from reconciler.ports import AnnouncementQueue
-from reconciler.ports.classic import ClassicBatch
+from reconciler.policy.evidence import Lookup, StoredMessage
+from reconciler.policy.ports import AnnouncementQueue
 from tests.simulation.broker import Broker
 from tests.simulation.checkers import Judgement
 from tests.simulation.consuming import ConsumingService
@@ -58,7 +58,7 @@ class ClassicRecorder:
 
 
 class RedisDedupe:
-    """consumers.effect.Inbox of the original: a key that is in a Redis set has been consumed."""
+    """checkback_consumers.effect.Inbox of the original: a key that is in a Redis set has been consumed."""
 
     is_weaker = True
 

@@ -1,6 +1,6 @@
 """Consuming services: handler, inbox, recorder, acknowledgement, and the replay worker.
 
-Each process builds the product's own objects over simulated ports, as bootstrap and the plug-ins do.
+Each process builds the product's own objects over simulated ports, as the product does.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from consumers.handler import transactional_handler
-from consumers.redis_sets import RedisCommitSets
-from consumers.replay import ReplayWorker
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.replay import ReplayWorker
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RedisAway, RequestTimeout
-from reconciler.rocketmq.codes import retry_topic
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.wire.codes import retry_topic
+from reconciler.rocketmq.wire.record import MessageRecord
+from reconciler.shards.sets import RedisCommitSets
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.inbox_database import Effect
 from tests.simulation.kernel import Process
@@ -31,7 +31,7 @@ from tests.simulation.producing import ENVIRONMENT, BusinessError
 
 
 class Received:
-    """consumers.message.ConsumedMessage."""
+    """checkback_consumers.message.ConsumedMessage."""
 
     __slots__ = ("body", "keys", "properties", "reconsume_times", "tags", "topic", "unique_key")
 
@@ -46,7 +46,7 @@ class Received:
 
 
 class ShardRecorder:
-    """consumers.handler.Recorder without threads and batches: one SADD a message, Redis away is remembered."""
+    """The handler's Recorder without threads and batches: one SADD a message; Redis away is remembered."""
 
     def __init__(self, client: SimulatedRedis, group: str, shards: int) -> None:
         self._sets = RedisCommitSets(client)  # type: ignore[arg-type]

@@ -183,7 +183,7 @@ InboxConnection.__module__ = "sqlite3.simulated"
 
 
 class InboxCursor:
-    """Knows the statements of consumers/inbox.py by their beginnings."""
+    """Knows the statements of consumers/checkback_consumers/inbox.py by their beginnings."""
 
     def __init__(self, connection: InboxConnection) -> None:
         self._connection = connection

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from producers.errors import KeyTaken, RolledBackAlready
-from producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
+from checkback_producers.errors import KeyTaken, RolledBackAlready
+from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import DatabaseAway, MalformedInput
-from reconciler.evidence import OutboxRow
+from reconciler.policy.evidence import OutboxRow
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 from tests.simulation.replicas import Reading
 

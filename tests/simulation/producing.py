@@ -1,6 +1,6 @@
 """Producing services and sweepers; what they mean to send.
 
-Each process builds the product's own objects over simulated ports, as bootstrap and the plug-ins do.
+Each process builds the product's own objects over simulated ports, as the product does.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.errors import HalfNotSafe
-from producers.filter_review import SweptSubscription
-from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
-from producers.producer import TransactionalProducer
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.errors import HalfNotSafe
+from checkback_producers.filter_review import SweptSubscription
+from checkback_producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.evidence import SendAnswer
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.policy.evidence import SendAnswer
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import (

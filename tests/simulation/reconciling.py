@@ -1,4 +1,4 @@
-"""Processes of the reconciler: rounds with outage recovery, and announcement consumers, wired as bootstrap does."""
+"""Processes of the reconciler: rounds with outage recovery, and announcement consumers, wired as in the product."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from consumers.announcement_port import PulledBatch, StepKind
-from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
-from consumers.announcement_step import AnnouncementStep
-from consumers.redis_sets import RedisCommitSets, RedisHalfSets
-from reconciler.brakes import BreakerRules, CircuitBreaker
-from reconciler.candidates import CandidateSelector, SelectionRules
+from reconciler.announcing.port import PulledBatch, StepKind
+from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
+from reconciler.announcing.step import AnnouncementStep
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, TransientError
-from reconciler.events import Event, RepairStepped, RoundFinished, ShardStopped
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.redis_client import RoundRedis
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.outage import OutageRecovery
-from reconciler.ports import AnnouncementQueue
-from reconciler.reconcile_round import ReconcileRound
-from reconciler.repair import Repairer, RepairRules
-from reconciler.shard_rounds import ShardRounds
-from reconciler.verify import Verifier, VerifyRules
+from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.events import Event, RepairStepped, RoundFinished, ShardStopped
+from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
+from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.outage import OutageRecovery
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.repairing.repair import Repairer, RepairRules
+from reconciler.policy.round import ReconcileRound
+from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.shards.client import RoundRedis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
+from reconciler.testing.memory import MemoryLedger
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Link, Process
 from tests.simulation.outbox_database import TOPIC
@@ -197,7 +197,7 @@ class Reconciling:
 
 
 class AnnouncementsSeen:
-    """consumers.announcement_port.AnnouncementSource of one process."""
+    """reconciler.announcing.port.AnnouncementSource of one process."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -245,7 +245,7 @@ class AnnouncementsSeen:
 
 
 class Announcing:
-    """consumers.announcements.AnnouncementConsumer without threads: every queue is stepped by a greenlet."""
+    """reconciler.announcing.consumer.AnnouncementConsumer without threads: every queue is stepped by a greenlet."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world

@@ -7,14 +7,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import reconciler.rocketmq.broker_repairs as broker_repairs
+import reconciler.evidence.repairs as broker_repairs
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
-from reconciler.rocketmq.connection import ConnectionLost
-from reconciler.rocketmq.ending import EndAnswer, EndDecision, EndRequest
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import GONE
 from tests.simulation.kernel import Process
 from tests.simulation.witnesses import ClientSeen, Cluster, FamiliesSeen, RoutesSeen, SimulatedEvidence, ask
@@ -77,7 +77,7 @@ class _Sent:
 
 
 def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
-    """reconciler.rocketmq.ending.end_transaction, as the repairs call it."""
+    """reconciler.rocketmq.producer.ending.end_transaction, as the repairs call it."""
     process, broker = client.process, client.cluster.at(request.address)
     is_commit = request.decision is EndDecision.COMMIT
 
@@ -103,7 +103,7 @@ def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
 
 
 def end_answer(code: int, remark: str) -> EndAnswer:
-    """Sorted as reconciler.rocketmq.ending.answer_of does."""
+    """Sorted as reconciler.rocketmq.producer.ending.answer_of does."""
     if code == 0:
         outcome = EndOutcome.DONE
     elif code in (2, 11, 14, 215, 604):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from producers.ports import Outcome, SentHalf
+from checkback_producers.ports import Outcome, SentHalf
 from reconciler.errors import ReconcilerError
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import Broker
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import TOPIC

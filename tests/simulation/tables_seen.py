@@ -8,12 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from consumers.inbox_reader import _NAMES, _answer, _combine, _place, _row
-from producers.outbox_reader import Damage, ReadOutbox, SqlOutboxReader, _Said
 from reconciler.contract.row_values import ReadRow
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.evidence import InboxRow, Lookup, OutboxRow
+from reconciler.evidence.inbox import _NAMES, _answer, _combine, _place, _row
+from reconciler.evidence.outbox import Damage, ReadOutbox, SqlOutboxReader, _Said
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from tests.simulation.inbox_database import GroupInboxes, InboxDatabase
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import PRODUCER_GROUP, TOPIC, OutboxDatabase

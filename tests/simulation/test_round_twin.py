@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from redis import exceptions
 
-from consumers import redis_sets
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.ledger.round_commands import ROUND_SCRIPT, round_commands
+from reconciler.shards import sets as redis_sets
+from reconciler.shards.round_commands import ROUND_SCRIPT, round_commands
 from tests.simulation.kernel import BASE_MS
 from tests.simulation.known_scripts import SHA_OF_SCRIPT
 from tests.simulation.redis_data import RedisData, Scores

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.import_path import import_path
 from tests.simulation.checkers import Judgement
 from tests.simulation.mutants import mutants, planted
 from tests.simulation.shrinking import Variant, shrink, troubles_of
@@ -20,7 +21,7 @@ FAULTS = TROUBLES[:2]
 
 
 def _run_in(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": import_path(root), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "tests.simulation.run", "--jobs", "1", "--classic", "0", *words]
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
 

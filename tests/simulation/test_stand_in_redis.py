@@ -10,13 +10,13 @@ import fakeredis
 import pytest
 import redis
 
-from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
-from reconciler.ledger.redis_client import RoundRedis
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import AnnouncementQueue, PendingKey
+from reconciler.policy.ports import AnnouncementQueue, PendingKey
+from reconciler.shards.client import RoundRedis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from tests.services.redis_server import RedisServer as RealServer
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 from tests.simulation.redis_client import RedisServer, SimulatedRedis

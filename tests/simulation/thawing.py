@@ -16,7 +16,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-PACKAGES = ("reconciler", "producers", "consumers")
+PACKAGES = ("reconciler", "checkback_producers", "checkback_consumers")
 LOCKS = ("__setattr__", "__delattr__")
 
 

@@ -10,17 +10,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
-from reconciler.ports import Horizon
-from reconciler.rocketmq.admin import GroupFilter
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_said import Accepts, Said, judge
-from reconciler.rocketmq.codes import PROBE_TOPIC
-from reconciler.rocketmq.families import BrokerFacts
-from reconciler.rocketmq.lookup import Lookups, Window, _Scan
-from reconciler.rocketmq.record import MessageRecord
-from reconciler.rocketmq.routes import MessageQueue, TopicNotFound, Whereabouts
-from reconciler.rocketmq.watermark import Watermarks
+from reconciler.evidence.broker_said import Accepts, Said, judge
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.lookup import Lookups, Window, _Scan
+from reconciler.evidence.watermark import Watermarks
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
+from reconciler.policy.ports import Horizon
+from reconciler.rocketmq.client.admin import GroupFilter
+from reconciler.rocketmq.client.families import BrokerFacts
+from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC
+from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker
 from tests.simulation.kernel import Process
 
@@ -56,7 +56,7 @@ def ask(
 
 
 class RoutesSeen:
-    """reconciler.rocketmq.routes.Routes of one process: it remembers brokers that have left the route."""
+    """reconciler.rocketmq.client.routes.Routes of one process: it remembers brokers that have left the route."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -177,7 +177,7 @@ class SimulatedLookups(Lookups):
 
 
 class _OffsetsSeen:
-    """reconciler.rocketmq.offsets.Offsets."""
+    """reconciler.rocketmq.client.offsets.Offsets."""
 
     def __init__(self, process: Process, cluster: Cluster) -> None:
         self._process = process
@@ -233,7 +233,7 @@ class SimulatedWatermarks(Watermarks):
 
 
 class _ProbesSeen:
-    """reconciler.rocketmq.horizon.Probes: a message with a fresh key, looked up until the index has it."""
+    """reconciler.evidence.horizon.Probes: a message with a fresh key, looked up until the index has it."""
 
     def __init__(self, process: Process, cluster: Cluster, routes: RoutesSeen) -> None:
         self._process = process

@@ -8,20 +8,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from consumers.effect import Inbox, SqlInbox
-from consumers.handler import DatabaseOf, Recorder
-from consumers.message import ConsumedMessage
+from checkback_consumers.effect import Inbox, SqlInbox
+from checkback_consumers.handler import DatabaseOf, Recorder
+from checkback_consumers.message import ConsumedMessage
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence import EndOutcome
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.ports import Candidate
-from reconciler.rocketmq.codes import HALF_TOPIC
-from reconciler.rocketmq.ending import EndAnswer
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.policy.evidence import EndOutcome
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Candidate
+from reconciler.rocketmq.producer.ending import EndAnswer
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
+from reconciler.rocketmq.wire.record import MessageRecord
+from reconciler.testing.memory import MemoryLedger
 from tests.simulation.broker import Broker, BrokerSettings
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.consuming import ConsumingService, ShardRecorder

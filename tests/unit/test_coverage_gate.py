@@ -32,16 +32,18 @@ def test_many_lines_do_not_hide_branches_that_nothing_takes() -> None:
 
 
 def test_one_untaken_branch_of_the_policy_is_named() -> None:
-    files = report()["files"] | {"reconciler/verify.py": {"missing_lines": [], "missing_branches": [[7, 9], [12, -3]]}}
+    files = report()["files"] | {
+        "reconciler/policy/judging/verify.py": {"missing_lines": [], "missing_branches": [[7, 9], [12, -3]]}
+    }
     (line,) = failures(report(files=files))
-    assert line.startswith("reconciler/verify.py")
+    assert line.startswith("reconciler/policy/judging/verify.py")
     assert line.endswith("branches: 7->9, 12->exit")
 
 
 def test_a_policy_file_that_nothing_imports_is_no_full_coverage() -> None:
-    files = {name: kept for name, kept in report()["files"].items() if name != "reconciler/repair.py"}
+    files = {name: kept for name, kept in report()["files"].items() if name != "reconciler/policy/repairing/repair.py"}
     (line,) = failures(report(files=files))
-    assert line.startswith("reconciler/repair.py: not measured")
+    assert line.startswith("reconciler/policy/repairing/repair.py: not measured")
 
 
 def test_every_policy_file_exists() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 
 
 def test_a_witness_that_did_not_answer_is_neither_found_nor_absent_and_is_named() -> None:

@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
-from reconciler import events
 from reconciler.cli.app import app
 from reconciler.contract.verdicts import QUARANTINING, Verdict
+from reconciler.policy import events
 from tests.named_code import exists
 
 ROOT = Path(__file__).parents[2]

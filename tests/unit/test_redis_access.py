@@ -8,7 +8,7 @@ from redis import exceptions
 from redis.sentinel import SentinelConnectionPool
 
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, ReconcilerError, RedisAway
-from reconciler.redis_access import open_client, translate, translated_errors
+from reconciler.shards.access import open_client, translate, translated_errors
 
 
 @pytest.mark.parametrize(

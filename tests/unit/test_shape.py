@@ -78,7 +78,7 @@ def test_nothing_is_printed_but_where_hostile_text_is_made_visible() -> None:
 def test_no_port_is_wider_than_one_can_hold_in_mind() -> None:
     wide = {
         node.name: width
-        for path in (ROOT / "reconciler/ports").glob("*.py")
+        for path in (ROOT / "reconciler/policy/ports").glob("*.py")
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.ClassDef)
         and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in node.bases)
@@ -87,15 +87,18 @@ def test_no_port_is_wider_than_one_can_hold_in_mind() -> None:
     assert not wide
 
 
-@pytest.mark.parametrize("package", ["producers", "consumers", "reconciler.rocketmq", "reconciler.embedded"])
+PLUG_INS = ["checkback_producers", "checkback_consumers"]
+
+
+@pytest.mark.parametrize("package", [*PLUG_INS, "reconciler.rocketmq", "reconciler.embedded"])
 def test_exported_names_exist(package: str) -> None:
     module = import_module(package)
     assert all(hasattr(module, name) for name in getattr(module, "__all__", []))
 
 
-@pytest.mark.parametrize("package", ["producers", "consumers", "reconciler.rocketmq", "reconciler.bootstrap"])
+@pytest.mark.parametrize("package", [*PLUG_INS, "reconciler.rocketmq", "reconciler.commands"])
 def test_names_loaded_late_are_the_ones_that_the_type_checker_sees(package: str) -> None:
-    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text())
+    tree = ast.parse(Path(str(import_module(package).__file__)).read_text())
     seen = {
         name.name: node.module
         for block in tree.body
@@ -121,11 +124,20 @@ def test_names_loaded_late_are_the_ones_that_the_type_checker_sees(package: str)
 @pytest.mark.parametrize(
     ("module", "spared"),
     [
-        ("reconciler.rocketmq.frame", "reconciler.rocketmq.client sqlalchemy redis zstandard"),
-        ("reconciler.rocketmq.record", "reconciler.rocketmq.client sqlalchemy redis zstandard"),
-        ("consumers.redis_sets", "consumers.push sqlalchemy.orm reconciler.rocketmq.push_consumer"),
-        ("producers.outbox_reader", "producers.producer sqlalchemy.orm reconciler.rocketmq.transaction_producer"),
-        ("reconciler.bootstrap.reporting", "apscheduler consumers.push producers.producer sqlalchemy.orm pyarrow"),
+        ("reconciler.rocketmq.wire.frame", "reconciler.rocketmq.client.remoting_client sqlalchemy redis zstandard"),
+        ("reconciler.rocketmq.wire.record", "reconciler.rocketmq.client.remoting_client sqlalchemy redis zstandard"),
+        (
+            "reconciler.shards.sets",
+            "checkback_consumers.push sqlalchemy.orm reconciler.rocketmq.consumer.push_consumer",
+        ),
+        (
+            "reconciler.evidence.outbox",
+            "checkback_producers.producer sqlalchemy.orm reconciler.rocketmq.producer.transaction_producer",
+        ),
+        (
+            "reconciler.commands.status.report",
+            "apscheduler checkback_consumers.push checkback_producers.producer sqlalchemy.orm pyarrow",
+        ),
     ],
 )
 def test_a_module_loads_nothing_that_it_never_uses(module: str, spared: str) -> None:

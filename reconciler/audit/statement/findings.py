@@ -10,6 +10,14 @@ from reconciler.contract.visible_text import visible
 
 #: Named differences and remarks of one kind; more are counted.
 NAMED_MAX = 1_000
+#: Characters of one text: a name in a suspect file may be a million long.
+TEXT_MAX = 4_000
+
+
+def told(text: str) -> str:
+    """A text from a suspect file as people may see it."""
+    shown = visible(text[: TEXT_MAX + 1])
+    return shown if len(shown) <= TEXT_MAX else f"{shown[:TEXT_MAX]}..."
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,7 +74,7 @@ class VerifyReport:
 
     def differ(self, file: str, message: str, row: str = "") -> None:
         """Keeps a difference once, up to a bound; beyond it counts."""
-        found = Difference(visible(file), visible(row), visible(message))
+        found = Difference(told(file), told(row), told(message))
         if found in self.differences:
             return
         if len(self.differences) < NAMED_MAX:
@@ -77,13 +85,13 @@ class VerifyReport:
     def skip(self, lines: Iterable[str]) -> None:
         """Keeps remarks once, up to a bound."""
         for line in lines:
-            shown = visible(line)
+            shown = told(line)
             if shown not in self.not_checked and len(self.not_checked) < NAMED_MAX:
                 self.not_checked.append(shown)
 
     def unanswer(self, line: str) -> None:
         """Keeps a reason why there is no answer."""
-        self.unanswered.append(visible(line))
+        self.unanswered.append(told(line))
 
     @property
     def verdict(self) -> Literal["verified", "differences", "no answer"]:

@@ -26,12 +26,11 @@ from reconciler.audit.statement.document import (
     statement_name,
     statement_names,
 )
-from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport
+from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport, told
 from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
 from reconciler.audit.statement.verify_inputs import verify_inputs
 from reconciler.audit.statement.writing import OUTPUT
-from reconciler.contract.visible_text import visible
 
 
 def verify_statements(
@@ -45,12 +44,19 @@ def verify_statements(
 
     `evidence`: the folder that was judged, else the one in each output; without both inputs are not looked at, and
     the report says so. `history`: where the history lies; without it only one inside of the evidence is looked at.
-    Raises AuditError("usage") for a key or folder that cannot be read, or that holds no statement at all.
+    Raises AuditError: "usage" for a key or folder that cannot be read, or that holds no statement at all; "inputs".
     """
     key = public_key if isinstance(public_key, PublicKey) else read_public_key(public_key)
-    report = VerifyReport()
     if not Path(folder).is_dir():
         raise AuditError("usage", f"{folder}: there is no such folder; name an audit's output")
+    try:
+        return _verified(folder, key, None if evidence is None else str(evidence), history)
+    except OSError as error:
+        raise AuditError("inputs", f"{folder}: cannot be looked at to its end: {error}") from error
+
+
+def _verified(folder: Path | str, key: PublicKey, evidence: str | None, history: str | None) -> VerifyReport:
+    report = VerifyReport()
     folders = list(_folders(ConfinedFolder(Path(folder)), report))
     for one in folders:
         _verify_statements_of(one, key, report)
@@ -58,7 +64,7 @@ def verify_statements(
     if not any(one.statements for one in folders) and not report.differences:
         raise AuditError("usage", f"{folder}: there is no statement in it; name an audit's output")
     verify_chains([(one.name_of(s), s) for one in folders for s in one.statements], report)
-    verify_inputs(folders, report, evidence=None if evidence is None else str(evidence), history=history)
+    verify_inputs(folders, report, evidence=evidence, history=history)
     report.differences.sort()
     return report
 
@@ -107,17 +113,17 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
     signed_by = document.get("signed_by")
     environment, topic, group = statement.subscription
     return VerifiedStatement(
-        file=visible(name),
-        environment=visible(environment),
-        topic=visible(topic),
-        group=visible(group),
-        start=visible(str(window.get("start"))),
-        end=visible(str(window.get("end"))),
+        file=told(name),
+        environment=told(environment),
+        topic=told(topic),
+        group=told(group),
+        start=told(str(window.get("start"))),
+        end=told(str(window.get("end"))),
         sequence=statement.sequence,
-        verdict=visible(str(document.get("verdict"))),
+        verdict=told(str(document.get("verdict"))),
         keys=counts[0],
         violations=counts[1],
-        signed_by=None if signed_by is None else visible(str(signed_by)),
+        signed_by=None if signed_by is None else told(str(signed_by)),
         signature_holds=holds,
     )
 

@@ -12,14 +12,14 @@ import fakeredis
 import pytest
 import redis
 
-from consumers.redis_sets import RedisCommitSets, RedisHalfSets
 from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ports import AnnouncementQueue, CommitSets, HalfSets
-from reconciler.redis_access import RedisClient, open_client
+from reconciler.policy.ports import AnnouncementQueue, CommitSets, HalfSets
+from reconciler.shards.access import RedisClient, open_client
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
+from reconciler.testing.memory_shards import MemoryShards
 from tests.services.redis_server import RedisServer
 
 _numbers = itertools.count(1)

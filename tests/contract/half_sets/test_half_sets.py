@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from consumers import redis_sets
 from reconciler.contract.unique_key import shard_of
-from reconciler.ledger import memory_shards
-from reconciler.ports import Admission
+from reconciler.policy.ports import Admission
+from reconciler.shards import sets as redis_sets
+from reconciler.testing import memory_shards
 from tests.contract.half_sets.conftest import Backend, queue
 from tests.polling import eventually
 

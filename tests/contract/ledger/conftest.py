@@ -10,11 +10,11 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
-from reconciler.ledger.memory import MemoryLedger
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.ports import Ledger
+from reconciler.policy.ports import Ledger
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
+from reconciler.testing.memory import MemoryLedger
 from tests.contract.ledger.rows import new_environment
 
 BACKENDS = [

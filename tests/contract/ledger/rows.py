@@ -7,8 +7,8 @@ import itertools
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import StoredMessage, TransactionState
-from reconciler.ports import RoundCounts, RoundDone, Verification
+from reconciler.policy.evidence import StoredMessage, TransactionState
+from reconciler.policy.ports import RoundCounts, RoundDone, Verification
 
 _NUMBERS = itertools.count(1)
 

@@ -12,13 +12,13 @@ from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import ShardKeys, offsets_field
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of, member_of
-from reconciler.ledger.memory_capture import MemoryRoundCapture
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RoundRedis
-from reconciler.ledger.round_capture import RedisRoundCapture
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import AnnouncementQueue, RoundCapture, RoundLeases, ShardMemory
+from reconciler.policy.ports import AnnouncementQueue, RoundCapture, RoundLeases, ShardMemory
+from reconciler.shards.client import RoundRedis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_capture import RedisRoundCapture
+from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.testing.memory_capture import MemoryRoundCapture
+from reconciler.testing.memory_shards import MemoryShards
 
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
 

@@ -12,10 +12,10 @@ from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import TIMES_KEPT, ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvalidValue, InvariantViolation
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import Capture, RoundDone, RoundMark, ShardMemory
+from reconciler.policy.ports import Capture, RoundDone, RoundMark, ShardMemory
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.testing.memory_shards import MemoryShards
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InMemory, InRedis, Shards
 

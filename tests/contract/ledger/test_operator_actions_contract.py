@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.row_rules import TEXT_CHARACTERS
-from reconciler.ports import Intent, LedgerFilter, OperatorAction
+from reconciler.policy.ports import Intent, LedgerFilter, OperatorAction
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key
 
@@ -48,6 +48,7 @@ def test_an_act_has_its_end_and_no_other_gets_it(world: World) -> None:
         (LedgerFilter(topic="ORDERS"), ["repair", "resume"]),
         (LedgerFilter(topic="ORDERS", group="billing"), ["repair"]),
         (LedgerFilter(topic="orders"), []),
+        (LedgerFilter(unique_keys=(str(REPAIR.unique_key),)), ["repair"]),
     ],
 )
 def test_acts_are_shown_by_topic_and_group(world: World, only: LedgerFilter, expected: list[str]) -> None:

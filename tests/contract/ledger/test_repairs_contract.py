@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.errors import MalformedInput
-from reconciler.ports import Repair, RepairChange
+from reconciler.policy.ports import Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message
 

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.ports import Candidate, LedgerFilter, Repair, RepairChange
+from reconciler.policy.ports import Candidate, LedgerFilter, Repair, RepairChange
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import key, message, round_done, shard, subscription, verification
 
@@ -42,6 +42,9 @@ def fill(world: World) -> None:
         (LedgerFilter(is_loss=False), 4),
         (LedgerFilter(topic="PAYMENTS", is_loss=True, candidate_state=OPEN), 1),
         (LedgerFilter(topic="PAYMENTS", candidate_state=SETTLED), 0),
+        (LedgerFilter(unique_keys=(key(1), key(9))), 3),
+        (LedgerFilter(unique_keys=(key(1), key(8)), topic="ORDERS", group="shipping"), 1),
+        (LedgerFilter(unique_keys=()), 0),
     ],
 )
 def test_candidates_are_filtered_and_paged_without_gaps(world: World, only: LedgerFilter, expected: int) -> None:
@@ -86,6 +89,7 @@ def test_repairs_are_filtered_paged_and_counted(world: World) -> None:
     assert len(ledger.reports.repairs(e, only=LedgerFilter(rung=Rung.HAND_OVER), limit=9)) == 1
     assert len(ledger.reports.repairs(e, only=LedgerFilter(scope="*", topic="ORDERS"), limit=9)) == 3
     assert ledger.reports.repairs(e, only=LedgerFilter(repair_state=RepairState.DONE), limit=9) == []
+    assert len(ledger.reports.repairs(e, only=LedgerFilter(unique_keys=(key(1), key(8))), limit=9)) == 2
 
     counts = {(one.topic, one.scope, one.rung): (one.attempted, one.count) for one in ledger.reports.repair_counts(e)}
     assert counts == {

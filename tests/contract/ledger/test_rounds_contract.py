@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.contract.tables import HoldKind
-from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
 from tests.contract.ledger.conftest import World
 from tests.contract.ledger.rows import round_done, shard, subscription
 

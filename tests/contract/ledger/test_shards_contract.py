@@ -11,10 +11,10 @@ import redis
 from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, ShardKeys
 from reconciler.errors import InvariantViolation
-from reconciler.ledger.covered_rounds import with_round
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ports import PendingKey, RoundCounts, RoundDone
+from reconciler.policy.ports import PendingKey, RoundCounts, RoundDone
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.testing.covered_rounds import with_round
+from reconciler.testing.memory_shards import MemoryShards
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InMemory, InRedis, Shards
 

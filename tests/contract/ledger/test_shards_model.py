@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from reconciler.clock import ManualClock
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ports import RoundDone, ShardMemory
+from reconciler.policy.ports import RoundDone, ShardMemory
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
 from tests.examples import examples

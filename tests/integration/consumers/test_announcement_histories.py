@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from consumers.announcement_port import StepKind
-from consumers.redis_sets import RedisHalfSets
+from reconciler.announcing.port import StepKind
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import key_of
 from reconciler.errors import RedisAway
-from reconciler.ports import Admission, AnnouncementQueue
+from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.shards.sets import RedisHalfSets
 from tests.services.redis_server import RedisServer
 from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key

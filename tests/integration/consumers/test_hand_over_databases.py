@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from consumers.hand_over_rows import HandOverRows
-from consumers.handler import transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.replay import ReplayCounts, ReplayWorker
+from checkback_consumers.hand_over_rows import HandOverRows
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.replay import ReplayCounts, ReplayWorker
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import ConfigurationError
 from reconciler.sql.engines import writing

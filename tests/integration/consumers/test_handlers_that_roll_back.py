@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from psycopg.rows import kwargs_row
 from sqlalchemy.engine import make_url
 
-from consumers.handler import transactional_handler
-from consumers.inbox import Entered
-from consumers.message import ConsumedMessage
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.inbox import Entered
+from checkback_consumers.message import ConsumedMessage
 from reconciler.errors import UsageError
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from tests.integration.consumers.test_inbox_databases import driver_connection, pay_plainly
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message
 

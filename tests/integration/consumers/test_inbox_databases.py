@@ -16,14 +16,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.inbox import Entered, InboxEntry, enter_inbox
-from consumers.inbox_reader import SqlInboxEvidence
-from consumers.message import ConsumedMessage, business_id
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.inbox import Entered, InboxEntry, enter_inbox
+from checkback_consumers.message import ConsumedMessage, business_id
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import Collision, DatabaseAway, UsageError
-from reconciler.evidence import Presence
-from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.policy.evidence import Presence
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.engines import database_now_ms, open_engine
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key

@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from consumers.announcement_port import AnnouncementEvent, EventKind
-from consumers.announcement_rules import AnnouncementRules
-from consumers.announcement_source import RemotingAnnouncementSource
-from consumers.announcement_step import AnnouncementStep
-from consumers.announcements import AnnouncementConsumer
-from consumers.handler import transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.push import TransactionalConsumer
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.push import TransactionalConsumer
+from reconciler.announcing.consumer import AnnouncementConsumer
+from reconciler.announcing.port import AnnouncementEvent, EventKind
+from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import SystemClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, split_by_shard
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import InvalidValue
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.routes import MessageQueue
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.topics import create_topic, topic_name
@@ -146,8 +146,8 @@ CONSUMER_THAT_DIES = """
 import os, signal, sys, threading
 sys.path.insert(0, {root!r})
 import sqlalchemy as sa
-from consumers.handler import transactional_handler
-from consumers.push import TransactionalConsumer
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.push import TransactionalConsumer
 from reconciler.sql.engines import open_engine
 from tests.unit.consumers.messages import effects
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.message import ConsumedMessage
-from reconciler.evidence import Watermark, WatermarkState
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
-from reconciler.rocketmq.consumer_message import received
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.pulling import PullRequest, pull
-from reconciler.rocketmq.routes import MessageQueue
-from reconciler.rocketmq.watermark import Watermarks
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from reconciler.evidence.watermark import Watermarks
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import received
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.topics import create_topic, topic_name
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, sqlite_url

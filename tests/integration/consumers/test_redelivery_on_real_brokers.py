@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.message import ConsumedMessage
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
-from reconciler.rocketmq.consumer_message import ReceivedMessage
-from reconciler.rocketmq.heartbeat import ConsumeFrom
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.push_consumer import PushConsumer
-from reconciler.rocketmq.push_settings import PushSettings
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from reconciler.rocketmq.client.heartbeat import ConsumeFrom
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
+from reconciler.rocketmq.consumer.push_consumer import PushConsumer
+from reconciler.rocketmq.consumer.settings import PushSettings
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually
 from tests.services import rocketmq
 from tests.services.fixtures import SharedClusters

@@ -15,16 +15,16 @@ import pytest
 import redis
 import sqlalchemy as sa
 
-from consumers.announcement_port import StepKind
-from consumers.handler import transactional_handler
-from consumers.recorder import REDIS_TIMEOUT_SECONDS, WAIT_SECONDS, CommitRecorder
-from consumers.redis_sets import RedisCommitSets, RedisHalfSets
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.recorder import REDIS_TIMEOUT_SECONDS, WAIT_SECONDS, CommitRecorder
+from reconciler.announcing.port import StepKind
 from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
 from reconciler.errors import InvalidValue, InvariantViolation, RedisAway
-from reconciler.redis_access import open_client
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.shards.access import open_client
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.inbox import Entered
-from consumers.inbox_reader import SqlInboxEvidence
-from consumers.message import ConsumedMessage, HandedOverMessage
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.filter_review import SweptSubscription
-from producers.outbox import SqlOutbox
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.inbox import Entered
+from checkback_consumers.message import ConsumedMessage, HandedOverMessage
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.filter_review import SweptSubscription
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import DOUBLE_EFFECT
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.policy.judging.delivery import DOUBLE_EFFECT
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, outbox, outbox_metadata
@@ -36,7 +36,7 @@ from tests.unit.producers.world import MemoryAnnouncements
 
 PROGRAM = """
 import os, signal, sys
-from consumers.handler import transactional_handler
+from checkback_consumers.handler import transactional_handler
 from reconciler.sql.engines import open_engine
 from tests.integration.consumers.test_sharded_inboxes import by_last_digit, pay
 from tests.unit.consumers.messages import message

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from consumers.recorder import CommitRecorder
-from consumers.redis_sets import RedisCommitSets
+from checkback_consumers.recorder import CommitRecorder
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import key_of
 from reconciler.errors import RedisAway
-from reconciler.redis_access import open_client
+from reconciler.shards.access import open_client
+from reconciler.shards.sets import RedisCommitSets
 from tests.polling import eventually
 from tests.services.redis_server import RedisServer
 from tests.unit.consumers.messages import new_key

@@ -13,10 +13,10 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.round_capture import VIEWS_MAX, RedisRoundCapture
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import RoundDone, RoundMark
+from reconciler.policy.ports import RoundDone, RoundMark
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_capture import VIEWS_MAX, RedisRoundCapture
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower

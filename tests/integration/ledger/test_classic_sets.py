@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from consumers.redis_sets import RedisCommitSets
+from reconciler.classic.sets import RedisClassicSets, open_classic_client
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import InvalidValue, RedisAway
-from reconciler.ledger.classic_sets import RedisClassicSets, open_classic_client
+from reconciler.shards.sets import RedisCommitSets
 from tests.integration.ledger.reply_swallower import ReplySwallower
 from tests.services.redis_server import RedisServer
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from reconciler.bootstrap.damage import misshapen_members
+from reconciler.commands.status.damage import misshapen_members
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
-from reconciler.ledger.commit_samples import SAMPLE_MEMBERS, sample_commit_sets
-from reconciler.ledger.redis_client import open_redis
-from reconciler.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.shards.client import open_redis
+from reconciler.shards.commit_samples import SAMPLE_MEMBERS, sample_commit_sets
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InRedis
 from tests.services.redis_server import RedisServer

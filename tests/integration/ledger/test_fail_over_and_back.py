@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from reconciler.events import Event, RoundsVoided
-from reconciler.ledger.redis_client import open_redis
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.shard_rounds import ShardRounds
+from reconciler.policy.events import Event, RoundsVoided
+from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.shards.client import open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from tests.contract.ledger.rows import key, shard

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from producers.outbox import SqlOutbox
+from checkback_producers.outbox import SqlOutbox
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
@@ -22,7 +22,7 @@ from reconciler.ledger.candidates import SqlCandidates
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.repairs import SqlRepairs
 from reconciler.ledger.retention import SqlRetention
-from reconciler.ports import Verification
+from reconciler.policy.ports import Verification
 from reconciler.sql import schema
 from reconciler.sql.engines import now_ms, open_engine
 from reconciler.sql.key_probes import probe

@@ -16,11 +16,11 @@ from redis.retry import Retry
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.round_commands import round_commands, round_done
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import RoundDone
-from reconciler.redis_access import open_client
+from reconciler.policy.ports import RoundDone
+from reconciler.shards.access import open_client
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_commands import round_commands, round_done
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InRedis
 from tests.integration.ledger.reply_swallower import ReplySwallower

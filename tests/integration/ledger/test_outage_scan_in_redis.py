@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 import redis
 
-from consumers.redis_sets import RedisCommitSets
 from reconciler.contract.keyspace import ShardKeys
-from reconciler.ledger.redis_client import open_redis
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.outage import OutageRecovery
+from reconciler.policy.outage import OutageRecovery
+from reconciler.shards.client import open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.sets import RedisCommitSets
 from tests.services.redis_server import RedisServer
 from tests.unit.policy.world import ENVIRONMENT, World, key
 

@@ -16,11 +16,11 @@ from redis.cluster import RedisCluster
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import ConfigurationError, RedisAway
-from reconciler.ledger.redis_checks import RedisFinding, Severity, check_redis, require_room, require_safe
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.round_capture import RedisRoundCapture
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.shards.checks import RedisFinding, Severity, check_redis, require_room, require_safe
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_capture import RedisRoundCapture
+from reconciler.shards.round_leases import RedisRoundLeases
 from tests.contract.ledger.rows import key, shard
 from tests.polling import eventually
 from tests.services.ports import free_port

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.bootstrap.rights_checks import NeededRights, finding_of, needed_rights
+from reconciler.commands.doctor.rights import NeededRights, finding_of, needed_rights
 from reconciler.errors import DatabaseAway
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import refused_rights
 from reconciler.sql.tables import ledger_metadata, outbox_metadata

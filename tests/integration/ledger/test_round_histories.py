@@ -19,9 +19,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from reconciler.contract.unique_key import member_of
-from reconciler.ledger.redis_client import RoundRedis, open_redis
-from reconciler.ledger.shard_memory import RedisShardMemory
-from reconciler.ports import RoundDone, RoundMark
+from reconciler.policy.ports import RoundDone, RoundMark
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
 from tests.contract.ledger.rows import key, shard
 from tests.contract.ledger.shards import InRedis
 from tests.examples import examples

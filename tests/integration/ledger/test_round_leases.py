@@ -9,8 +9,8 @@ import redis
 
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.errors import RedisAway
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.redis_access import RedisClient, open_client
+from reconciler.shards.access import RedisClient, open_client
+from reconciler.shards.round_leases import RedisRoundLeases
 from tests.contract.ledger.rows import shard
 from tests.polling import eventually
 from tests.services.redis_server import RedisServer

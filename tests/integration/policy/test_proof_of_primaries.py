@@ -9,8 +9,8 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from producers import OutboxSource, ReadOutbox, SqlOutbox, SqlOutboxReader, Sweeper
-from producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers import OutboxSource, ReadOutbox, SqlOutbox, SqlOutboxReader, Sweeper
+from checkback_producers.announcer import AnnouncementRoute, Announcer
 from reconciler.errors import ConfigurationError
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing

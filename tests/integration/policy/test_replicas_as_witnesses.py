@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import pytest
 import sqlalchemy as sa
 
-from consumers.inbox_reader import SqlInboxEvidence
-from producers import ReadOutbox, SqlOutbox, SqlOutboxReader
+from checkback_producers import ReadOutbox, SqlOutbox, SqlOutboxReader
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import InboxRow, Lookup, OutboxRow
-from reconciler.reconcile_round import ReconcileRound
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
+from reconciler.policy.round import ReconcileRound
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
 from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase

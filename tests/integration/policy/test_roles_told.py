@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from producers import SqlOutbox
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.primaries import check_primaries, unproved
-from reconciler.doctor import Level
-from reconciler.settings_file import load_settings
+from checkback_producers import SqlOutbox
+from reconciler.commands.finding import Level
+from reconciler.commands.status.primaries import check_primaries, unproved
+from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import outbox_identity
 from reconciler.sql.witness_database import NOT_PROVED
+from reconciler.wiring.connections import Connections
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import postgres
 

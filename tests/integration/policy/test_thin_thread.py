@@ -13,32 +13,32 @@ from typing import Any
 import pytest
 import zstandard
 
-from reconciler.brakes import BreakerRules, CircuitBreaker
-from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.clock import SystemClock
 from reconciler.contract.content_digest import content_digest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
-from reconciler.evidence import OutboxRow
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.reconcile_round import ReconcileRound
-from reconciler.repair import Repairer, RepairRules
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import PROBE_TOPIC, SystemFlag
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.pulling import PullRequest, pull
-from reconciler.rocketmq.routes import MessageQueue, TopicNotFound
-from reconciler.rocketmq.sending import SendResult
-from reconciler.shard_rounds import ShardRounds
-from reconciler.verify import Verifier, VerifyRules
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.evidence import OutboxRow
+from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
+from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.repairing.repair import Repairer, RepairRules
+from reconciler.policy.round import ReconcileRound
+from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound
+from reconciler.rocketmq.client.sending import SendResult
+from reconciler.rocketmq.consumer.pulling import PullRequest, pull
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import VERSIONS, marks

@@ -12,15 +12,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from consumers.inbox_reader import SqlInboxEvidence
-from producers import OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweptSubscription
-from producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers import OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweptSubscription
+from checkback_producers.announcer import AnnouncementRoute, Announcer
 from reconciler.audit.collect import database as audited
 from reconciler.audit.collect.sources import Source
-from reconciler.bootstrap.checks import examine
+from reconciler.commands.doctor.checks import examine
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.settings import Settings
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.single_statements import SingleStatements

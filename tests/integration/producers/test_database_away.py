@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from producers import Outcome
+from checkback_producers import Outcome
 from reconciler.errors import DatabaseAway
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from producers import ReadOutbox, SqlOutbox, SqlOutboxReader
+from checkback_producers import ReadOutbox, SqlOutbox, SqlOutboxReader
 from reconciler.errors import MalformedInput
-from reconciler.evidence import Presence
+from reconciler.policy.evidence import Presence
 from reconciler.sql import schema
 from tests.services.pgbouncer import PgBouncer
 from tests.services.postgres import PostgresServer

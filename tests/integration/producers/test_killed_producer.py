@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from producers import AnnouncementRoute, Announcer, OutboxSource, Outcome, SqlOutbox, Sweeper, SweepPolicy
-from producers.check_answer import CheckAnswerer
+from checkback_producers import AnnouncementRoute, Announcer, OutboxSource, Outcome, SqlOutbox, Sweeper, SweepPolicy
+from checkback_producers.check_answer import CheckAnswerer
 from reconciler.clock import ManualClock
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from producers import NotRecorded, Outcome, SqlOutbox, UnsafeConnection
-from producers.local_connection import LocalConnection
+from checkback_producers import NotRecorded, Outcome, SqlOutbox, UnsafeConnection
+from checkback_producers.local_connection import LocalConnection
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import World, message
 

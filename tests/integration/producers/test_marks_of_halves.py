@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from producers import NotCommitted, Outcome, SqlOutbox, StandIn, TransactionalProducer
-from producers.ports import CheckedHalf
+from checkback_producers import NotCommitted, Outcome, SqlOutbox, StandIn, TransactionalProducer
+from checkback_producers.ports import CheckedHalf
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.sql.tables import outbox
 from tests.unit.producers.world import World, checked, message, new_key

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.outbox_backlog import look_into_outbox
 from reconciler.clock import SystemClock
-from reconciler.settings_file import load_settings
+from reconciler.commands.status.outbox_backlog import look_into_outbox
+from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import outbox, outbox_identity
+from reconciler.wiring.connections import Connections
 
 ROOT = Path(__file__).parents[3]
 

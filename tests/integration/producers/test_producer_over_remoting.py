@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from producers import (
+from checkback_producers import (
     AnnouncementRoute,
     HalfNotSafe,
     NotCommitted,
@@ -23,11 +23,11 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import BrokerRefused, ConfigurationError, ReconcilerError
-from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.name_servers import NameServers
-from reconciler.rocketmq.transaction_producer import END_TIMEOUT_SECONDS
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.name_servers import NameServers
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.transaction_producer import END_TIMEOUT_SECONDS
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.unit.producers.world import GROUP, TOPIC, World, message

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from producers import NotCommitted, Outcome, SqlOutbox
-from producers.check_answer import StandIn
+from checkback_producers import NotCommitted, Outcome, SqlOutbox
+from checkback_producers.check_answer import StandIn
 from tests.unit.producers.world import World, message, new_key
 
 

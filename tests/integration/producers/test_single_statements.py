@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from producers.outbox import MARKED_KEYS_MAX, SqlOutbox
+from checkback_producers.outbox import MARKED_KEYS_MAX, SqlOutbox
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.engines import open_engine
 from reconciler.sql.single_statements import MARKERS, SingleStatements

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.sweeping import _build, _open_outboxes
+from reconciler.commands.sweep import _build, _open_outboxes
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.settings_file import load_settings
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.settings.file import load_settings
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
+from reconciler.wiring.connections import Connections
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 QUEUES = 16

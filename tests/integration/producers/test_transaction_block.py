@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from producers import HalfNotSafe, KeyTaken, NotCommitted, NotRecorded, Outcome, RolledBackAlready
+from checkback_producers import HalfNotSafe, KeyTaken, NotCommitted, NotRecorded, Outcome, RolledBackAlready
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.content_digest import content_digest
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerUnavailable, ConfigurationError, RequestTimeout, UsageError
-from reconciler.evidence import EndOutcome, SendAnswer
+from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.sql.engines import now_ms_sql
 from tests.unit.producers.world import TOPIC, World, message
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from producers import NotCommitted, NotRecorded, Outcome, UnsafeConnection
+from checkback_producers import NotCommitted, NotRecorded, Outcome, UnsafeConnection
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import World, message
 
@@ -21,7 +21,7 @@ def test_an_outer_transaction_is_left_to_check_back(world: World, later: str, ca
     producer = world.producer()
     with world.engine.connect() as connection:
         outer = connection.begin()
-        with caplog.at_level(logging.WARNING, "producers"), producer.transaction(message()) as tx:
+        with caplog.at_level(logging.WARNING, "checkback_producers"), producer.transaction(message()) as tx:
             tx.record(connection)
             world.do_business(connection, "outer")
         assert tx.outcome is Outcome.UNKNOWN

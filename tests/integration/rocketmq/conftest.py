@@ -12,12 +12,18 @@ import pytest
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import TransientError
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.process_queue import CacheLimits
-from reconciler.rocketmq.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings, ReceivedMessage
-from reconciler.rocketmq.routes import MessageQueue, TopicNotFound
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound
+from reconciler.rocketmq.consumer.process_queue import CacheLimits
+from reconciler.rocketmq.consumer.push_consumer import (
+    ConsumeFrom,
+    ConsumeStatus,
+    PushConsumer,
+    PushSettings,
+    ReceivedMessage,
+)
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
 
 NUMBERS = itertools.count(1)

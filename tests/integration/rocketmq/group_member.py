@@ -6,7 +6,13 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from reconciler.rocketmq.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings, ReceivedMessage
+from reconciler.rocketmq.consumer.push_consumer import (
+    ConsumeFrom,
+    ConsumeStatus,
+    PushConsumer,
+    PushSettings,
+    ReceivedMessage,
+)
 
 
 def main(name_servers: str, group: str, topic: str) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.bootstrap.checks import examine
-from reconciler.bootstrap.reporting import read_status
-from reconciler.rocketmq.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS
-from reconciler.settings_file import load_settings
+from reconciler.commands.doctor.checks import examine
+from reconciler.commands.status.report import read_status
+from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS
+from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from tests.services.ports import free_port
 from tests.services.rocketmq import RocketMQCluster, marks

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.push_consumer import ConsumeFrom, ConsumeStatus, ReceivedMessage
-from reconciler.rocketmq.routes import MessageQueue
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, ReceivedMessage
+from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.integration.rocketmq.conftest import (
     Collector,
     Consumers,

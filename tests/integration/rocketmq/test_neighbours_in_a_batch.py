@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from consumers.handler import transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.message import Message
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.message import Message
 from tests.integration.rocketmq.conftest import new_topic
 from tests.polling import eventually
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, sqlite_url

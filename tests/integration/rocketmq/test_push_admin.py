@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.push_consumer import ConsumeStatus, PushConsumer
-from reconciler.rocketmq.tolerant_json import parse_object
+from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.tolerant_json import parse_object
 from tests.integration.rocketmq.conftest import Collector, Consumers, held_queues, send, stored_offsets
 from tests.polling import eventually
 

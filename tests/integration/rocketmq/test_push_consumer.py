@@ -12,15 +12,15 @@ import zstandard
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
-from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode, SystemFlag, dead_letter_topic, retry_topic
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.process_queue import CacheLimits
-from reconciler.rocketmq.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, ReceivedMessage
-from reconciler.rocketmq.transaction_producer import LocalTransactionState, TransactionMQProducer
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.consumer.process_queue import CacheLimits
+from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, ReceivedMessage
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.transaction_producer import LocalTransactionState, TransactionMQProducer
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, SystemFlag, dead_letter_topic, retry_topic
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
 from tests.integration.rocketmq.conftest import (
     Collector,
     Consumers,

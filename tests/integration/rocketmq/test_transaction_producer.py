@@ -9,21 +9,21 @@ import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
-from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.admin import Admin
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode
-from reconciler.rocketmq.consumer_message import ReceivedMessage
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.transaction_producer import (
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.transaction_producer import (
     HalfNotSafe,
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
     TransactionsRejected,
 )
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.integration.rocketmq.conftest import Collector, Consumers, new_topic, quick_settings
 from tests.polling import eventually
 

@@ -6,17 +6,17 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from consumers.announcement_port import AnnouncementEvent, EventKind, PulledBatch, StepKind, StepOutcome
-from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
-from consumers.announcement_step import AnnouncementStep
+from reconciler.announcing.port import AnnouncementEvent, EventKind, PulledBatch, StepKind, StepOutcome
+from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
+from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import ManualClock
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement
 from reconciler.contract.keyspace import offsets_field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ports import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
+from reconciler.policy.ports import AnnouncementQueue, Floor, HalfSets, RefusedAnnouncement
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from consumers.message import HandedOverMessage
+from checkback_consumers.message import HandedOverMessage
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox_metadata
 

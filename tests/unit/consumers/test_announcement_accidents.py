@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from consumers.announcement_port import EventKind, StepKind
+from reconciler.announcing.port import EventKind, StepKind
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ports import Admission, AnnouncementQueue
+from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
 from tests.unit.consumers.messages import new_key
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from consumers.announcement_rules import AnnouncementRules, PulledAnnouncement
-from consumers.announcement_source import READ_BYTES_MAX, announcement_of
-from reconciler.ports import AnnouncementQueue, RefusedAnnouncement
-from reconciler.rocketmq.codes import SystemFlag
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.announcing.rules import AnnouncementRules, PulledAnnouncement
+from reconciler.announcing.source import READ_BYTES_MAX, announcement_of
+from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
+from reconciler.rocketmq.wire.codes import SystemFlag
+from reconciler.rocketmq.wire.record import MessageRecord
 
 QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="broker-a", queue_id=0)
 RULES = AnnouncementRules(environment="test", topic="ORDERS")

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from consumers import announcements
-from consumers.announcement_port import AnnouncementEvent, EventKind, log_event
-from consumers.announcements import AnnouncementConsumer, consumer_token
+from reconciler.announcing import consumer as announcements
+from reconciler.announcing.consumer import AnnouncementConsumer, consumer_token
+from reconciler.announcing.port import AnnouncementEvent, EventKind, log_event
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Shard
 from reconciler.errors import UsageError
-from reconciler.ports import AnnouncementQueue
+from reconciler.policy.ports import AnnouncementQueue
 from tests.polling import eventually
 from tests.unit.consumers.announcement_world import SUBSCRIPTION, MemoryTopic, World, announcement
 from tests.unit.consumers.messages import new_key

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from consumers.announcement_port import EventKind, StepKind
+from reconciler.announcing.port import EventKind, StepKind
 from reconciler.contract.subscription import Shard
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ports import AnnouncementQueue
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from consumers.announcement_port import EventKind, StepKind
-from consumers.announcement_rules import AnnouncementRules
+from reconciler.announcing.port import EventKind, StepKind
+from reconciler.announcing.rules import AnnouncementRules
 from reconciler.contract.announcement import sign
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import shard_of

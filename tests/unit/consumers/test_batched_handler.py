@@ -10,11 +10,11 @@ import fakeredis
 import pytest
 import sqlalchemy as sa
 
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.redis_inbox import RedisInbox
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, message, sqlite_url
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consumers.recorder_memory import Batch
+from checkback_consumers.recorder_memory import Batch
 from tests.unit.consumers.messages import new_key
 from tests.unit.consumers.test_recorder import Sink, recorder_of
 
@@ -24,7 +24,7 @@ def test_a_second_thread_of_a_forked_child_does_not_wait_for_the_lock_of_the_par
         looks_ready.append(recorder._pid == os.getpid())
         return Batch(*arguments)
 
-    monkeypatch.setattr("consumers.recorder.Batch", batch)
+    monkeypatch.setattr("checkback_consumers.recorder.Batch", batch)
     recorder.record("ORDERS", new_key())
     recorder.close()
     assert looks_ready[0] is False, "another thread would go on with what is only half begun"

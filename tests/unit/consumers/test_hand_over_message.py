@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
 from reconciler.errors import MalformedInput
-from reconciler.evidence import StoredMessage, TransactionState
+from reconciler.policy.evidence import StoredMessage, TransactionState
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

@@ -10,13 +10,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
-from consumers.hand_over_rows import HandOverRows
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.redis_inbox import RedisInbox
-from consumers.replay import ReplayCounts, ReplayWorker
+from checkback_consumers.hand_over_rows import HandOverRows
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.redis_inbox import RedisInbox
+from checkback_consumers.replay import ReplayCounts, ReplayWorker
 from reconciler.errors import InvalidValue, UsageError
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, message, new_key
 from tests.unit.consumers.test_hand_over_message import stored

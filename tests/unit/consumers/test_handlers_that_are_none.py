@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from consumers.handler import transactional_handler
-from consumers.message import business_id
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.message import business_id
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.consumer_listener import ConsumeStatus
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, sqlite_url
 
 

@@ -6,17 +6,17 @@ import pkgutil
 import subprocess
 import sys
 
-import consumers
+import checkback_consumers
 
 HEAVY = (
     "apscheduler", "pyspark", "pyarrow", "typer", "rich", "structlog", "pydantic", "alembic", "starlette", "uvicorn",
-    "jinja2", "rocketmq", "producers", "fakeredis",
+    "jinja2", "rocketmq", "checkback_producers", "fakeredis",
 )  # fmt: skip
 
 
 def test_the_consumer_plug_in_loads_nothing_heavy() -> None:
-    modules = [f"consumers.{module.name}" for module in pkgutil.iter_modules(consumers.__path__)]
-    assert "consumers.handler" in modules
+    modules = [f"checkback_consumers.{module.name}" for module in pkgutil.iter_modules(checkback_consumers.__path__)]
+    assert "checkback_consumers.handler" in modules
     script = (
         f"import sys, {', '.join(modules)}\n"
         "print('\\n'.join(name for name in sys.modules if name.split('.')[0] in "

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consumers.recorder import AGAIN_KEYS_MAX, WAIT_SECONDS, CommitRecorder
+from checkback_consumers.recorder import AGAIN_KEYS_MAX, WAIT_SECONDS, CommitRecorder
 from reconciler.clock import SystemClock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvalidValue, RedisAway

@@ -8,11 +8,11 @@ from dataclasses import replace
 import fakeredis
 import pytest
 
-from consumers.effect import SqlInbox
-from consumers.handler import transactional_handler
-from consumers.inbox import Entered
-from consumers.message import ConsumedMessage, business_id
-from consumers.redis_inbox import RedisInbox
+from checkback_consumers.effect import SqlInbox
+from checkback_consumers.handler import transactional_handler
+from checkback_consumers.inbox import Entered
+from checkback_consumers.message import ConsumedMessage, business_id
+from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.contract.keyspace import inbox_key
 from reconciler.errors import Collision, InvalidValue, RedisAway, TransientError
 from tests.unit.consumers.messages import KeptRecorder, message

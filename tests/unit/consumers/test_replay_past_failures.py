@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from consumers.hand_over_rows import HandOverRows
-from consumers.handler import InboxNotReached, transactional_handler
-from consumers.inbox import InboxEntry
-from consumers.replay import ReplayWorker
+from checkback_consumers.hand_over_rows import HandOverRows
+from checkback_consumers.handler import InboxNotReached, transactional_handler
+from checkback_consumers.inbox import InboxEntry
+from checkback_consumers.replay import ReplayWorker
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.consumers.messages import effect_count, inbox_engine, message, new_key, sqlite_url
 from tests.unit.consumers.test_hand_over_message import stored

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from consumers.hand_over_rows import HandOverRows
-from consumers.handler import TransactionalHandler, transactional_handler
-from consumers.message import ConsumedMessage
-from consumers.replay import ReplayCounts, ReplayWorker
+from checkback_consumers.hand_over_rows import HandOverRows
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.message import ConsumedMessage
+from checkback_consumers.replay import ReplayCounts, ReplayWorker
 from reconciler.clock import ManualClock
 from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import DatabaseAway, InvalidValue
-from reconciler.evidence import StoredMessage
-from reconciler.ports import Repair
+from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.ports import Repair
 from reconciler.sql.engines import database_now_ms, writing
 from reconciler.sql.tables import inbox, ledger_metadata, repair
 from tests.unit.consumers.messages import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from consumers.inbox_reader import SqlInboxEvidence
 from reconciler.contract.subscription import Subscription
-from reconciler.delivery import double_effect
 from reconciler.errors import DatabaseAway
-from reconciler.evidence import InboxRow, Lookup, Presence
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.policy.evidence import InboxRow, Lookup, Presence
+from reconciler.policy.judging.delivery import double_effect
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.messages import inbox_engine, new_key

@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
-from consumers.handler import InboxNotReached, TransactionalHandler, transactional_handler
-from consumers.inbox import Entered
-from consumers.message import ConsumedMessage, HandedOverMessage, business_id
+from checkback_consumers.handler import InboxNotReached, TransactionalHandler, transactional_handler
+from checkback_consumers.inbox import Entered
+from checkback_consumers.message import ConsumedMessage, HandedOverMessage, business_id
 from reconciler.errors import Collision, InvalidValue, MalformedInput, UsageError
-from reconciler.rocketmq.consumer_listener import ConsumeStatus, FailedAt
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.tables import inbox
 from tests.unit.consumers.messages import (
     KeptRecorder,

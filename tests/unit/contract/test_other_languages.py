@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from consumers import inbox
-from producers import outbox
+from checkback_consumers import inbox
+from checkback_producers import outbox
 from reconciler.sql.engines import now_ms
 from reconciler.sql.tables import outbox as outbox_table
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from reconciler.bootstrap.service import each_of
-from reconciler.candidates import is_closed, is_followed
+from reconciler.commands.run import each_of
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.dossier import DAMAGED_LOOKS
 from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.evidence import Lookup, Presence, WitnessAnswer
-from reconciler.judgement import DAMAGED_LOOKS_MAX
-from reconciler.looked import Looked
-from reconciler.ports import Candidate
-from reconciler.repair_case import DAMAGED_SECONDS_MAX, Act, Ask
-from reconciler.repair_ladder import decide
+from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
+from reconciler.policy.judging.candidates import is_closed, is_followed
+from reconciler.policy.judging.dossier import DAMAGED_LOOKS
+from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
+from reconciler.policy.looked import Looked
+from reconciler.policy.ports import Candidate
+from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX, Act, Ask
+from reconciler.policy.repairing.ladder import decide
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World
 

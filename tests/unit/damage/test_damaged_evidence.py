@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from consumers.inbox_reader import SqlInboxEvidence
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.filter_review import SweptSubscription
-from producers.outbox import SqlOutbox
-from producers.outbox_reader import ReadOutbox, SqlOutboxReader
-from producers.ports import AnnouncementMessage, OutboxFact
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.filter_review import SweptSubscription
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import AnnouncementMessage, OutboxFact
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX, OUTBOX, Column, Table
 from reconciler.errors import MalformedInput
-from reconciler.evidence import Presence
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.policy.evidence import Presence
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
@@ -86,7 +86,7 @@ def test_a_damaged_inbox_row_hides_no_other_effect(path: Path, table: Table, col
     for _ in range(len(KEYS) + 1):
         page = evidence.applied_since(SUBSCRIPTION, since_ms=0, after=after, limit=1)
         if not page or not isinstance(page[-1].applied_at_ms, int | float) or page[-1].applied_at_ms > newest_ms:
-            break  # as reconciler/outage.py: no time is behind it
+            break  # as reconciler/policy/outage.py: no time is behind it
         seen += [row.unique_key for row in page if row.damage is None]
         after = (page[-1].applied_at_ms, page[-1].unique_key)
     else:

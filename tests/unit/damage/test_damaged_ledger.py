@@ -13,7 +13,7 @@ from reconciler.contract.tables import LEDGER_TABLES, CandidateState, Column, Ho
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.ports import (
+from reconciler.policy.ports import (
     AnnouncementQueue,
     Intent,
     LedgerFilter,

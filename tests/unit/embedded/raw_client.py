@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from reconciler.embedded.layout import Message, decode
-from reconciler.rocketmq.frame import Command, FrameReader, Serialization, encode_frame
-from reconciler.rocketmq.tolerant_json import parse_object
+from reconciler.rocketmq.wire.frame import Command, FrameReader, Serialization, encode_frame
+from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TOPIC = "TopicA"

@@ -11,7 +11,7 @@ from reconciler.embedded.families import FAMILIES, family_named
 from reconciler.embedded.index import key_hash
 from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.frame import Serialization
+from reconciler.rocketmq.wire.frame import Serialization
 from tests.polling import eventually
 from tests.unit.embedded.raw_client import HALF_TOPIC, TOPIC, RawClient, body_of, end_fields, send_fields
 

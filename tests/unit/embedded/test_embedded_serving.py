@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.embedded.__main__ import main
-from reconciler.embedded.dispatch import BROKER_HANDLERS, NAME_SERVER_HANDLERS
 from reconciler.embedded.faults import Faults
+from reconciler.embedded.handlers.dispatch import BROKER_HANDLERS, NAME_SERVER_HANDLERS
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.serving import serve, turn
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, InvalidValue, ProtocolViolation
-from reconciler.rocketmq.frame import Command, decode_frame, encode_frame
+from reconciler.rocketmq.wire.frame import Command, decode_frame, encode_frame
 from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.unit.embedded.raw_client import RawClient, body_of

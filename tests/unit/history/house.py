@@ -11,7 +11,6 @@ from typing import Any
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.events import ShardRoundRan
 from reconciler.history.chain import ManifestChain
 from reconciler.history.health import Counters
 from reconciler.history.keeper import Keeper, KeepRules
@@ -20,7 +19,8 @@ from reconciler.history.recorder import Recorder, SpoolPlace
 from reconciler.history.sealing import Sealer
 from reconciler.history.sink import HistorySink
 from reconciler.history.store import HistoryStore
-from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
+from reconciler.policy.events import ShardRoundRan
+from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
 
 ENVIRONMENT = "test"
 BILLING = Subscription(environment=ENVIRONMENT, topic="ORDERS", group="billing")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard
 from reconciler.history.segment import SegmentWriter
-from reconciler.ports import CapturedRound, RoundDone
+from reconciler.policy.ports import CapturedRound, RoundDone
 from tests.examples import examples
 from tests.unit.history.house import START_MS, House, ScriptedRounds, shard
 

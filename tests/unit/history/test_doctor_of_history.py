@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.bootstrap.history_checks import check_history_folders
-from reconciler.settings import Settings
+from reconciler.commands.doctor.history import check_history_folders
+from reconciler.settings.schema import Settings
 
 
 def settings_with(history: dict[str, object]) -> Settings:

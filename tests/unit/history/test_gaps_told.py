@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.contract.subscription import Shard
 from reconciler.history.capturing import look
-from reconciler.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
+from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
 from tests.unit.history.house import EPOCH, shard
 
 NEW = "test:0002"

@@ -10,11 +10,11 @@ import pytest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
-from reconciler.evidence import Lookup, Presence
 from reconciler.history.reader import HistoryReader
-from reconciler.life_story import LifeStory, tell
-from reconciler.ports import LedgerLife, Verification
+from reconciler.policy.events import KeysLeft, LeftKey, RepairStepped, VerdictsWritten
+from reconciler.policy.evidence import Lookup, Presence
+from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.ports import LedgerLife, Verification
 from tests.unit.history.house import BILLING, ENVIRONMENT, House, shard, some_keys
 
 KEY = b"\x00" * 12 + b"key\x00"

@@ -9,10 +9,10 @@ import pytest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import KeysLeft, KeysNotTaken, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
 from reconciler.history.positions import Standing
 from reconciler.history.segment import SegmentWriter
-from reconciler.ports import Verification
+from reconciler.policy.events import KeysLeft, KeysNotTaken, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
+from reconciler.policy.ports import Verification
 from tests.unit.history.house import BILLING, EPOCH, House, shard, some_keys
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
-from reconciler.events import ShardRoundRan
 from reconciler.history.service import HistoryService
-from reconciler.ports import Capture, RoundMark
+from reconciler.policy.events import ShardRoundRan
+from reconciler.policy.ports import Capture, RoundMark
 from tests.polling import eventually
 from tests.unit.history.house import START_MS, House, ScriptedRounds, shard, some_keys
 

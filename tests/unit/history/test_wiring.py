@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.bootstrap.history import history_generations, history_sink, rows_of_key, writer_name
 from reconciler.clock import ManualClock
 from reconciler.errors import ConfigurationError, MissingDependency
-from reconciler.settings import Settings
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
+from reconciler.wiring.history import history_generations, history_sink, rows_of_key, writer_name
 
 EXAMPLE = Path("config/reconciler.toml")
 
@@ -26,9 +26,7 @@ def test_without_a_path_no_history_no_kept_sets_and_no_pyarrow() -> None:
     assert history_sink(settings(), ManualClock()) is None
     assert history_generations(settings()) == 0
     assert rows_of_key(settings(), "AB" * 16) == ((), ())
-    code = (
-        "import sys, reconciler.bootstrap.service, reconciler.bootstrap.reporting; sys.exit('pyarrow' in sys.modules)"
-    )
+    code = "import sys, reconciler.commands.run, reconciler.commands.status.report; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import pytest
 
-from reconciler import events
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import Event
 from reconciler.instrumentation.event_log import EventLog
-from reconciler.ports import RoundCounts, RoundDone, Verification
+from reconciler.policy import events
+from reconciler.policy.events import Event
+from reconciler.policy.ports import RoundCounts, RoundDone, Verification
 
 SUBSCRIPTION = Subscription(environment="prod", topic="ORDERS", group="billing")
 OTHER = Subscription(environment="prod", topic="ORDERS", group="shipping")

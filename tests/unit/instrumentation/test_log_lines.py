@@ -37,10 +37,10 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def test_every_record_is_one_json_object_with_level_logger_and_utc_time(capsys: Written) -> None:
     configure_logging("info", "json")
-    logging.getLogger("consumers.recorder").warning("batch_late: batch of %d ids\nwas late", 7)
+    logging.getLogger("checkback_consumers.recorder").warning("batch_late: batch of %d ids\nwas late", 7)
     (line,) = lines(capsys.readouterr().err)
     assert (line["event"], line["message"]) == ("batch_late", "batch of 7 ids\nwas late")
-    assert (line["level"], line["logger"]) == ("warning", "consumers.recorder")
+    assert (line["level"], line["logger"]) == ("warning", "checkback_consumers.recorder")
     assert line["timestamp"].endswith("Z")
 
 
@@ -94,7 +94,7 @@ def test_an_exception_stays_in_its_line(capsys: Written) -> None:
     try:
         raise ZeroDivisionError("nobody divides")
     except ZeroDivisionError:
-        logging.getLogger("reconciler.daemon").exception("turn_failed", extra={"job": "rounds"})
+        logging.getLogger("reconciler.wiring.scheduler").exception("turn_failed", extra={"job": "rounds"})
     (line,) = lines(capsys.readouterr().err)
     assert "ZeroDivisionError: nobody divides" in line["exception"]
     assert (line["level"], line["job"]) == ("error", "rounds")

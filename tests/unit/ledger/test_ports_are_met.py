@@ -5,14 +5,14 @@ from __future__ import annotations
 import fakeredis
 
 from reconciler.clock import ManualClock
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.ledger.redis_client import RoundRedis
-from reconciler.ledger.round_leases import RedisRoundLeases
-from reconciler.ledger.shard_memory import RedisShardMemory
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.ports import CommitSets, HalfSets, Ledger, RoundLeases, ShardMemory
+from reconciler.policy.ports import CommitSets, HalfSets, Ledger, RoundLeases, ShardMemory
+from reconciler.shards.client import RoundRedis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.engines import open_engine
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 
 
 def test_adapters_have_the_shape_of_their_ports() -> None:

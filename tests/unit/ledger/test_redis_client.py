@@ -12,9 +12,9 @@ from fakeredis import TcpFakeServer
 
 from reconciler.contract.row_rules import bounded_text
 from reconciler.errors import ConfigurationError
-from reconciler.ledger.redis_checks import Severity, check_redis, require_safe
-from reconciler.ledger.redis_client import open_redis
-from reconciler.ledger.shard_memory import RedisShardMemory
+from reconciler.shards.checks import Severity, check_redis, require_safe
+from reconciler.shards.client import open_redis
+from reconciler.shards.memory import RedisShardMemory
 from tests.contract.ledger.rows import shard
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.setting_types import RedisUrl
+from reconciler.settings.types import RedisUrl
 
 URL: TypeAdapter[object] = TypeAdapter(RedisUrl)
 

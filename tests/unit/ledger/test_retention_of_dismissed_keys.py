@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.contract.tables import RepairState
-from reconciler.dismissal import Dismissals
 from reconciler.ledger.retention import SqlRetention
 from reconciler.ledger.sql_ledger import SqlLedger
-from reconciler.ports import RepairChange
+from reconciler.policy.dismissal import Dismissals
+from reconciler.policy.ports import RepairChange
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key

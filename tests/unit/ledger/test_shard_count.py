@@ -8,7 +8,7 @@ import pytest
 from reconciler.contract.keyspace import meta_key
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError
-from reconciler.ledger.shard_count import require_shard_count
+from reconciler.shards.count import require_shard_count
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")
 

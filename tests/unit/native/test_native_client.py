@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from producers.announcer import AnnouncementRoute
-from producers.client_python import open_native_producer
+from checkback_producers.announcer import AnnouncementRoute
+from checkback_producers.client_python import open_native_producer
 from reconciler.clock import SystemClock
 from reconciler.errors import (
     BrokerUnavailable,
@@ -20,8 +20,8 @@ from reconciler.errors import (
     RequestTimeout,
     UsageError,
 )
-from reconciler.rocketmq import native_client
-from reconciler.rocketmq.native_client import (
+from reconciler.rocketmq.client import native_client
+from reconciler.rocketmq.client.native_client import (
     NativeObject,
     answered,
     call_within,

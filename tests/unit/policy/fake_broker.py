@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import (
+from reconciler.policy.evidence import (
     EndOutcome,
     FilterKind,
     Lookup,
@@ -21,7 +21,7 @@ from reconciler.evidence import (
     WatermarkState,
     WitnessAnswer,
 )
-from reconciler.ports import Horizon
+from reconciler.policy.ports import Horizon
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 

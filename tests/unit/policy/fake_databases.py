@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.ports import Verification
+from reconciler.policy.ports import Verification
 from tests.unit.policy.world import World
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from reconciler.contract.tables import Rung
-from reconciler.evidence import EndOutcome, SendAnswer
-from reconciler.ports import Repair
+from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.ports import Repair
 from tests.unit.policy.world import World
 
 END_ONLY = (Rung.END,)

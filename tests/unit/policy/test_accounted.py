@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.accounted import (
+from reconciler.clock import ManualClock, utc_text
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.accounted import (
     Accounted,
     Link,
     OutboxSeen,
@@ -20,13 +24,17 @@ from reconciler.accounted import (
     unheard_link,
     verdicts_link,
 )
-from reconciler.clock import ManualClock, utc_text
-from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import Watermark, WatermarkState
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ports import Candidates, PendingKey, RoundCounts, RoundDone, ShardMemory, StoredRound, Verification
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.ports import (
+    Candidates,
+    PendingKey,
+    RoundCounts,
+    RoundDone,
+    ShardMemory,
+    StoredRound,
+    Verification,
+)
+from reconciler.testing.memory import MemoryLedger
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")
 SHARD = Shard(subscription=OF, number=0)
@@ -253,7 +261,7 @@ def test_a_due_key_without_a_verdict_does_not_hide_behind_pages_of_keys_that_hav
 
 
 def test_looking_for_keys_without_a_verdict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.accounted.PAGES_MAX", 2)
+    monkeypatch.setattr("reconciler.policy.accounted.PAGES_MAX", 2)
     keys = pending(1_001)
     assert unlisted(keys, listed(keys[:1_000])) is None
 

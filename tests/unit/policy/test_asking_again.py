@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from reconciler.asking_again import ASK_AGAIN_SECONDS_MAX, pause_seconds
-from reconciler.candidates import SelectionRules
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.dismissal import Dismissals
-from reconciler.dossier import PAGE_KEYS, Dossier
-from reconciler.evidence import Lookup, OutboxRow, Presence
-from reconciler.judgement import ASK_AGAIN_SECONDS_MIN
-from reconciler.ports import Candidate, RepairChange
-from reconciler.reconcile_round import ReconcileRound
+from reconciler.policy.dismissal import Dismissals
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence
+from reconciler.policy.judging.asking_again import ASK_AGAIN_SECONDS_MAX, pause_seconds
+from reconciler.policy.judging.candidates import SelectionRules
+from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
+from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
+from reconciler.policy.ports import Candidate, RepairChange
+from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 HOUR = 3_600.0

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.plan import INBOX_MARGIN_SECONDS, REPAIR_ORDER_DEFAULT
+from reconciler.policy.plan import INBOX_MARGIN_SECONDS, REPAIR_ORDER_DEFAULT
 from tests.unit.policy.world import World, key
 
 KEEP = 10 * 86_400.0

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from reconciler import reconcile_round
-from reconciler.brakes import BreakerRules
 from reconciler.contract.tables import HoldKind
-from reconciler.reconcile_round import ReconcileRound
+from reconciler.policy import round as reconcile_round
+from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reconciler.contract.verdicts import Verdict
-from reconciler.reconcile_round import ReconcileRound
-from reconciler.verify import VerifyRules
+from reconciler.policy.judging.verify import VerifyRules
+from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World
 
 BOTH = frozenset({"broker-a", "broker-b"})

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules
-from reconciler.candidates import SelectionRules
 from reconciler.contract.tables import CandidateState
-from reconciler.events import RoundFinished
-from reconciler.reconcile_round import CATCH_UP_PASSES, RoundReport
+from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.events import RoundFinished
+from reconciler.policy.judging.candidates import SelectionRules
+from reconciler.policy.round import CATCH_UP_PASSES, RoundReport
 from tests.unit.policy.world import World, key
 
 ROOM = 10

@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.tables import RepairState
 from reconciler.contract.unique_key import shard_of
 from reconciler.contract.verdicts import Verdict
-from reconciler.repair import RepairRules
+from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.world import World, key
 
 

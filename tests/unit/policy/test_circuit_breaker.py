@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules, RoundLoad
-from reconciler.candidates import SelectionRules
 from reconciler.contract.tables import HoldKind
-from reconciler.events import BreakerClosed, BreakerOpened, RoundFinished
-from reconciler.repair import RepairRules
+from reconciler.policy.brakes import BreakerRules, RoundLoad
+from reconciler.policy.events import BreakerClosed, BreakerOpened, RoundFinished
+from reconciler.policy.judging.candidates import SelectionRules
+from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.classic_round import PULLS_MAX, ClassicRound
+from reconciler.classic.ports import ClassicBatch
+from reconciler.classic.round import PULLS_MAX, ClassicRound
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RedisAway
-from reconciler.evidence import Lookup, Presence, StoredMessage, TransactionState
-from reconciler.ports import AnnouncementQueue
-from reconciler.ports.classic import ClassicBatch
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
+from reconciler.policy.ports import AnnouncementQueue
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 QUEUE = AnnouncementQueue(unique_key_topic="KEYS", broker="b", queue_id=0)

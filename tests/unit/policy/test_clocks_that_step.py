@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules
-from reconciler.candidates import SelectionRules
-from reconciler.events import BreakerOpened, RoundFinished
+from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.events import BreakerOpened, RoundFinished
+from reconciler.policy.judging.candidates import SelectionRules
 from tests.unit.policy.world import World, key
 
 

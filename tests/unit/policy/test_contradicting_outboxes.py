@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import Lookup, OutboxRow
+from reconciler.policy.evidence import Lookup, OutboxRow
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
 

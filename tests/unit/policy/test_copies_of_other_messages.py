@@ -8,13 +8,13 @@ from itertools import product
 
 import pytest
 
-from producers.entry import entry_of, prepare_message
-from producers.ports import SentHalf
+from checkback_producers.entry import entry_of, prepare_message
+from checkback_producers.ports import SentHalf
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import kept_message, suspicion
-from reconciler.evidence import EndOutcome, StoredMessage, TransactionState
-from reconciler.rocketmq.message import Message
+from reconciler.policy.evidence import EndOutcome, StoredMessage, TransactionState
+from reconciler.policy.judging.delivery import kept_message, suspicion
+from reconciler.rocketmq.wire.message import Message
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.repair_rows import copies, ended, say
 from tests.unit.policy.world import World, key

@@ -12,7 +12,7 @@ import pytest
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.errors import RedisAway
-from reconciler.ledger.memory_shards import MemoryShards
+from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.policy.world import Crash, Mortal, World, key
 
 ROUNDS = 7

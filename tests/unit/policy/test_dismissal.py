@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.dismissal import Dismissals
-from reconciler.ports import Candidate, RepairChange
+from reconciler.policy.dismissal import Dismissals
+from reconciler.policy.ports import Candidate, RepairChange
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 REASON = "paid by hand, ticket 4711"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.subscription import Shard
-from reconciler.ports import AnnouncementQueue
-from reconciler.reconcile_round import ReconcileRound
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World, key
 
 

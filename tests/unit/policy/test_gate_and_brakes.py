@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.brakes import BreakerRules, TokenBucket
-from reconciler.candidates import SelectionRules, gate_of
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import InvalidValue, InvariantViolation
-from reconciler.events import RoundFinished
-from reconciler.evidence import Watermark, WatermarkState
-from reconciler.plan import SubscriptionPlan, TopicPlan
-from reconciler.repair import RepairRules
-from reconciler.repair_case import Act, Decision, back_off_seconds, require_legal
+from reconciler.policy.brakes import BreakerRules, TokenBucket
+from reconciler.policy.events import RoundFinished
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.judging.candidates import SelectionRules, gate_of
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.repairing.case import Act, Decision, back_off_seconds, require_legal
+from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 SUBSCRIPTION = Subscription(environment=ENVIRONMENT, topic=TOPIC, group="billing")

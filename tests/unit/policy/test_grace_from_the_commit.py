@@ -8,9 +8,9 @@ import pytest
 
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import KeysLeft
-from reconciler.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX
-from reconciler.reconcile_round import ReconcileRound
+from reconciler.policy.events import KeysLeft
+from reconciler.policy.judging.judgement import OWN_ANNOUNCEMENT_SECONDS_MAX
+from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World, key
 
 #: Seconds; rounds come every second.

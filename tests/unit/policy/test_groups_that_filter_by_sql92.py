@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.tables import CandidateState
-from reconciler.evidence import FilterKind
+from reconciler.policy.evidence import FilterKind
 from tests.unit.policy.world import World, key
 
 

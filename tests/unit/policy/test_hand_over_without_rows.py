@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.contract.tables import RepairState, Rung
-from reconciler.evidence import InboxRow, Lookup, Presence
-from reconciler.repair_case import Decision
-from reconciler.repair_ladder import decide
+from reconciler.policy.evidence import InboxRow, Lookup, Presence
+from reconciler.policy.repairing.case import Decision
+from reconciler.policy.repairing.ladder import decide
 from tests.unit.policy.test_repair_decisions import OPEN_ROW, case
 
 

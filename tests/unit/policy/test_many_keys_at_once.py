@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import pytest
 
-from reconciler.bootstrap.workers import ThreadWorkers, workers_of
 from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import RepairStepped
-from reconciler.evidence import EndOutcome, SendAnswer
-from reconciler.ports import OneByOne, Workers
-from reconciler.repair import RepairRules
+from reconciler.policy.events import RepairStepped
+from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.ports import OneByOne, Workers
+from reconciler.policy.repairing.repair import RepairRules
+from reconciler.wiring.workers import ThreadWorkers, workers_of
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 T = TypeVar("T")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from reconciler import not_taken
 from reconciler.contract.tables import OutboxState
-from reconciler.dossier import PAGE_KEYS
-from reconciler.events import KeysNotTaken, RoundFinished, ShardRoundRan
-from reconciler.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
-from reconciler.ports import Admission, AnnouncementQueue, PendingKey
+from reconciler.policy.events import KeysNotTaken, RoundFinished, ShardRoundRan
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.policy.judging import not_taken
+from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.ports import Admission, AnnouncementQueue, PendingKey
 from tests.unit.policy.world import Crash, Mortal, World, key
 
 TAGS = {"billing": frozenset({"paid"})}

@@ -7,7 +7,7 @@ import pytest
 from reconciler.contract.subscription import Shard
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway, UsageError
-from reconciler.events import OutageClosed, OutageOpened, OutageScanned, RoundsVoided, ShardStopped
+from reconciler.policy.events import OutageClosed, OutageOpened, OutageScanned, RoundsVoided, ShardStopped
 from tests.unit.policy.world import ENVIRONMENT, World, key
 
 

@@ -15,9 +15,9 @@ from reconciler.errors import (
     RedisAway,
     TransientError,
 )
-from reconciler.events import OutageScanned
-from reconciler.evidence import InboxRow
-from reconciler.outage import INBOX_WAIT_SECONDS, OutageRecovery
+from reconciler.policy.events import OutageScanned
+from reconciler.policy.evidence import InboxRow
+from reconciler.policy.outage import INBOX_WAIT_SECONDS, OutageRecovery
 from tests.unit.policy.fake_databases import FakeInbox
 from tests.unit.policy.world import ENVIRONMENT, World, key
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import HoldKind, RepairState, Rung
-from reconciler.ports import Repair, RepairChange
-from reconciler.repair_pass import WITHDRAWN
+from reconciler.policy.ports import Repair, RepairChange
+from reconciler.policy.repairing.repair_pass import WITHDRAWN
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 
 

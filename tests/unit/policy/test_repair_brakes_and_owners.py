@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage
-from reconciler.repair import BATCH, TURNS, RepairRules
+from reconciler.policy.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage
+from reconciler.policy.repairing.repair import BATCH, TURNS, RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 

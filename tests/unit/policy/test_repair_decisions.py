@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from reconciler.contract.tables import OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import newest_per_broker
-from reconciler.evidence import EndOutcome, Lookup, Presence, SendAnswer
-from reconciler.repair_case import ATTEMPTS_MAX, Act, Ask, Case, Decision, require_legal
-from reconciler.repair_ladder import after_answer, decide
+from reconciler.policy.evidence import EndOutcome, Lookup, Presence, SendAnswer
+from reconciler.policy.judging.delivery import newest_per_broker
+from reconciler.policy.repairing.case import ATTEMPTS_MAX, Act, Ask, Case, Decision, require_legal
+from reconciler.policy.repairing.ladder import after_answer, decide
 from tests.examples import examples
 from tests.unit.policy.world import World, key
 
@@ -151,7 +151,7 @@ def test_newest_copy_is_found_in_any_order() -> None:
 
 
 def test_pass_that_never_ends_is_given_up_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.repair.STEPS_MAX", 1)
+    monkeypatch.setattr("reconciler.policy.repairing.repair.STEPS_MAX", 1)
     world = World()
     lost = world.lose(1)
     world.broker.halves = []

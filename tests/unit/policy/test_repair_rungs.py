@@ -9,9 +9,9 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import RepairStepped
-from reconciler.evidence import EndOutcome
-from reconciler.reconcile_round import ReconcileRound
+from reconciler.policy.events import RepairStepped
+from reconciler.policy.evidence import EndOutcome
+from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
 

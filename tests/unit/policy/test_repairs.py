@@ -9,10 +9,10 @@ import pytest
 from reconciler.contract.content_digest import content_digest
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import RepairStepped
-from reconciler.evidence import EndOutcome
-from reconciler.ports import RepairChange
-from reconciler.repair import RepairRules
+from reconciler.policy.events import RepairStepped
+from reconciler.policy.evidence import EndOutcome
+from reconciler.policy.ports import RepairChange
+from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.repair_rows import END_ONLY, copies, ended, say
 from tests.unit.policy.world import TOPIC, World, key
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.contract.tables import RepairState
-from reconciler.ledger.memory import MemoryLedger
+from reconciler.testing.memory import MemoryLedger
 from tests.unit.policy.world import World
 
 

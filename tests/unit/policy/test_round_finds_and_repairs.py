@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.contract.tables import RepairState
-from reconciler.events import RoundFinished
+from reconciler.policy.events import RoundFinished
 from tests.unit.policy.world import World
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
+from reconciler.policy.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
 from tests.unit.policy.world import Crash, Events, Mortal, World
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.brakes import BreakerRules
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.judgement import state_of, wait_seconds
-from reconciler.ports import Horizon
+from reconciler.policy.brakes import BreakerRules
+from reconciler.policy.judging.judgement import state_of, wait_seconds
+from reconciler.policy.ports import Horizon
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import TOPIC, World, key
 
@@ -284,7 +284,7 @@ def test_every_verdict_has_a_state() -> None:
 
 
 def test_waits_double_and_stay_bounded() -> None:
-    from reconciler.judgement import Finding
+    from reconciler.policy.judging.judgement import Finding
 
     def wait(verdict: Verdict, attempts: int) -> float:
         return wait_seconds(Finding(verdict=verdict, reason=""), attempts=attempts, grace_period_seconds=30.0)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from reconciler.brakes import BreakerRules, CircuitBreaker
-from reconciler.candidates import CandidateSelector, SelectionRules
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, OutboxState, Rung
-from reconciler.events import Event
-from reconciler.evidence import InboxRow, OutboxRow, StoredMessage
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.outage import OutageRecovery
-from reconciler.plan import REPAIR_ORDER_DEFAULT, SubscriptionPlan, TopicPlan
-from reconciler.ports import Candidate, Repair, Workers
-from reconciler.reconcile_round import ReconcileRound, RoundReport
-from reconciler.repair import Repairer, RepairRules
-from reconciler.shard_rounds import ShardRounds
-from reconciler.verify import Verifier, VerifyRules
+from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.events import Event
+from reconciler.policy.evidence import InboxRow, OutboxRow, StoredMessage
+from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
+from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.outage import OutageRecovery
+from reconciler.policy.plan import REPAIR_ORDER_DEFAULT, SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Candidate, Repair, Workers
+from reconciler.policy.repairing.repair import Repairer, RepairRules
+from reconciler.policy.round import ReconcileRound, RoundReport
+from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.testing.memory import MemoryLedger
+from reconciler.testing.memory_shards import MemoryShards
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.fake_databases import FakeInbox, FakeOutbox
 

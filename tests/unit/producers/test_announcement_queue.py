@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from producers.announcement_queue import AnnouncementQueue
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.counts import Counts
-from producers.outbox import SqlOutbox
-from producers.ports import AnnouncementMessage
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
-from producers.transaction import Transaction
+from checkback_producers.announcement_queue import AnnouncementQueue
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.counts import Counts
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import AnnouncementMessage
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.transaction import Transaction
 from reconciler.clock import SystemClock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.unique_key import shard_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from producers.announcer import FAILURES_MAXIMUM, AnnouncementRoute, Announcer
-from producers.ports import AnnouncementMessage
+from checkback_producers.announcer import FAILURES_MAXIMUM, AnnouncementRoute, Announcer
+from checkback_producers.ports import AnnouncementMessage
 from reconciler.contract.announcement import (
     BODY_BYTES_MAX,
     KEYS_MAX,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.errors import NotCommitted
-from producers.ports import Outcome
+from checkback_producers.errors import NotCommitted
+from checkback_producers.ports import Outcome
 from tests.unit.producers.world import World, message
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 import sqlalchemy as sa
 
-from producers import Sweeper, SweepPolicy, SweepReport, SweptSubscription
-from producers.ports import OutboxFact, SettledTags
+from checkback_producers import Sweeper, SweepPolicy, SweepReport, SweptSubscription
+from checkback_producers.ports import OutboxFact, SettledTags
 from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import writing

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from producers import ReadOutbox, SqlOutboxReader
-from producers.outbox_reader import KEYS_MAX
+from checkback_producers import ReadOutbox, SqlOutboxReader
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence import Presence
+from reconciler.evidence.outbox import KEYS_MAX
+from reconciler.policy.evidence import Presence
 from tests.unit.producers.world import GROUP, TOPIC, World, message, new_key
 
 

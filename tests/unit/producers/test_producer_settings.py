@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from producers import SqlOutbox, TransactionalProducer, open_producer
-from producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers import SqlOutbox, TransactionalProducer, open_producer
+from checkback_producers.announcer import AnnouncementRoute, Announcer
 from reconciler.errors import ConfigurationError, InvalidValue, UsageError
 from tests.unit.producers.world import MemoryAnnouncements, MemoryHalves, World, message
 
@@ -78,7 +78,7 @@ def test_an_engine_is_no_outbox(world: World) -> None:
 
 
 def test_the_weaker_mode_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "producers"), make(world, without_outbox=True) as producer:
+    with caplog.at_level(logging.WARNING, "checkback_producers"), make(world, without_outbox=True) as producer:
         assert producer.is_weaker
     assert "weaker mode" in caplog.text
     assert not world.halves.is_running
@@ -170,7 +170,16 @@ def test_open_producer_refuses_two_environments() -> None:
 
 
 def test_the_plug_in_loads_nothing_heavy() -> None:
-    heavy = ("apscheduler", "alembic", "pydantic", "typer", "rich", "structlog", "pyspark", "reconciler.settings")
-    code = f"import sys, producers; print([name for name in {heavy!r} if name in sys.modules])"
+    heavy = (
+        "apscheduler",
+        "alembic",
+        "pydantic",
+        "typer",
+        "rich",
+        "structlog",
+        "pyspark",
+        "reconciler.settings",
+    )
+    code = f"import sys, checkback_producers; print([name for name in {heavy!r} if name in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"

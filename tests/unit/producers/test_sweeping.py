@@ -10,11 +10,19 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from producers import NotCommitted, OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweepReport, SweptSubscription
-from producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers import (
+    NotCommitted,
+    OutboxSource,
+    SqlOutbox,
+    Sweeper,
+    SweepPolicy,
+    SweepReport,
+    SweptSubscription,
+)
+from checkback_producers.announcer import AnnouncementRoute, Announcer
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
-from reconciler.evidence import InboxRow, Lookup, Presence, WitnessAnswer
+from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.tables import outbox_identity
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key

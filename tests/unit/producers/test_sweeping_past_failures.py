@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.outbox import SqlOutbox
-from producers.ports import AnnouncementMessage
-from producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import AnnouncementMessage
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.errors import ConfigurationError
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World, new_key

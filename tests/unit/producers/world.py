@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from producers.announcer import AnnouncementRoute, Announcer
-from producers.errors import HalfNotSafe
-from producers.outbox import SqlOutbox
-from producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
-from producers.producer import TransactionalProducer
-from producers.transaction import Completion
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.errors import HalfNotSafe
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.transaction import Completion
 from reconciler.clock import Clock, ManualClock
 from reconciler.contract.announcement import decode_announcement
 from reconciler.errors import ReconcilerError
-from reconciler.evidence import EndOutcome, SendAnswer
-from reconciler.rocketmq.message import Message
+from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_metadata

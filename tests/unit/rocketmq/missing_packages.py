@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from reconciler.rocketmq import compression
+from reconciler.rocketmq.wire import compression
 
 
 def without_package(monkeypatch: pytest.MonkeyPatch, module: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from reconciler.rocketmq.frame import Command, FrameReader, encode_frame, reply_to
+from reconciler.rocketmq.wire.frame import Command, FrameReader, encode_frame, reply_to
 
 Script = Callable[[socket.socket], None]
 Answer = Callable[[Command], Command | bytes | None]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from reconciler.rocketmq.frame import decode_frame
-from reconciler.rocketmq.record import MAGIC_V1, MAGIC_V2
+from reconciler.rocketmq.wire.frame import decode_frame
+from reconciler.rocketmq.wire.record import MAGIC_V1, MAGIC_V2
 
 FOLDER = Path(__file__).resolve().parents[2] / "frames"
 

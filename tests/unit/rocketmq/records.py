@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from reconciler.rocketmq.record import MessageRecord
+from reconciler.rocketmq.wire.record import MessageRecord
 
 PLAIN = MessageRecord(
     topic="Orders",

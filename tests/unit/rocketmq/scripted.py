@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Self
 
 from reconciler.clock import Clock, SystemClock
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import RequestCode, ResponseCode
-from reconciler.rocketmq.families import Families
-from reconciler.rocketmq.frame import Command, reply_to
-from reconciler.rocketmq.lookup import Lookups
-from reconciler.rocketmq.record import MessageRecord, encode_record
-from reconciler.rocketmq.routes import NameServers, Routes
-from reconciler.rocketmq.sending import Sender
-from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from reconciler.evidence.lookup import Lookups
+from reconciler.rocketmq.client.families import Families
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import NameServers, Routes
+from reconciler.rocketmq.client.sending import Sender
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command, reply_to
+from reconciler.rocketmq.wire.record import MessageRecord, encode_record
+from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from tests.unit.rocketmq.peers import Peer, answering
 
 Handler = Callable[[Command], Command | bytes | None]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.errors import BrokerRefused, InvalidValue, ProtocolViolation
-from reconciler.rocketmq.admin import Admin, GroupFilter
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.offsets import Offsets
-from reconciler.rocketmq.routes import MessageQueue
+from reconciler.rocketmq.client.admin import Admin, GroupFilter
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.wire.codes import RequestCode
 from tests.unit.rocketmq.scripted import ScriptedCluster
 
 QUEUE = MessageQueue(topic="Orders", broker_name="broker-a", queue_id=2)

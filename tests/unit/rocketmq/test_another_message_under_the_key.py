@@ -10,14 +10,14 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence import Lookup, OutboxRow, Presence, StoredMessage
-from reconciler.ports import Horizon
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_said import MAXIMUM_HITS, Said
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.record import encode_record
+from reconciler.evidence.broker_said import MAXIMUM_HITS, Said
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
+from reconciler.policy.ports import Horizon
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.record import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 

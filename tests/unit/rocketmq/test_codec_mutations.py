@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.errors import PermanentError, ProtocolViolation
-from reconciler.rocketmq.batch import decode_batch
-from reconciler.rocketmq.frame import Command, FrameReader, decode_frame
-from reconciler.rocketmq.record import decode_records
-from reconciler.rocketmq.stored import stored_message
-from reconciler.rocketmq.tolerant_json import parse_tolerant_json
+from reconciler.evidence.stored import stored_message
+from reconciler.rocketmq.wire.batch import decode_batch
+from reconciler.rocketmq.wire.frame import Command, FrameReader, decode_frame
+from reconciler.rocketmq.wire.record import decode_records
+from reconciler.rocketmq.wire.tolerant_json import parse_tolerant_json
 from tests.unit.rocketmq.recorded import recorded_frames, recorded_record_bodies
 
 #: Each example damages its input so many times: 4 tests x 60 examples x 50 = 12 000 mutations.

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from reconciler.errors import BrokerBusy, BrokerUnavailable
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.connection import ConnectionLimits
-from reconciler.rocketmq.frame import Command, reply_to
+from reconciler.rocketmq.client.connection import ConnectionLimits
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.frame import Command, reply_to
 from tests.polling import eventually
 from tests.unit.rocketmq.peers import Peer, answering
 

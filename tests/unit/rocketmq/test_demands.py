@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.rocketmq.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS, demand_behind, explained
+from reconciler.rocketmq.client.demands import REMEDIES, WANTS_AUTHENTICATION, WANTS_TLS, demand_behind, explained
 from tests.services.ports import free_port
 
 NOWHERE = "127.0.0.1:1"

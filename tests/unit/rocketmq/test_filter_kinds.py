@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import FilterKind
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import RequestCode
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.policy.evidence import FilterKind
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import RequestCode
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 
 OF = Subscription(environment="test", topic="Orders", group="billing")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from reconciler.errors import ProtocolViolation
-from reconciler.rocketmq.frame import (
+from reconciler.rocketmq.wire.frame import (
     FLAG_ONEWAY,
     MAXIMUM_FRAME_BYTES,
     Command,

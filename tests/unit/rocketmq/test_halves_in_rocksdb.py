@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.evidence import Presence
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC, MQVersion, RequestCode
-from reconciler.rocketmq.frame import Command
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.policy.evidence import Presence
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC, MQVersion, RequestCode
+from reconciler.rocketmq.wire.frame import Command
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from reconciler.errors import BrokerBusy, BrokerUnavailable, RequestTimeout
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.connection import ConnectionLimits, ConnectionLost
-from reconciler.rocketmq.frame import FLAG_RESPONSE, Command, encode_frame, reply_to
+from reconciler.rocketmq.client.connection import ConnectionLimits, ConnectionLost
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, encode_frame, reply_to
 from tests.polling import eventually
 from tests.unit.rocketmq.peers import Peer, Script, answering, drain, echo, requests
 

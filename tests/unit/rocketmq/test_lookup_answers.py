@@ -9,18 +9,18 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
-from reconciler.ports import Horizon
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_said import MAXIMUM_HITS
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.horizon import Probes
-from reconciler.rocketmq.lookup import Window
-from reconciler.rocketmq.message_id import encode_offset_message_id
-from reconciler.rocketmq.properties import decode_properties
-from reconciler.rocketmq.record import encode_record
+from reconciler.evidence.broker_said import MAXIMUM_HITS
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.horizon import Probes
+from reconciler.evidence.lookup import Window
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
+from reconciler.policy.ports import Horizon
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message_id import encode_offset_message_id
+from reconciler.rocketmq.wire.properties import decode_properties
+from reconciler.rocketmq.wire.record import encode_record
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.rocketmq.batch import decode_batch, encode_batch
-from reconciler.rocketmq.frame import Command, Serialization, decode_frame, encode_frame
-from reconciler.rocketmq.record import MessageRecord, decode_records, encode_record
+from reconciler.rocketmq.wire.batch import decode_batch, encode_batch
+from reconciler.rocketmq.wire.frame import Command, Serialization, decode_frame, encode_frame
+from reconciler.rocketmq.wire.record import MessageRecord, decode_records, encode_record
 
 FOLDER = Path(__file__).parents[2] / "frames"
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.1.4", "5.3.3", "5.4.0")

@@ -10,10 +10,10 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
-from reconciler.rocketmq.client import RemotingClient
-from reconciler.rocketmq.codes import ResponseCode
-from reconciler.rocketmq.connection import ConnectionLimits
-from reconciler.rocketmq.frame import Command, FrameReader, Serialization, encode_frame, reply_to
+from reconciler.rocketmq.client.connection import ConnectionLimits
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.frame import Command, FrameReader, Serialization, encode_frame, reply_to
 from tests.polling import eventually
 from tests.unit.rocketmq.peers import Peer, answering, drain, echo, requests
 

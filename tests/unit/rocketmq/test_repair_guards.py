@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence import EndOutcome, OutboxRow, StoredMessage
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.broker_repairs import RemotingBrokerRepairs
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, SystemFlag
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message_id import encode_offset_message_id
-from reconciler.rocketmq.properties import decode_properties
-from reconciler.rocketmq.record import MessageRecord, encode_record
-from reconciler.rocketmq.stored import stored_message
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.evidence.stored import stored_message
+from reconciler.policy.evidence import EndOutcome, OutboxRow, StoredMessage
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message_id import encode_offset_message_id
+from reconciler.rocketmq.wire.properties import decode_properties
+from reconciler.rocketmq.wire.record import MessageRecord, encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 

@@ -12,15 +12,15 @@ from reconciler.errors import (
     RequestTimeout,
     UsageError,
 )
-from reconciler.evidence import EndOutcome
-from reconciler.rocketmq.codes import RequestCode, SystemFlag
-from reconciler.rocketmq.ending import EndDecision, EndRequest, end_transaction, submit_end_transaction
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.message import Message
-from reconciler.rocketmq.message_id import encode_offset_message_id
-from reconciler.rocketmq.properties import decode_properties
-from reconciler.rocketmq.routes import MessageQueue
-from reconciler.rocketmq.sending import SendStatus
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.client.sending import SendStatus
+from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction, submit_end_transaction
+from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.message_id import encode_offset_message_id
+from reconciler.rocketmq.wire.properties import decode_properties
 from tests.unit.rocketmq.scripted import Handler, ScriptedBroker, ScriptedCluster
 
 ORDER = Message(topic="Orders", body=b"body", keys=("k",))

@@ -8,14 +8,14 @@ import pytest
 import zstandard
 
 from reconciler.errors import MalformedInput, MissingDependency, ProtocolViolation
-from reconciler.evidence import TransactionState
-from reconciler.rocketmq import compression
-from reconciler.rocketmq.batch import BatchEntry, decode_batch, encode_batch, unwrap
-from reconciler.rocketmq.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
-from reconciler.rocketmq.compression import OPTIONAL_MODULES, compress_zlib, decompress
-from reconciler.rocketmq.consumer_message import received
-from reconciler.rocketmq.record import MAGIC_V1, MAGIC_V2, MessageRecord, decode_records, encode_record
-from reconciler.rocketmq.stored import stored_message
+from reconciler.evidence.stored import stored_message
+from reconciler.policy.evidence import TransactionState
+from reconciler.rocketmq.wire import compression
+from reconciler.rocketmq.wire.batch import BatchEntry, decode_batch, encode_batch, unwrap
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
+from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES, compress_zlib, decompress
+from reconciler.rocketmq.wire.received_message import received
+from reconciler.rocketmq.wire.record import MAGIC_V1, MAGIC_V2, MessageRecord, decode_records, encode_record
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import PLAIN, record
 

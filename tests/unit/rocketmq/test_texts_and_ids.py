@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.errors import InvalidValue, MalformedInput, ProtocolViolation
-from reconciler.rocketmq.address import parse_address, parse_addresses
-from reconciler.rocketmq.message import MAXIMUM_BODY_BYTES, Message
-from reconciler.rocketmq.message_id import OffsetMessageId, decode_offset_message_id, encode_offset_message_id
-from reconciler.rocketmq.properties import StoredProperties, decode_properties, encode_properties
-from reconciler.rocketmq.tolerant_json import parse_object, parse_tolerant_json
+from reconciler.rocketmq.wire.address import parse_address, parse_addresses
+from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
+from reconciler.rocketmq.wire.message_id import OffsetMessageId, decode_offset_message_id, encode_offset_message_id
+from reconciler.rocketmq.wire.properties import StoredProperties, decode_properties, encode_properties
+from reconciler.rocketmq.wire.tolerant_json import parse_object, parse_tolerant_json
 
 KEY = "7F0000010000000000000000000000AA"
 

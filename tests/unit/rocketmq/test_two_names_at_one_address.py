@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.contract.subscription import Subscription
-from reconciler.evidence import WatermarkState
-from reconciler.rocketmq.broker_evidence import RemotingBrokerEvidence
-from reconciler.rocketmq.client_instance import ClientInstance
-from reconciler.rocketmq.codes import PROBE_TOPIC, RequestCode
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.horizon import PROBE_GROUP, Probes
-from reconciler.rocketmq.message_id import encode_offset_message_id
-from reconciler.rocketmq.properties import decode_properties
-from reconciler.rocketmq.record import encode_record
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.horizon import PROBE_GROUP, Probes
+from reconciler.policy.evidence import WatermarkState
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC, RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message_id import encode_offset_message_id
+from reconciler.rocketmq.wire.properties import decode_properties
+from reconciler.rocketmq.wire.record import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedCluster
 

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.rocketmq.unique_keys import UniqueKeyGenerator
+from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 
 
 def _ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.evidence import WatermarkState
-from reconciler.rocketmq.codes import RequestCode
-from reconciler.rocketmq.frame import Command, reply_to
-from reconciler.rocketmq.record import encode_record
-from reconciler.rocketmq.watermark import Watermarks
+from reconciler.evidence.watermark import Watermarks
+from reconciler.policy.evidence import WatermarkState
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command, reply_to
+from reconciler.rocketmq.wire.record import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import zstandard
 
-from reconciler.rocketmq.check_back import CheckBack, CheckRequest
-from reconciler.rocketmq.client import RemotingClient, RequestHandler
-from reconciler.rocketmq.codes import HALF_TOPIC, RequestCode, SystemFlag
-from reconciler.rocketmq.frame import Command
-from reconciler.rocketmq.record import encode_record
-from reconciler.rocketmq.transaction_listener import LocalTransactionState
+from reconciler.rocketmq.client.remoting_client import RemotingClient, RequestHandler
+from reconciler.rocketmq.producer.check_back import CheckBack, CheckRequest
+from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.record import encode_record
 from tests.polling import eventually
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import record

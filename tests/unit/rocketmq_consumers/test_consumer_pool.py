@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.rocketmq.consumer_pool import WorkerPool
+from reconciler.rocketmq.client.worker_pool import WorkerPool
 from tests.polling import eventually
 
 

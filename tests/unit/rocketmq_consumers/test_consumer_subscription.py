@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.consumer_subscription import java_hash, subscribe_to
+from reconciler.rocketmq.client.topic_subscription import java_hash, subscribe_to
 
 
 @pytest.mark.parametrize("expression", ["*", "", "  ", " * "])

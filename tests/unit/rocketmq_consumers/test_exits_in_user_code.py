@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.rocketmq.consumer_listener import ConsumeStatus, call_listener
-from reconciler.rocketmq.consumer_pool import WorkerPool
-from reconciler.rocketmq.transaction_listener import LocalTransactionState, asked
+from reconciler.rocketmq.client.worker_pool import WorkerPool
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, call_listener
+from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, asked
 
 
 class Killed(BaseException):

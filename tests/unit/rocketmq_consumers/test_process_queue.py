@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.rocketmq.process_queue import CacheLimits, ProcessQueue
-from reconciler.rocketmq.routes import MessageQueue
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.process_queue import CacheLimits, ProcessQueue
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=0)
 

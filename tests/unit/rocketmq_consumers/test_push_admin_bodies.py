@@ -7,9 +7,9 @@ import json
 import pytest
 
 from reconciler.errors import ProtocolViolation
-from reconciler.rocketmq.push_admin_bodies import object_with_tables, parse_reset_offsets, table_by_queue
-from reconciler.rocketmq.routes import MessageQueue
-from reconciler.rocketmq.tolerant_json import parse_object
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.admin_bodies import object_with_tables, parse_reset_offsets, table_by_queue
+from reconciler.rocketmq.wire.tolerant_json import parse_object
 
 QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=3)
 KEY = '{"brokerName":"b","queueId":3,"topic":"T"}'

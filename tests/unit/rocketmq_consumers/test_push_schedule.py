@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.rocketmq.push_schedule import StepThread
+from reconciler.rocketmq.client.step_thread import StepThread
 from tests.polling import eventually
 
 

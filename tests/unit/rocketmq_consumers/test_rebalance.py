@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.rocketmq.rebalance import allocate_averagely, java_order
+from reconciler.rocketmq.consumer.rebalance import allocate_averagely, java_order
 
 
 def by_the_formula(n: int, m: int, i: int) -> list[int]:

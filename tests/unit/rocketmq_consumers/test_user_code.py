@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from reconciler.rocketmq.consumer_listener import ConsumeStatus, MessageListener, call_listener
-from reconciler.rocketmq.ending import EndDecision
-from reconciler.rocketmq.transaction_listener import LocalTransactionState, asked
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, MessageListener, call_listener
+from reconciler.rocketmq.producer.ending import EndDecision
+from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, asked
 
 
 def raises(*_: object) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.operating import lift_hold, place_hold
-from reconciler.bootstrap.operator_actions import operator, recorded
+from reconciler.commands.operate import lift_hold, place_hold
+from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue
-from reconciler.ports import LedgerFilter, OperatorAction
-from reconciler.settings import Settings
-from reconciler.settings_file import load_settings
+from reconciler.policy.ports import LedgerFilter, OperatorAction
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata, operator_action
+from reconciler.wiring.connections import Connections
 
 ROOT = Path(__file__).parents[3]
 TOPIC = "ORDERS"

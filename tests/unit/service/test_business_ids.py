@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.bootstrap import business_ids
-from reconciler.bootstrap.business_ids import Named, keys_named, messages_of
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.listing import list_rows
-from reconciler.bootstrap.operating import _named
+from reconciler.commands import business_ids
+from reconciler.commands.business_ids import Named, keys_named, messages_of
+from reconciler.commands.listing import list_rows
+from reconciler.commands.operate import _named
 from reconciler.errors import DependencyAway, InvalidValue
-from reconciler.ports import Intent, LedgerFilter
-from reconciler.settings import Settings
-from reconciler.settings_file import load_settings
+from reconciler.policy.ports import Intent, LedgerFilter
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import ledger_metadata, outbox, outbox_metadata
+from reconciler.wiring.connections import Connections
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 HOSTILE = ["'; DROP TABLE reconciler_outbox; --", "%", "order_1", "\x1b[2J", "größe", "😀", "a\\b", '"', "order 1"]

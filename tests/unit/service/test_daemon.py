@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.clock import SystemClock
-from reconciler.daemon import Daemon, Tick
 from reconciler.errors import ConfigurationError, RedisAway
+from reconciler.wiring.scheduler import Daemon, Tick
 from tests.polling import eventually
 
 

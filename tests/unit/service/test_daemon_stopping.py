@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
-from reconciler.daemon import Daemon, DrainGaveUp, StopSignals, Tick, notify_systemd, serve_when_possible
 from reconciler.errors import RedisAway
+from reconciler.wiring.scheduler import Daemon, DrainGaveUp, StopSignals, Tick, notify_systemd, serve_when_possible
 from tests.polling import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -142,7 +142,7 @@ def test_turn_that_hangs_is_named_and_left_behind_with_130() -> None:
 _HANGS = """
 import sys, threading
 from reconciler.clock import SystemClock
-from reconciler.daemon import Daemon, DrainGaveUp, StopSignals, Tick
+from reconciler.wiring.scheduler import Daemon, DrainGaveUp, StopSignals, Tick
 stop = StopSignals()
 stop.install()
 def turn():
@@ -201,7 +201,7 @@ def test_exit_code_tells_sigint_from_sigterm() -> None:
 
 _STOPPED_INSIDE_WAIT = """
 import os, signal
-from reconciler.daemon import StopSignals
+from reconciler.wiring.scheduler import StopSignals
 stop = StopSignals()
 stop.install()
 with stop.requested._cond:  # as Event.wait does while it enters and leaves

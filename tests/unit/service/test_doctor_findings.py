@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from reconciler.bootstrap.checks import check_compressions
-from reconciler.doctor import Finding, examine
+from reconciler.commands.doctor.checks import check_packages
+from reconciler.commands.finding import Finding, examine
 from reconciler.errors import BrokerUnavailable, ConfigurationError
 from tests.unit.rocketmq.missing_packages import without_package
 
@@ -44,8 +44,8 @@ def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
 
 
 def test_a_compression_that_cannot_be_read_here_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not list(check_compressions())
+    assert not list(check_packages())
     without_package(monkeypatch, "zstandard")
-    (finding,) = check_compressions()
+    (finding,) = check_packages()
     assert (finding.check, finding.level) == ("package zstandard", "note")
     assert "pip install zstandard" in finding.remedy

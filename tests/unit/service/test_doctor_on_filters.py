@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from producers.outbox import SqlOutbox
-from producers.ports import SettledTags
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.filter_checks import check_kept_tags, compared, compared_with_kept
-from reconciler.rocketmq.admin import GroupFilter
-from reconciler.settings import SubscriptionSettings
-from reconciler.settings_file import load_settings
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import SettledTags
+from reconciler.commands.doctor.filters import check_kept_tags, compared, compared_with_kept
+from reconciler.rocketmq.client.admin import GroupFilter
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import SubscriptionSettings
 from reconciler.sql import schema
+from reconciler.wiring.connections import Connections
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.bootstrap.rocksdb_checks import check_rocksdb
+from reconciler.commands.doctor.rocksdb import check_rocksdb
 
 RESERVED = {"fileReservedTime": "72", "maxRocksDBIndexQueryDays": "7"}
 INDEX = {"indexRocksDBEnable": "true", "indexFileReadEnable": "false"}

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.bootstrap.accounting import Accounting
-from reconciler.bootstrap.availability import ask_databases, who_is_away
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
-from reconciler.bootstrap.policy import build_witnesses, topic_plans
-from reconciler.bootstrap.primaries import standings
-from reconciler.bootstrap.rights_checks import needed_rights
-from reconciler.bootstrap.subscriptions import inbox_evidence
-from reconciler.bootstrap.sweeping import _open_outboxes
+from reconciler.commands.availability import ask_databases, who_is_away
+from reconciler.commands.doctor.rights import needed_rights
+from reconciler.commands.status.accounting import Accounting
+from reconciler.commands.status.primaries import standings
+from reconciler.commands.sweep import _open_outboxes
 from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.ledger.memory_shards import MemoryShards
-from reconciler.settings import Settings
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
+from reconciler.testing.memory_shards import MemoryShards
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
+from reconciler.wiring.rounds import build_witnesses, topic_plans
+from reconciler.wiring.subscriptions import inbox_evidence
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 KEY = "7F00000100002A9F0000000000000090"

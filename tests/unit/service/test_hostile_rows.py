@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from reconciler import bootstrap
-from reconciler.bootstrap.operating import Dismissed, Lifted, RepairedKey, RepairNow
-from reconciler.bootstrap.setup import CreatedTopic
+from reconciler import commands
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
+from reconciler.commands.finding import Finding
+from reconciler.commands.operate import Dismissed, Lifted, RepairedKey, RepairNow
+from reconciler.commands.setup import CreatedTopic
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, Column, Table
 from reconciler.contract.visible_text import visible, visible_json, visible_line
-from reconciler.doctor import Finding
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.instrumentation.log import configure_logging
 from reconciler.sql import schema
@@ -187,7 +187,7 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
     config: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr(bootstrap, "repair_now", lambda *_args, **_options: repaired())
+    monkeypatch.setattr(commands, "repair_now", lambda *_args, **_options: repaired())
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert run(["repair", "--all", "--config", str(config)]) == 4
     assert "Repair these 1? [y/N]: " in shown(capsys)
@@ -215,7 +215,7 @@ def test_what_a_command_did_is_shown_and_not_obeyed(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bootstrap, function, lambda *_args, **_options: answer)
+    monkeypatch.setattr(commands, function, lambda *_args, **_options: answer)
     assert run([*command, "--config", str(config), "--output", output]) in {0, 1, 4}
     assert ("u001b[2J" if output == "json" else "\\u{001B}[2J") in shown(capsys)
 
@@ -227,7 +227,7 @@ def test_the_text_of_an_error_is_shown_and_not_obeyed(
     def upgrade(_url: str, _tree: str) -> str:
         raise error
 
-    monkeypatch.setattr(bootstrap, "upgrade_database", upgrade)
+    monkeypatch.setattr(commands, "upgrade_database", upgrade)
     run(["db", "upgrade", "ledger", "--url", "sqlite:////tmp/never-opened.db"])
     assert "\\u{001B}[2J" in shown(capsys)
 

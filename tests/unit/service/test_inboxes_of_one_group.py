@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.bootstrap.announcing import _only_inbox
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.double_effects import double_effects
-from reconciler.bootstrap.inbox_checks import check_inbox_lists
-from reconciler.bootstrap.policy import topic_plans
-from reconciler.bootstrap.reporting import StatusReport
 from reconciler.clock import ManualClock
+from reconciler.commands.announcements import _only_inbox
+from reconciler.commands.doctor.inboxes import check_inbox_lists
+from reconciler.commands.status.double_effects import double_effects
+from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.delivery import DOUBLE_EFFECT
 from reconciler.errors import ConfigurationError
-from reconciler.evidence import InboxRow, Lookup, Presence
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.life_story import tell
-from reconciler.ports import LedgerLife, Verification
-from reconciler.settings import Settings
-from reconciler.settings_file import load_settings
+from reconciler.policy.evidence import InboxRow, Lookup, Presence
+from reconciler.policy.judging.delivery import DOUBLE_EFFECT
+from reconciler.policy.life_story import tell
+from reconciler.policy.ports import LedgerLife, Verification
+from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql.tables import inbox
+from reconciler.testing.memory import MemoryLedger
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.rounds import topic_plans
 from tests.unit.consumers.messages import inbox_engine, new_key
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.bootstrap.service import RETENTION_PASSES_MAX, delete_old_rows
 from reconciler.clock import ManualClock
+from reconciler.commands.run import RETENTION_PASSES_MAX, delete_old_rows
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.retention import SqlRetention
 from reconciler.sql.engines import open_engine

@@ -10,9 +10,18 @@ import pytest
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
-from reconciler.life_story import LifeStory, tell
-from reconciler.ports import Candidate, Intent, LedgerLife, OperatorAction, Repair, RoundCounts, RoundDone, StoredRound
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, TransactionState
+from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.ports import (
+    Candidate,
+    Intent,
+    LedgerLife,
+    OperatorAction,
+    Repair,
+    RoundCounts,
+    RoundDone,
+    StoredRound,
+)
 
 KEY = "7F000001" + "0" * 24
 BILLING = Subscription(environment="test", topic="ORDERS", group="billing")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.bootstrap.checks import check_identities
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.outbox_identities import require_own_identities
+from reconciler.commands.doctor.checks import check_identities
 from reconciler.errors import ConfigurationError
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.outbox_identities import require_own_identities
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import ConfigurationError
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
 
 EXAMPLE = Path("config/reconciler.toml")
 

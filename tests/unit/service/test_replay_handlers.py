@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from consumers import transactional_handler
-from reconciler.bootstrap.announcing import run_replay
+from checkback_consumers import transactional_handler
+from reconciler.commands.announcements import run_replay
 from reconciler.errors import InvalidValue
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
 
 EXAMPLE = Path("config/reconciler.toml")
 

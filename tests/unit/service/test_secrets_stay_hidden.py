@@ -13,19 +13,19 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler import bootstrap
+from reconciler import commands
 from reconciler.audit.collect.sources import parse_sources, with_configured
 from reconciler.audit.errors import AuditError
 from reconciler.audit.subscriptions import read_configuration
-from reconciler.bootstrap.evidence_databases import inbox_databases, outbox_databases
+from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
 from reconciler.contract.urls import read_url, shown_url, shown_value
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.log import configure_logging
-from reconciler.ledger.classic_sets import open_classic_client
-from reconciler.redis_access import open_client
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
+from reconciler.shards.access import open_client
 from reconciler.sql.engines import away, open_engine
+from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
 
 EXAMPLE = Path("config/reconciler.toml")
 URLS = 500
@@ -152,7 +152,7 @@ def of_audit(marked: Marked) -> Iterator[str]:
             yield told(error)
 
 
-def commands(marked: Marked) -> Iterator[list[str]]:
+def command_lines(marked: Marked) -> Iterator[list[str]]:
     yield ["config", "check"]
     yield ["config", "show"]
     yield ["doctor"]
@@ -170,7 +170,7 @@ def test_no_secret_of_a_url_is_printed(
     for name in ("LEDGER__URL", "PRODUCERS__0__OUTBOX_URL", "SUBSCRIPTIONS__0__INBOX_URL"):
         monkeypatch.setenv(f"RECONCILER_{name}", sqlite)
     for tree in ("ledger", "outbox", "inbox"):
-        bootstrap.upgrade_database(sqlite, tree)
+        commands.upgrade_database(sqlite, tree)
     monkeypatch.setenv("RECONCILER_CONFIG", str(EXAMPLE))
     monkeypatch.setenv("RECONCILER_ROCKETMQ__NAME_SERVERS", NOWHERE)
     capfd.readouterr()
@@ -180,7 +180,7 @@ def test_no_secret_of_a_url_is_printed(
             name = "REDIS__URL" if marked.is_redis else "LEDGER__URL"
             with monkeypatch.context() as patched:
                 patched.setenv(f"RECONCILER_{name}", marked.url)
-                for arguments in commands(marked):
+                for arguments in command_lines(marked):
                     assert run(arguments) in (0, 1, 2, 3), (arguments, marked)
             outputs += capfd.readouterr()
         for mark in marked.marks:

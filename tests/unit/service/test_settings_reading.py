@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from reconciler.errors import ConfigurationError
-from reconciler.settings import Settings
-from reconciler.settings_file import load_settings, settings_path
+from reconciler.settings.file import load_settings, settings_path
+from reconciler.settings.schema import Settings
 
 EXAMPLE = Path("config/reconciler.toml")
 

@@ -9,21 +9,19 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.accounted import OutboxSeen
-from reconciler.bootstrap.accounting import ledger_now_ms
-from reconciler.bootstrap.connections import Connections
-from reconciler.bootstrap.damage import refused_announcements
-from reconciler.bootstrap.outbox_backlog import look_into_outbox, oldest_unheard
-from reconciler.bootstrap.standstill import history_behind, open_outage, unrepaired
 from reconciler.clock import ManualClock, SystemClock
+from reconciler.commands.status.accounting import ledger_now_ms
+from reconciler.commands.status.damage import refused_announcements
+from reconciler.commands.status.outbox_backlog import look_into_outbox, oldest_unheard
+from reconciler.commands.status.standstill import history_behind, open_outage, unrepaired
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.dossier import PAGE_KEYS
 from reconciler.errors import ConfigurationError
-from reconciler.ledger.memory import MemoryLedger
-from reconciler.plan import SubscriptionPlan
-from reconciler.ports import (
+from reconciler.policy.accounted import OutboxSeen
+from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.ports import (
     AnnouncementQueue,
     Outage,
     RefusedAnnouncement,
@@ -32,10 +30,12 @@ from reconciler.ports import (
     StoredRound,
     Verification,
 )
-from reconciler.settings_file import load_settings
+from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox, outbox_identity, outbox_metadata
+from reconciler.testing.memory import MemoryLedger
+from reconciler.wiring.connections import Connections
 from tests.unit.policy.fake_databases import FakeInbox
 from tests.unit.policy.world import World
 

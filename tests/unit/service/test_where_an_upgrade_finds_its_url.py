@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.audit import subscriptions
-from reconciler.bootstrap.setup import upgrade_database
 from reconciler.cli.app import run
-from reconciler.settings_file import NOT_SETTINGS, load_settings
+from reconciler.commands.setup import upgrade_database
+from reconciler.settings.file import NOT_SETTINGS, load_settings
 from reconciler.sql import schema
 
 EXAMPLE = Path("config/reconciler.toml")

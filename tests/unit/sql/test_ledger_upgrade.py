@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import command
 
 from reconciler.contract.tables import RepairState, Rung
-from reconciler.ports import RepairChange
+from reconciler.policy.ports import RepairChange
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.repair_rows import RepairRows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.evidence import Presence
+from reconciler.policy.evidence import Presence
 from reconciler.sql.witness_database import NOT_PROVED, DatabaseRole, absence
 
 PRIMARY, UNREADABLE = DatabaseRole(is_primary=True), DatabaseRole(is_primary=None)

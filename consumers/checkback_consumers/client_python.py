@@ -1,0 +1,209 @@
+"""Transactional handlers on the PushConsumer of rocketmq-client-python, for services that already use it.
+
+consumer = NativeConsumer(place_order, name_servers="a:9876")     # place_order: @transactional_handler
+with consumer:
+    ...
+
+Works with rocketmq-client-python 2.0.0 (librocketmq 2.x) and the wheel rocketmq 0.4.4. Limits of the library, next to
+`consumers.TransactionalConsumer`:
+
+- A new group starts at the *end* of each queue (CONSUME_FROM_LAST_OFFSET, fixed): what was sent before is found by the
+  reconciler as lost. Let TransactionalConsumer, which starts at the beginning, make the group's offsets first.
+- Properties cannot be listed: content is not compared (the digest stays NULL), a handler sees those it names in
+  `property_names`. A body ends at its first NUL byte, unnoticed: senders must encode such bodies.
+- A message that is refused sends back all that were pulled with it, up to 32 (ConsumeMessageConcurrentlyService); the
+  inbox makes that harmless, but each of them uses up one of its retries. 0.4.4 forgets a message whose sending back
+  fails; the reconciler finds it.
+- Shutdown works off the cache first, which may take half a minute. A consumer may stay stalled after its broker was
+  frozen. SIGPIPE is ignored, logs go to $HOME/logs/rocketmq-cpp, and it must be made after a fork.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from checkback_consumers.handler import TransactionalHandler
+from checkback_consumers.push import handlers_by_topic
+from reconciler.clock import Clock
+from reconciler.contract.properties import BUSINESS_ID
+from reconciler.contract.unique_key import UNIQUE_KEY_PROPERTY
+from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.native_client import (
+    SHUTDOWN_TIMEOUT_SECONDS,
+    START_TIMEOUT_SECONDS,
+    NativeLibrary,
+    NativeObject,
+    answered,
+    check_group,
+    load_library,
+    new_instance_name,
+    require_writable_home,
+)
+from reconciler.rocketmq.consumer.listener import ConsumeStatus
+from reconciler.rocketmq.wire.message import check_topic
+
+logger = logging.getLogger(__name__)
+
+#: CConsumeStatus: 0 is also what C reads from a callback that raised.
+_SUCCESS, _LATER = 0, 1
+_RETRY_PREFIX = "%RETRY%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeMessage:
+    """A ConsumedMessage copied out of the library, which frees its own when the callback returns."""
+
+    topic: str
+    unique_key: str | None
+    body: bytes
+    tags: str | None
+    keys: str | None
+    reconsume_times: int
+    #: Always: the library cannot list them.
+    properties: None = None
+    #: Property BUSINESS_ID.
+    business_id: str | None = None
+    #: The properties that the consumer was told to copy, without absent ones.
+    known_properties: Mapping[str, str] = field(default_factory=dict)
+    #: Of the first delivery; only for messages without a unique key.
+    offset_message_id: str | None = None
+    queue_id: int = 0
+    queue_offset: int = 0
+    born_timestamp_ms: int = 0
+    store_timestamp_ms: int = 0
+
+    @classmethod
+    def copy(cls, received: Any, *, property_names: Iterable[str] = ()) -> NativeMessage:
+        """Copies a ReceivedMessage (0.4.4: RecvMessage) of the package; only inside its callback."""
+        topic = received.topic
+        if topic.startswith(_RETRY_PREFIX):
+            topic = _text(received.get_property("RETRY_TOPIC")) or topic
+        unique_key = _text(received.get_property(UNIQUE_KEY_PROPERTY))
+        known = {name: _text(received.get_property(name)) for name in property_names}
+        return cls(
+            topic=topic,
+            unique_key=unique_key,
+            body=received.body or b"",
+            tags=_text(received.tags),
+            keys=_text(received.keys),
+            reconsume_times=received.reconsume_times,
+            business_id=_text(received.get_property(BUSINESS_ID)),
+            known_properties={name: value for name, value in known.items() if value is not None},
+            offset_message_id=None if unique_key else _text(received.get_property("ORIGIN_MESSAGE_ID")) or received.id,
+            queue_id=received.queue_id,
+            queue_offset=received.queue_offset,
+            born_timestamp_ms=received.born_timestamp,
+            store_timestamp_ms=received.store_timestamp,
+        )
+
+
+class NativeConsumer:
+    """A member of the handlers' group; start and shutdown once each, or a with block; made after a fork.
+
+    One PushConsumer has one callback, whatever topic it subscribes: this one dispatches by topic. Handlers run on
+    threads of the library; `failures` and `last_failure` tell what never reached them (a message that could not be
+    copied, an exit that a handler asked for): such a message comes again.
+    """
+
+    def __init__(
+        self,
+        *handlers: TransactionalHandler,
+        name_servers: str,
+        subscriptions: Mapping[str, str] | None = None,
+        orderly: bool = False,
+        threads: int | None = None,
+        property_names: Iterable[str] = (),
+        start_timeout_seconds: float = START_TIMEOUT_SECONDS,
+        shutdown_timeout_seconds: float = SHUTDOWN_TIMEOUT_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """`subscriptions`: a topic's tags ("a || b", "*"); without it each handler's topics with "*".
+
+        Raises InvalidValue if handlers, subscriptions or name servers do not fit, MissingDependency that says what to
+        install, ConfigurationError for a HOME that cannot be written, BrokerUnavailable if the library refuses.
+        """
+        groups = {handler.group for handler in handlers}
+        if len(groups) != 1:
+            raise InvalidValue("handlers", sorted(groups), "one or more handlers of one consumer group")
+        wanted = dict(subscriptions or dict.fromkeys((t for h in handlers for t in h.topics or ()), "*"))
+        self._by_topic = handlers_by_topic(handlers, wanted)
+        self.group = check_group(groups.pop())
+        for topic, expression in wanted.items():
+            _check_subscription(topic, expression)
+        instance_name = new_instance_name(self.group, name_servers)
+        self.failures = 0
+        self.last_failure: BaseException | None = None
+        self._property_names = tuple(property_names)
+        self._library = load_library(transactions=False)
+        require_writable_home()
+        made = self._library.client.PushConsumer(self.group, orderly)
+        self._native = NativeObject(
+            made,
+            f"consumer {self.group}",
+            start_timeout_seconds=start_timeout_seconds,
+            shutdown_timeout_seconds=shutdown_timeout_seconds,
+            clock=clock,
+        )
+        self._library.set_name_servers(made, name_servers)
+        made.set_instance_name(instance_name)
+        if threads is not None:
+            made.set_thread_count(threads)
+        self._subscribe(self._library, made, wanted)
+
+    def start(self) -> Self:
+        """Joins the group. Raises UsageError for a second start, RequestTimeout, BrokerUnavailable."""
+        logger.info(
+            "offset_of_new_group: group %s: where it has no offset yet, librocketmq starts at the end of the queue",
+            self.group,
+        )
+        self._native.start()
+        return self
+
+    def shutdown(self) -> bool:
+        """Works off what was pulled, commits offsets and leaves; False if the library did not come back in time.
+
+        Once, from the main thread; never from a handler (UsageError).
+        """
+        return self._native.shutdown()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _subscribe(self, library: NativeLibrary, made: Any, topics: Mapping[str, str]) -> None:
+        # Not `made.subscribe`: in 0.4.4 that ignores what the callback returns, and in both each call replaces the
+        # callback of the topics before.
+        for topic, expression in topics.items():
+            code = library.ffi.dll.Subscribe(made._handle, topic.encode(), expression.encode())  # noqa: SLF001
+            library.exceptions.ffi_check(code)
+        made._register_callback(self._on_message)  # noqa: SLF001  # keeps it from being collected, too
+
+    def _on_message(self, _consumer: int | None, pointer: int) -> int:
+        """The library's callback, for every topic: 0 or 1, whatever happens."""
+        return answered(lambda: self._consume(pointer), otherwise=_LATER, keep=self._keep_failure)
+
+    def _consume(self, pointer: int) -> int:
+        message = NativeMessage.copy(self._library.received(pointer), property_names=self._property_names)
+        status = self._by_topic[message.topic](message)
+        return _SUCCESS if status is ConsumeStatus.CONSUME_SUCCESS else _LATER
+
+    def _keep_failure(self, error: BaseException) -> None:
+        self.failures += 1
+        self.last_failure = error
+        logger.error("message_comes_again: a message of group %s comes again: %r", self.group, error, exc_info=error)
+
+
+def _check_subscription(topic: str, expression: str) -> None:
+    check_topic(topic)
+    if not isinstance(expression, str) or not expression.strip() or not expression.isprintable():
+        raise InvalidValue("subscriptions", {topic: expression}, 'tags: "a || b", or "*"')
+
+
+def _text(value: bytes | None) -> str | None:
+    """A property; absent ones are empty."""
+    return value.decode("utf-8", "replace") if value else None

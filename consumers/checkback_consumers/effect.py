@@ -1,0 +1,126 @@
+"""Runs a handler's effect at most once: inbox row and business writes in one transaction.
+
+The order is fixed: begin, inbox row, handler, check, commit. Nothing outside the database happens in here; the
+handler wrapper records and acknowledges afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from inspect import iscoroutinefunction
+from typing import Any, Protocol, runtime_checkable
+
+import sqlalchemy as sa
+
+from checkback_consumers.inbox import Entered, InboxEntry, enter_inbox
+from checkback_consumers.sql_session import SqlSession
+from reconciler.errors import InvalidValue, UsageError
+
+logger = logging.getLogger(__name__)
+
+#: Runs the business writes on the connection; raises to roll back.
+Effect = Callable[[Any], object]
+
+_ENDED = (
+    "the handler ended the inbox's transaction (commit, rollback, or a database error that it swallowed): "
+    "it must leave both to the wrapper; the message comes again"
+)
+
+
+@runtime_checkable
+class Inbox(Protocol):
+    """A way to have an effect at most once."""
+
+    @property
+    def is_weaker(self) -> bool:
+        """True: a crash can double the effect, or lost memory can; every report says so."""
+        ...
+
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+        """Runs the effect unless the entry is a duplicate; when it returns, the outcome is durable."""
+        ...
+
+
+@runtime_checkable
+class BatchInbox(Inbox, Protocol):
+    """An inbox that can take several messages at once."""
+
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
+        """`apply_once` for each of them in their order; all are durable when it returns, none if it raises."""
+        ...
+
+
+class SqlInbox:
+    """The inbox in the service's own database.
+
+    `database` is a SQLAlchemy Engine, a sessionmaker, or any callable that returns a Session, a Connection or a
+    DB-API connection for one message; each is closed afterwards. Shared by the consumer's threads: every call takes
+    a connection of its own. A DB-API connection in autocommit is refused, also one whose transaction was begun by
+    hand. SQLite: use WAL and BEGIN IMMEDIATE (reconciler.sql.engines.open_engine does), or concurrent handlers starve
+    each other.
+    """
+
+    is_weaker = False
+
+    def __init__(self, database: sa.Engine | Callable[[], Any]) -> None:
+        """Raises InvalidValue for what gives no connection, or one that has to be awaited."""
+        require_database(database)
+        self._database = database
+
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+        """One transaction. Any exception rolls it back and passes; so does a transaction that the handler ended."""
+        return self.apply_together([(entry, effect)])[0]
+
+    def apply_together(self, work: Iterable[tuple[InboxEntry, Effect]]) -> list[Entered]:
+        """The same for several messages in their order, in one transaction: all have their effect, or none."""
+        with self._transaction() as connection:
+            session = SqlSession(connection)
+            session.require_guarded()
+            done = [_enter_and_run(session, connection, entry, effect) for entry, effect in work]
+            if not session.is_marked():
+                raise UsageError(_ENDED)
+            return done
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        if isinstance(self._database, sa.Engine):
+            with self._database.connect() as connection, connection.begin():
+                yield connection
+            return
+        connection = self._database()
+        try:
+            yield connection
+            connection.commit()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to show; closing rolls back too
+                connection.rollback()
+            raise
+        finally:
+            with suppress(Exception):
+                connection.close()
+
+
+def require_database(database: object) -> None:
+    """Raises InvalidValue for what is neither an Engine nor called for a connection, and for anything asynchronous."""
+    kinds = (*type(database).__mro__, *getattr(getattr(database, "class_", None), "__mro__", ()))
+    if iscoroutinefunction(database) or any(kind.__name__.lower().startswith("async") for kind in kinds):
+        remedy = "it is asynchronous: give a synchronous Engine or sessionmaker of the same database"
+    elif not isinstance(database, sa.Engine) and not callable(database):
+        remedy = "give an Engine, a sessionmaker, or a function that returns a connection"
+    else:
+        return
+    raise InvalidValue("database", getattr(database, "__qualname__", type(database).__qualname__), remedy)
+
+
+def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effect: Effect) -> Entered:
+    entered = enter_inbox(session, entry)
+    if entered is Entered.NEW:
+        session.mark()
+        effect(connection)
+        # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
+        # database error would be acknowledged without its effect.
+        if not session.is_intact():
+            raise UsageError(_ENDED)
+    return entered

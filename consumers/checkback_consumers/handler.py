@@ -1,0 +1,362 @@
+"""@transactional_handler: an existing handler, run at most once a message and recorded.
+
+    inbox row -> business effect -> database commit -> SADD to the commit set -> acknowledge
+
+A duplicate is recorded again and acknowledged: the first run may have died before its SADD. Whatever the recorder
+answers, the message is acknowledged: what it missed is found again by scanning the inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import (
+    Parameter,
+    isasyncgen,
+    isasyncgenfunction,
+    isawaitable,
+    iscoroutinefunction,
+    isgenerator,
+    isgeneratorfunction,
+    signature,
+)
+from typing import Any, Protocol, cast, runtime_checkable
+
+import sqlalchemy as sa
+
+from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
+from checkback_consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
+from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import Collision, InvalidValue, ReconcilerError, TransientError, UsageError
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
+from reconciler.sql.engines import class_names, driver_error
+
+logger = logging.getLogger(__name__)
+
+#: The service's own code: handler(message, connection). It neither commits nor rolls back.
+BusinessHandler = Callable[[Any, Any], object]
+DedupeBy = Callable[[ConsumedMessage], str | None]
+#: The database of a message, the same for every delivery of it: an Engine, a sessionmaker, or a function that returns a
+#: connection.
+DatabaseOf = Callable[[ConsumedMessage], sa.Engine | Callable[[], Any]]
+
+
+class Recorder(Protocol):
+    """Where consumed keys are recorded; consumers/checkback_consumers/recorder.py has the batching one."""
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        """True if the key is in its commit set; never raises, returns within its own bound."""
+        ...
+
+
+@runtime_checkable
+class BatchRecorder(Recorder, Protocol):
+    """A recorder that takes several keys at once."""
+
+    def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
+        """`record` for all of them, False if one is not there; without `wait` it returns at once."""
+        ...
+
+
+class InboxNotReached(TransientError):
+    """The database failed before the handler began: it says nothing about the message. Its error is the cause."""
+
+
+class HandlerRefused(TransientError):
+    """The handler answered that the message should come again; its writes were rolled back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HandlerCounts:
+    """What happened so far; written by the consumer's threads, so only roughly exact."""
+
+    applied: int = 0
+    duplicates: int = 0
+    failed: int = 0
+    collisions: int = 0
+    #: Acknowledged although the recorder could not confirm.
+    unrecorded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batches:
+    """What a handler needs to take messages together."""
+
+    inbox: BatchInbox
+    recorder: BatchRecorder | None
+
+    @classmethod
+    def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: Recorder | None) -> _Batches:
+        """Raises InvalidValue if one of the two takes one message at a time only."""
+        if not isinstance(inbox, Inbox):
+            raise InvalidValue("is_batched", value=True, remedy="leave it out: each message may have another database")
+        if not isinstance(inbox, BatchInbox):
+            raise InvalidValue("is_batched", value=True, remedy=f"leave it out: {type(inbox).__name__} has no batches")
+        if recorder is not None and not isinstance(recorder, BatchRecorder):
+            raise InvalidValue(
+                "is_batched", value=True, remedy=f"leave it out: {type(recorder).__name__} has no batches"
+            )
+        return cls(inbox, recorder)
+
+    def record(self, messages: Sequence[ConsumedMessage]) -> int:
+        """Waits once for all of them; how many could not be confirmed."""
+        if self.recorder is None:
+            return 0
+        keys: dict[str, list[str]] = {}
+        for message in messages:
+            if is_unique_key(message.unique_key):
+                keys.setdefault(message.topic, []).append(message.unique_key)
+        return sum(len(some) for topic, some in keys.items() if not self.recorder.record_many(topic, some, wait=True))
+
+
+class TransactionalHandler:
+    """A handler behind its inbox; call it with a message.
+
+    The call answers CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out, which suits concurrent, orderly
+    and pull consumption and the native client. `apply` is the same with exceptions. Shared by threads: it keeps
+    nothing but counters.
+    """
+
+    def __init__(
+        self,
+        handler: BusinessHandler,
+        inbox: Inbox | Callable[[ConsumedMessage], Inbox],
+        *,
+        group: str,
+        topics: Iterable[str] | None = None,
+        recorder: Recorder | None = None,
+        dedupe_by: DedupeBy | None = None,
+        is_batched: bool = False,
+    ) -> None:
+        """`inbox`: of every message, or a function from a message to its inbox in one of several databases."""
+        if not group:
+            raise InvalidValue("group", group, "name the consumer group")
+        if _runs_later(handler):
+            raise InvalidValue(
+                "handler",
+                getattr(handler, "__qualname__", type(handler).__qualname__),
+                "it is async or a generator, so that a call does no work: write a plain function over a synchronous "
+                "connection",
+            )
+        recorded_group = getattr(recorder, "group", group)
+        if recorded_group != group:
+            raise InvalidValue(
+                "recorder",
+                recorded_group,
+                f"the handler consumes for group {group!r}, whose commit sets would stay empty: open a recorder with "
+                "that group",
+            )
+        self.group = group
+        self.topics = None if topics is None else frozenset(topics)
+        self.counts = HandlerCounts()
+        self.is_weaker = isinstance(inbox, Inbox) and inbox.is_weaker
+        self._handler = handler
+        self._inbox_of: Callable[[ConsumedMessage], Inbox] = (lambda _: inbox) if isinstance(inbox, Inbox) else inbox
+        self._recorder = recorder
+        self._dedupe_by = dedupe_by
+        self._batches = _Batches.of(inbox, recorder) if is_batched else None
+
+    def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
+        """Runs the message; an exception means RECONSUME_LATER, after which the broker redelivers it."""
+        try:
+            self.apply(message)
+        except Collision as error:
+            # The broker redelivers it up to its maximum, then it lies in the dead-letter queue for a person.
+            logger.error("collision: not applied: %s", error)  # noqa: TRY400 - the trace says nothing
+            return ConsumeStatus.RECONSUME_LATER
+        except HandlerRefused as error:
+            logger.info("handler_refused: %s", error)
+            return ConsumeStatus.RECONSUME_LATER
+        except Exception:
+            logger.exception(
+                "message_comes_again: %s of topic %s was not applied and comes again", message.unique_key, message.topic
+            )
+            return ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
+        """The shape of a push consumer's listener: stops at the first failure of a batch and tells where it was, so
+        that those before it are acknowledged, and those behind it (orderly: later) run without it.
+        """
+        if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
+            return ConsumeStatus.CONSUME_SUCCESS
+        for position, message in enumerate(messages):
+            if self(message) is not ConsumeStatus.CONSUME_SUCCESS:
+                return FailedAt(position) if len(messages) > 1 else ConsumeStatus.RECONSUME_LATER
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def apply(self, message: ConsumedMessage, *, source: str = SOURCE_CONSUMER) -> Entered:
+        """Inbox, effect, commit, record; returns when the message may be acknowledged.
+
+        Raises what the handler or the function of its database raised, HandlerRefused, Collision, UsageError (the
+        handler ended the transaction, or a topic that is not its own), InboxNotReached, or the database's error from
+        the handler on; nothing was applied then, unless the commit itself failed without an answer: the redelivery
+        finds out.
+        """
+        try:
+            entered = self._apply(message, source)
+        except Exception as error:
+            self.counts.failed += 1
+            self.counts.collisions += isinstance(error, Collision)
+            raise
+        self._count(message, entered)
+        self._record(message)
+        return entered
+
+    def _apply_batch(self, batches: _Batches, messages: Sequence[ConsumedMessage]) -> bool:
+        """All of them in one transaction; False if that failed: then none had its effect, and each goes by itself."""
+        try:
+            work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
+            entered = batches.inbox.apply_together(work)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the message that has it meets it again by itself
+            logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
+            return False
+        for message, one in zip(messages, entered, strict=True):
+            self._count(message, one)
+        self.counts.unrecorded += batches.record(messages)
+        return True
+
+    def _count(self, message: ConsumedMessage, entered: Entered) -> None:
+        if entered is Entered.NEW:
+            self.counts.applied += 1
+        else:
+            self.counts.duplicates += 1
+            logger.info(
+                "duplicate: %s of topic %s had its effect before (%s)", message.unique_key, message.topic, entered
+            )
+
+    def _apply(self, message: ConsumedMessage, source: str) -> Entered:
+        entry = self._entry(message, source)
+        inbox = self._inbox_of(message)
+        has_begun = False
+
+        def effect(connection: Any) -> None:
+            nonlocal has_begun
+            has_begun = True
+            self._run(message, connection)
+
+        try:
+            return inbox.apply_once(entry, effect)
+        except ReconcilerError:
+            raise
+        except Exception as error:
+            if has_begun or _is_of_the_message(error):
+                raise
+            raise InboxNotReached(f"the inbox of {self.group}: {type(error).__name__}: {error}") from error
+
+    def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
+        if self.topics is not None and message.topic not in self.topics:
+            raise UsageError(f"handler of {self.group} got a message of topic {message.topic}, not {set(self.topics)}")
+        unique_key = dedupe_identity(message)
+        return InboxEntry(
+            group=self.group,
+            unique_key=unique_key,
+            topic=message.topic,
+            content_digest=digest_of(message, unique_key),
+            dedupe_key=self._dedupe_by(message) if self._dedupe_by else None,
+            source=source,
+        )
+
+    def _run(self, message: ConsumedMessage, connection: Any) -> None:
+        answer = self._handler(message, connection)
+        if isawaitable(answer) or isgenerator(answer) or isasyncgen(answer):
+            # Nothing of it has run: its inbox row would say that it has.
+            if hasattr(answer, "close"):
+                answer.close()
+            raise UsageError(f"the handler of {self.group} is async or a generator: it must do its work when called")
+        # Also the enums of rocketmq-client-python (ConsumeStatus) and Java's orderly name.
+        name = getattr(answer, "name", answer)
+        if answer is False or (isinstance(name, str) and name in {"RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT"}):
+            raise HandlerRefused(f"{message.unique_key} of topic {message.topic}: the handler answered {answer!r}")
+
+    def _record(self, message: ConsumedMessage) -> None:
+        if self._recorder is None or not is_unique_key(message.unique_key):
+            return
+        if not self._recorder.record(message.topic, message.unique_key):
+            self.counts.unrecorded += 1
+
+
+def _runs_later(function: Callable[..., object]) -> bool:
+    """Whether a call only makes something that would do the work."""
+    return any(
+        is_later(one)
+        for one in (function, type(function).__call__)
+        for is_later in (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+    )
+
+
+def _is_of_the_message(error: Exception) -> bool:
+    """Whether a database refused the inbox row for its values: a NUL in PostgreSQL, say."""
+    return bool(class_names(driver_error(error)) & {"DataError", "ValueError", "OverflowError"})
+
+
+def _inbox_of(database_of: DatabaseOf, message: ConsumedMessage) -> Inbox:
+    database = database_of(message)
+    if not isinstance(database, sa.Engine) and (isinstance(database, Inbox) or not callable(database)):
+        raise UsageError(
+            f"the database of {message.unique_key} is {type(database).__name__}: return an Engine, a sessionmaker, or "
+            "a function that returns a connection"
+        )
+    return SqlInbox(database)
+
+
+def _takes_a_message(database: Callable[..., Any]) -> bool:
+    """A function that has to be given something; one that can be called with nothing returns a connection."""
+    try:
+        parameters = signature(database).parameters.values()
+    except (TypeError, ValueError):  # written in C, without a signature
+        return False
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return any(one.kind in positional and one.default is Parameter.empty for one in parameters)
+
+
+def transactional_handler(
+    database: sa.Engine | Inbox | Callable[[], Any] | DatabaseOf,
+    *,
+    group: str,
+    topics: str | Iterable[str] | None = None,
+    recorder: Recorder | None = None,
+    dedupe_by: DedupeBy | None = None,
+    is_batched: bool = False,
+) -> Callable[[BusinessHandler], TransactionalHandler]:
+    """Decorates ``handler(message, connection)`` so that it takes effect once and is recorded.
+
+    `database`: an Engine, a sessionmaker or a function that returns a connection (see SqlInbox), or a RedisInbox
+    (weaker). Several databases: a function of the message that returns one of the first three. It must give every
+    delivery of a message the same database, or the message takes effect twice; where it raises, nothing is applied and
+    the message comes again. Engines belong to the caller.
+
+    The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor rolls back;
+    it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others. `dedupe_by`
+    takes a message to its business id (``checkback_consumers.message.business_id``): two keys with one business id have
+    one effect in one database, the second is recorded and acknowledged.
+
+    `is_batched`: messages that the consumer delivers together (`PushSettings.batch_size`) share one transaction, which
+    saves a commit for each. The handler still gets one message at a time. If one of them fails, all are rolled back
+    and run again, each in a transaction of its own: what a handler does outside the database is then done twice.
+    """
+    inbox: Inbox | Callable[[ConsumedMessage], Inbox]
+    if isinstance(database, Inbox):
+        inbox = database
+    elif not isinstance(database, sa.Engine) and _takes_a_message(database):
+        require_database(database)
+        inbox = partial(_inbox_of, cast("DatabaseOf", database))
+    else:
+        inbox = SqlInbox(cast("sa.Engine | Callable[[], Any]", database))
+    wanted = (topics,) if isinstance(topics, str) else topics
+
+    def decorate(handler: BusinessHandler) -> TransactionalHandler:
+        return TransactionalHandler(
+            handler,
+            inbox,
+            group=group,
+            topics=wanted,
+            recorder=recorder,
+            dedupe_by=dedupe_by,
+            is_batched=is_batched,
+        )
+
+    return decorate

@@ -1,0 +1,123 @@
+"""What a handler may rely on in a message, whichever client brought it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reconciler.contract.content_digest import digest_of_message
+from reconciler.contract.properties import BUSINESS_ID, KEYS, TAGS
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import MalformedInput
+from reconciler.policy.evidence import StoredMessage
+
+#: MessageConst.PROPERTY_ORIGIN_MESSAGE_ID: offset message id of the first delivery, kept by retry copies.
+_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+
+
+class ConsumedMessage(Protocol):
+    """A delivered message: reconciler.rocketmq.ReceivedMessage, a hand-over, or a native client's copy."""
+
+    @property
+    def topic(self) -> str:
+        """The business topic, also on a retry."""
+        ...
+
+    @property
+    def unique_key(self) -> str | None:
+        """Property UNIQ_KEY."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """Uncompressed."""
+        ...
+
+    @property
+    def tags(self) -> str | None:
+        """Property TAGS."""
+        ...
+
+    @property
+    def keys(self) -> str | None:
+        """Property KEYS, separated by spaces."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str] | None:
+        """All properties; None where the client cannot list them: the content is not checked then."""
+        ...
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it came back; 0 the first time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOverMessage:
+    """A message that a replay worker brings: same fields, from a hand-over row instead of a queue."""
+
+    topic: str
+    unique_key: str
+    body: bytes
+    properties: Mapping[str, str] = field(default_factory=dict)
+    reconsume_times: int = 0
+    flag: int = 0
+    born_timestamp_ms: int = 0
+    store_timestamp_ms: int = 0
+
+    @property
+    def tags(self) -> str | None:
+        """Property TAGS."""
+        return self.properties.get(TAGS) or None
+
+    @property
+    def keys(self) -> str | None:
+        """Property KEYS."""
+        return self.properties.get(KEYS) or None
+
+    @classmethod
+    def of(cls, stored: StoredMessage) -> HandedOverMessage:
+        """The message under its real topic."""
+        return cls(
+            topic=stored.real_topic,
+            unique_key=stored.unique_key,
+            body=stored.body,
+            properties=stored.properties,
+            flag=stored.flag,
+            born_timestamp_ms=stored.born_timestamp_ms,
+            store_timestamp_ms=stored.store_timestamp_ms,
+        )
+
+
+def dedupe_identity(message: ConsumedMessage) -> str:
+    """The unique key, or for a foreign client's message without one what Java calls its msgId: the offset message id.
+
+    Raises MalformedInput if there is neither: such a message cannot be told from its own duplicate.
+    """
+    unique_key = message.unique_key
+    if unique_key is not None and is_unique_key(unique_key):
+        return unique_key
+    candidates = [(message.properties or {}).get(_ORIGIN_MESSAGE_ID), getattr(message, "offset_message_id", None)]
+    for candidate in candidates:
+        if candidate and is_unique_key(candidate):
+            return candidate
+    raise MalformedInput(f"message of topic {message.topic} has no usable unique key: {message.unique_key!r:.80}")
+
+
+def digest_of(message: ConsumedMessage, unique_key: str) -> bytes | None:
+    """Digest of the content; None where the client cannot list properties."""
+    if message.properties is None:
+        return None
+    return digest_of_message(
+        topic=message.topic, unique_key=unique_key, properties=message.properties, body=message.body
+    )
+
+
+def business_id(message: ConsumedMessage) -> str | None:
+    """Property BUSINESS_ID, which producers set from `business_id=`: the usual `dedupe_by` extractor."""
+    if message.properties is None:  # a client that cannot list properties may still know this one
+        return getattr(message, "business_id", None)
+    return message.properties.get(BUSINESS_ID) or None

@@ -1,0 +1,93 @@
+"""A ready-made consumer: transactional handlers on the pure-Python push consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Self
+
+from checkback_consumers.handler import TransactionalHandler
+from checkback_consumers.message import ConsumedMessage
+from reconciler.clock import Clock
+from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.heartbeat import ConsumeFrom
+from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
+from reconciler.rocketmq.consumer.push_consumer import PushConsumer
+from reconciler.rocketmq.consumer.settings import PushSettings
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+
+#: A new group starts at the beginning, here and in PushSettings: RocketMQ's own default skips what was sent before the
+#: group existed, which the reconciler would then find as lost effects.
+DEFAULT_SETTINGS = PushSettings(consume_from=ConsumeFrom.FIRST)
+
+
+class TransactionalConsumer:
+    """A member of the handlers' group; start, shutdown, or a with block.
+
+    One handler for each topic, all of one group (one PushConsumer has one listener, this one dispatches by topic).
+    `subscriptions` maps a topic to its tags ("a || b", "*"); without it every topic that a handler names is
+    subscribed with "*". Offsets of every assigned queue are committed at the broker, also of empty ones: the
+    reconciler's watermark rests on them.
+    """
+
+    def __init__(
+        self,
+        *handlers: TransactionalHandler,
+        name_servers: str | None = None,
+        instance: ClientInstance | None = None,
+        subscriptions: Mapping[str, str] | None = None,
+        orderly: bool = False,
+        settings: PushSettings | None = None,
+        offset_commit_interval_seconds: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Raises InvalidValue if handlers and subscriptions do not fit together."""
+        groups = {handler.group for handler in handlers}
+        if len(groups) != 1:
+            raise InvalidValue("handlers", sorted(groups), "one or more handlers of one consumer group")
+        wanted = dict(subscriptions or dict.fromkeys((t for h in handlers for t in h.topics or ()), "*"))
+        self._by_topic = handlers_by_topic(handlers, wanted)
+        chosen = settings or DEFAULT_SETTINGS
+        if offset_commit_interval_seconds is not None:
+            chosen = replace(chosen, offset_commit_interval_seconds=offset_commit_interval_seconds)
+        self.group = groups.pop()
+        self.consumer = PushConsumer(
+            self.group, name_servers=name_servers, instance=instance, settings=chosen, clock=clock
+        )
+        for topic, expression in wanted.items():
+            self.consumer.subscribe(topic, expression)
+        self.consumer.register_listener(self._listen, orderly=orderly)
+
+    def start(self) -> Self:
+        """Joins the group."""
+        self.consumer.start()
+        return self
+
+    def shutdown(self) -> bool:
+        """Waits for running handlers, commits offsets, leaves; False if a handler still runs (it comes again)."""
+        return self.consumer.shutdown()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _listen(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
+        # A batch is of one queue, so of one topic.
+        return self._by_topic[messages[0].topic].listener(messages)
+
+
+def handlers_by_topic(
+    handlers: Sequence[TransactionalHandler], topics: Mapping[str, str]
+) -> dict[str, TransactionalHandler]:
+    """Whose topic is whose. Raises InvalidValue unless exactly one handler takes each topic."""
+    by_topic: dict[str, TransactionalHandler] = {}
+    for topic in topics:
+        matching = [handler for handler in handlers if handler.topics is None or topic in handler.topics]
+        if len(matching) != 1:
+            raise InvalidValue("subscriptions", topic, f"exactly one handler must take it, not {len(matching)}")
+        by_topic[topic] = matching[0]
+    if not by_topic:
+        raise InvalidValue("subscriptions", dict(topics), "name the topics, here or in @transactional_handler")
+    return by_topic

@@ -1,0 +1,402 @@
+"""The batching recorder: consumed keys into the commit sets, without ever holding up the business.
+
+A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement waits for it and the batch before is
+done; it becomes one multi-member SADD a shard. The acknowledgement waits for its batch 50 ms at most, and while Redis
+is away not at all. What Redis did not take is tried again until it is 10 s old, so a Redis that was silent for a moment
+costs nothing. Older keys, and those beyond the bound of memory, are dropped and counted; the inbox has them all.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import TracebackType
+from typing import Protocol, Self
+
+from checkback_consumers.recorder_memory import Batch, Kept, KeptKeys
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import InvalidValue, ReconcilerError, TransientError
+from reconciler.shards.access import open_client
+from reconciler.shards.sets import RedisCommitSets
+
+logger = logging.getLogger(__name__)
+
+BATCH_KEYS = 200
+BATCH_SECONDS = 0.02
+WAIT_SECONDS = 0.05
+#: Longest wait for a connection or an answer of Redis; its client repeats nothing.
+REDIS_TIMEOUT_SECONDS = 0.05
+#: Keys that wait in memory, kept ones included, about 10 MiB; more are dropped and counted.
+WAITING_KEYS_MAX = 50_000
+#: Age up to which a key is tried again: well below any grace period, after which the inbox is asked for it anyway.
+KEEP_SECONDS = 10.0
+#: Keys of one try: a Redis that has just come back answers within its time.
+AGAIN_KEYS_MAX = 2_000
+#: While Redis is away it is tried again this often, first and longest.
+AWAY_SECONDS_MIN = 0.1
+AWAY_SECONDS_MAX = 1.0
+_CHECK_SHARDS_SECONDS = 60.0
+
+#: Told of keys that were not recorded: (topic, keys). Runs on the recorder's or the handler's thread; must be quick.
+OnMissed = Callable[[str, Sequence[str]], None]
+
+
+class CommitSink(Protocol):
+    """ports.CommitSets, and what the reconciler wrote down about shards."""
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds keys."""
+        ...
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        """The configured number of shards, if it can be told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderState:
+    """Counters since start."""
+
+    recorded: int
+    #: Given up: Redis away for too long, memory bound reached, or another number of shards. The inbox has them.
+    missed: int
+    #: Not tried yet, or to be tried again.
+    waiting: int
+    batches: int
+    is_away: bool
+
+
+class _Tried(Enum):
+    DONE = auto()
+    #: Redis did not take them; it may later.
+    NOT_NOW = auto()
+    #: No later try would be better.
+    NEVER = auto()
+
+
+class CommitRecorder:
+    """Shared by the consumer's threads; confined by its lock, one daemon thread flushes.
+
+    Fork: a child starts with an empty recorder of its own at its first record(); what waited belongs to the parent.
+    """
+
+    def __init__(
+        self,
+        sink: CommitSink,
+        *,
+        environment: str,
+        group: str,
+        shards: int = SHARDS_DEFAULT,
+        clock: Clock | None = None,
+        batch_keys: int = BATCH_KEYS,
+        batch_seconds: float = BATCH_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        waiting_keys_max: int = WAITING_KEYS_MAX,
+        keep_seconds: float = KEEP_SECONDS,
+        on_missed: OnMissed | None = None,
+    ) -> None:
+        if not 1 <= shards <= SHARDS_MAX:
+            raise InvalidValue("shards", shards, f"1 to {SHARDS_MAX}, equal to unique_key_topic.queues")
+        self._sink = sink
+        #: The group whose commit sets get the keys; a handler of another group refuses this recorder.
+        self.group = group
+        self._environment = environment
+        self._shards = shards
+        self._clock = clock or SystemClock()
+        self._batch_keys = batch_keys
+        self._batch_seconds = batch_seconds
+        self._wait_seconds = wait_seconds
+        self._waiting_keys_max = waiting_keys_max
+        self._keep_seconds = keep_seconds
+        self._on_missed = on_missed
+        self._recorded = self._missed = self._batches = 0
+        self._checked_at: dict[str, float] = {}
+        self._refused_topics: set[str] = set()
+        self._close_client: Callable[[], object] = lambda: None
+        self._begin()
+
+    @classmethod
+    def open(
+        cls,
+        redis_url: str,
+        *,
+        environment: str,
+        group: str,
+        topics: Iterable[str] = (),
+        shards: int = SHARDS_DEFAULT,
+        on_missed: OnMissed | None = None,
+        timeout_seconds: float = REDIS_TIMEOUT_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        keep_seconds: float = KEEP_SECONDS,
+    ) -> CommitRecorder:
+        """A recorder with a client of its own. Raises InvalidValue if the reconciler knows another number of shards
+        for one of the topics; a Redis that is away now is checked later and holds up nothing."""
+        client = open_client(redis_url, timeout_seconds=timeout_seconds)
+        recorder = cls(
+            RedisCommitSets(client),
+            environment=environment,
+            group=group,
+            shards=shards,
+            wait_seconds=wait_seconds,
+            keep_seconds=keep_seconds,
+            on_missed=on_missed,
+        )
+        recorder._close_client = client.close
+        try:
+            for topic in topics:
+                recorder.check_shards(topic)
+        except TransientError as error:
+            logger.warning("shards_unchecked: number of shards not checked yet: %s", error)
+        except BaseException:
+            client.close()
+            raise
+        return recorder
+
+    def check_shards(self, topic: str) -> None:
+        """Raises InvalidValue if the reconciler wrote down another number of shards, RedisAway if Redis is away."""
+        stored = self._sink.stored_shards(Subscription(environment=self._environment, topic=topic, group=self.group))
+        if stored is not None and stored != self._shards:
+            raise InvalidValue(
+                "shards", self._shards, f"the reconciler runs {topic}/{self.group} with {stored}: set shards={stored}"
+            )
+        self._checked_at[topic] = self._clock.monotonic_seconds()
+
+    def record(self, topic: str, unique_key: str) -> bool:
+        """Adds the key and waits for its batch, 50 ms at most; True if it is in Redis. Never raises.
+
+        False: not yet, or not at all; while Redis is away that is said at once.
+        """
+        batch = self._add(topic, (unique_key,), waits=True)
+        if batch is None or batch.is_held:
+            return False
+        return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
+
+    def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
+        """Adds keys in bulk; waits for their batch only if asked to. False: some were missed, or not done in time."""
+        batch = self._add(topic, unique_keys, waits=wait)
+        if batch is None:
+            return False
+        if not wait:
+            return True
+        if batch.is_held:
+            return False
+        return self._clock.wait(batch.done, self._wait_seconds) and topic not in batch.missed_topics
+
+    def flush(self, *, timeout_seconds: float = 1.0) -> bool:
+        """Waits until everything that was added before is recorded or missed; False if that took too long.
+
+        While Redis is away that is the age up to which keys are tried again.
+        """
+        with self._lock:
+            batches = [batch for batch in (self._flushing, self._batch) if batch is not None and batch.count]
+            self._batch.has_waiter = True
+            self._wake.notify()
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        events = [*(batch.done for batch in batches), self._nothing_kept]
+        return all(self._clock.wait(event, deadline - self._clock.monotonic_seconds()) for event in events)
+
+    def state(self) -> RecorderState:
+        """Counters."""
+        with self._lock:
+            waiting = self._batch.count + (self._flushing.count if self._flushing else 0) + self._kept.count
+            return RecorderState(
+                recorded=self._recorded,
+                missed=self._missed,
+                waiting=waiting,
+                batches=self._batches,
+                is_away=self._away_seconds > 0,
+            )
+
+    def close(self, *, timeout_seconds: float = 1.0) -> None:
+        """Flushes and ends the thread; keys that come later, or that Redis still does not take, are missed."""
+        self.flush(timeout_seconds=timeout_seconds)
+        with self._lock:
+            self._is_closing = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_seconds)
+        self._close_client()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._batch = Batch(0.0)
+        self._flushing: Batch | None = None
+        self._kept = KeptKeys()
+        self._nothing_kept = threading.Event()
+        self._nothing_kept.set()
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._away_seconds = self._away_until = 0.0
+        self._pid = os.getpid()  # last: another thread of the child must not take the parent's lock for its own
+
+    def _add(self, topic: str, unique_keys: Sequence[str], *, waits: bool) -> Batch | None:
+        if self._pid != os.getpid():
+            self._begin()
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            batch = self._batch
+            waiting = batch.count + self._kept.count
+            is_full = waiting + len(unique_keys) > self._waiting_keys_max and waiting > 0
+            if not (self._is_closing or is_full or topic in self._refused_topics) and self._has_thread():
+                if not batch.count:
+                    batch.opened_at = now
+                    batch.is_held = now < self._away_until
+                batch.keys.setdefault(topic, []).extend(unique_keys)
+                batch.count += len(unique_keys)
+                batch.has_waiter = batch.has_waiter or waits
+                self._wake.notify()
+                return batch
+        self._miss(topic, unique_keys)
+        return None
+
+    def _has_thread(self) -> bool:
+        """Starts it at first; False if the process may have no more threads: what cannot be recorded is missed."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="commit-recorder", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            self._try_kept()
+            kept: list[Kept] = []
+            for topic, keys in batch.keys.items():
+                tried = self._flush_topic(topic, keys)
+                if tried is _Tried.DONE:
+                    continue
+                batch.missed_topics.add(topic)
+                if tried is _Tried.NOT_NOW:
+                    kept.append(Kept(topic, keys, batch.opened_at + self._keep_seconds))
+                else:
+                    self._miss(topic, keys)
+            with self._lock:
+                self._flushing = None
+                self._batches += batch.count > 0
+                for one in kept:
+                    self._kept.add(one)
+                self._note_kept()
+            batch.done.set()
+        self._give_up(math.inf)
+
+    def _next_batch(self) -> Batch | None:
+        """What is due, an empty batch if only kept keys are; None after the last one."""
+        with self._lock:
+            while (seconds := self._seconds_until_due()) is None or seconds > 0:
+                if self._is_closing:
+                    return None
+                self._wake.wait(seconds)
+            batch, self._batch = self._batch, Batch(0.0)
+            self._flushing = batch
+            return batch
+
+    def _seconds_until_due(self) -> float | None:
+        """None: nothing waits."""
+        batch = self._batch
+        if self._is_closing:
+            return 0.0 if batch.count else None
+        if batch.count and not batch.is_held and (batch.has_waiter or batch.count >= self._batch_keys):
+            return 0.0
+        now = self._clock.monotonic_seconds()
+        due: list[float] = []
+        if batch.count:
+            due.append(self._away_until if batch.is_held else batch.opened_at + self._batch_seconds)
+        if self._kept.count:
+            due.append(self._away_until)
+        return max(0.0, min(due) - now) if due else None
+
+    def _try_kept(self) -> None:
+        """Keys that Redis did not take before, until it fails again."""
+        now = self._clock.monotonic_seconds()
+        if not self._kept.count or now < self._away_until:
+            return
+        self._give_up(now)
+        while taken := self._kept.oldest(AGAIN_KEYS_MAX):
+            topic = taken[0].topic
+            tried = self._flush_topic(topic, [key for kept in taken for key in kept.keys])
+            if tried is _Tried.NOT_NOW:
+                return
+            if tried is _Tried.NEVER:
+                for kept in taken:
+                    self._miss(topic, kept.keys)
+            with self._lock:
+                self._kept.remove(len(taken))
+                self._note_kept()
+
+    def _give_up(self, until_seconds: float) -> None:
+        """Keys that have reached their age."""
+        with self._lock:
+            expired = self._kept.take_expired(until_seconds)
+        for kept in expired:
+            self._miss(kept.topic, kept.keys)
+        with self._lock:  # not before they count as missed: flush() waits for it
+            self._note_kept()
+
+    def _note_kept(self) -> None:
+        if self._kept.count:
+            self._nothing_kept.clear()
+        else:
+            self._nothing_kept.set()
+
+    def _flush_topic(self, topic: str, keys: list[str]) -> _Tried:
+        if self._clock.monotonic_seconds() < self._away_until and not self._is_closing:
+            return _Tried.NOT_NOW  # another topic of this batch found Redis away a moment ago
+        try:
+            last_check = self._checked_at.get(topic)
+            if last_check is None or self._clock.monotonic_seconds() - last_check > _CHECK_SHARDS_SECONDS:
+                self.check_shards(topic)
+            subscription = Subscription(environment=self._environment, topic=topic, group=self.group)
+            self._sink.record(subscription, keys, shards=self._shards)
+        except InvalidValue as error:
+            self._refused_topics.add(topic)
+            logger.error("recording_ended: nothing of %s is recorded any more: %s", topic, error)  # noqa: TRY400 - no trace needed
+            return _Tried.NEVER
+        except ReconcilerError as error:
+            self._note_away(error)
+            return _Tried.NOT_NOW if isinstance(error, TransientError) else _Tried.NEVER
+        except Exception:  # nothing may end this thread: the business never waits for it
+            logger.exception("recording_failed: recording %d keys of %s failed", len(keys), topic)
+            return _Tried.NEVER
+        if self._away_seconds:
+            logger.warning(
+                "recording_resumed: Redis is back; %d keys were missed so far, the inbox has them", self._missed
+            )
+            self._away_seconds = 0.0
+        with self._lock:
+            self._recorded += len(keys)
+        return _Tried.DONE
+
+    def _note_away(self, error: ReconcilerError) -> None:
+        if not self._away_seconds:
+            logger.warning("recording_failed: consumed keys are not recorded, business goes on: %s", error)
+        self._away_seconds = min(AWAY_SECONDS_MAX, max(AWAY_SECONDS_MIN, 2 * self._away_seconds))
+        self._away_until = self._clock.monotonic_seconds() + self._away_seconds
+
+    def _miss(self, topic: str, unique_keys: Sequence[str]) -> None:
+        with self._lock:
+            self._missed += len(unique_keys)
+        if self._on_missed is not None:
+            try:
+                self._on_missed(topic, unique_keys)
+            except Exception:
+                logger.exception("on_missed_failed: on_missed of the recorder failed")

@@ -1,0 +1,118 @@
+"""An inbox in Redis, for services whose effects are not in a SQL database. Declared weaker than the SQL inbox.
+
+What is weaker, and cannot be cured here: effect and row are two systems, so a crash between them repeats the effect
+(dedupe outside the business transaction); a Redis that loses its memory forgets what was
+applied; there is no time order to scan, so nothing is put back into the commit sets after an outage, and the
+reconciler cannot ask it: in this mode effects are UNKNOWN to it. Use it only for effects that are idempotent.
+
+Key: contract.keyspace.inbox_key, a hash {state, digest, key, topic}, which expires after `keep_seconds`; keep it longer
+than the oldest possible repair.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import suppress
+from typing import Any
+
+from checkback_consumers.effect import Effect
+from checkback_consumers.inbox import Entered, InboxEntry, require_topic
+from reconciler.contract.keyspace import inbox_key
+from reconciler.errors import Collision, RedisAway, TransientError
+from reconciler.shards.access import RedisClient, translated_errors
+from reconciler.shards.script import RedisScript
+
+logger = logging.getLogger(__name__)
+
+KEEP_SECONDS_DEFAULT = 30 * 24 * 3600.0
+
+# ARGV token, lease ms, digest, unique key, topic. Answers: {"mine"} | {"busy"} | {"done", digest, unique key, topic}
+_BEGIN = RedisScript("""
+-- reconciler inbox begin
+local state = redis.call('HGET', KEYS[1], 'state')
+if state == 'done' then
+  local digest, key = redis.call('HGET', KEYS[1], 'digest'), redis.call('HGET', KEYS[1], 'key')
+  return {'done', digest, key, redis.call('HGET', KEYS[1], 'topic')}
+end
+if state and state ~= ARGV[1] then return {'busy'} end
+redis.call('HSET', KEYS[1], 'state', ARGV[1], 'digest', ARGV[3], 'key', ARGV[4], 'topic', ARGV[5])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return {'mine'}
+""")
+_DONE = RedisScript("""
+-- reconciler inbox done
+redis.call('HSET', KEYS[1], 'state', 'done', 'digest', ARGV[1], 'key', ARGV[2], 'topic', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+""")
+_ABANDON = RedisScript("""
+-- reconciler inbox abandon
+if redis.call('HGET', KEYS[1], 'state') == ARGV[1] then redis.call('UNLINK', KEYS[1]) end
+return 1
+""")
+
+
+class RedisInbox:
+    """Marks a key before the effect (leased) and after it; weaker, see the module. Shared as its client is."""
+
+    is_weaker = True
+
+    def __init__(
+        self,
+        client: RedisClient,
+        *,
+        environment: str,
+        keep_seconds: float = KEEP_SECONDS_DEFAULT,
+        lease_seconds: float = 300.0,
+    ) -> None:
+        """`lease_seconds` exceeds the longest handler, or two may run at once; after a crash the key waits so long."""
+        self._client = client
+        self._environment = environment
+        self._keep_ms = int(keep_seconds * 1000)
+        self._lease_ms = int(lease_seconds * 1000)
+        logger.warning(
+            "inbox_is_weaker: an inbox in Redis is WEAKER than in the effect's database. A crash between effect and "
+            "mark repeats the effect, lost memory forgets it, and the reconciler cannot verify effects"
+        )
+
+    def apply_once(self, entry: InboxEntry, effect: Effect) -> Entered:
+        """Marks, runs the effect with None as its connection, marks it done.
+
+        Raises RedisAway before the effect if Redis is away, TransientError while another process holds the key,
+        Collision for another content, InvalidValue for a business id of another topic. RedisAway after the effect means
+        that the effect will be repeated.
+        """
+        key = inbox_key(self._environment, entry.group, unique_key=entry.unique_key, business_id=entry.dedupe_key)
+        token = f"by:{secrets.token_hex(8)}"
+        digest = entry.content_digest or b""
+        with translated_errors():
+            answer = _BEGIN.run(self._client, [key], [token, self._lease_ms, digest, entry.unique_key, entry.topic])
+        state = _text(answer[0])
+        if state == "busy":
+            raise TransientError(f"{entry.unique_key} is being handled by another process")
+        if state == "done":
+            # A mark of an older release has no topic.
+            topic = entry.topic if answer[3] is None else _text(answer[3])
+            return self._duplicate(entry, stored_digest=bytes(answer[1]), stored_key=_text(answer[2]), topic=topic)
+        try:
+            effect(None)
+        except BaseException:
+            with suppress(RedisAway), translated_errors():  # else the lease ends it
+                _ABANDON.run(self._client, [key], [token])
+            raise
+        with translated_errors():
+            _DONE.run(self._client, [key], [digest, entry.unique_key, entry.topic, self._keep_ms])
+        return Entered.NEW
+
+    def _duplicate(self, entry: InboxEntry, *, stored_digest: bytes, stored_key: str, topic: str) -> Entered:
+        if stored_key != entry.unique_key:
+            require_topic(entry, topic)
+            return Entered.DUPLICATE_BUSINESS
+        if stored_digest and entry.content_digest and stored_digest != entry.content_digest:
+            raise Collision(f"unique key {entry.unique_key} of group {entry.group} was applied with another content")
+        return Entered.DUPLICATE
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

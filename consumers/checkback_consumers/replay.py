@@ -1,0 +1,303 @@
+"""The replay worker: runs hand-over rows of its group through the group's own handler and inbox.
+
+The daemon never loads user code. It inserts a row with the message for each group that lacks the effect; a worker in
+the consuming service, or `reconciler replay`, claims it. A worker that dies leaves its claim to expire; the next one
+runs the message again, and the inbox makes that harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkback_consumers.hand_over_rows import HandOverRows
+from checkback_consumers.handler import InboxNotReached, TransactionalHandler
+from checkback_consumers.inbox import SOURCE_HAND_OVER, Entered
+from checkback_consumers.message import HandedOverMessage
+from reconciler.clock import Clock, SystemClock
+from reconciler.contract.tables import HoldKind, RepairState
+from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
+from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.plan import inbox_reaches
+from reconciler.policy.ports import Repair, RepairChange
+from reconciler.sql.engines import open_engine
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 16
+LEASE_SECONDS = 60.0
+POLL_SECONDS = 1.0
+BACK_OFF_SECONDS_MIN = 1.0
+BACK_OFF_SECONDS_MAX = 300.0
+ROWS_AT_ONCE = 100
+#: After so many rows one behind the other that did not reach the handler's database, the others would not either.
+UNREACHED_ROWS_MAX = 3
+
+
+class HandOverQueue(Protocol):
+    """The worker's part of ports.Repairs, ports.HandOvers and ports.Holds."""
+
+    def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
+        """Topic -> kinds that hold it."""
+        ...
+
+    def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
+        """Due rows of the group."""
+        ...
+
+    def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Takes a row."""
+        ...
+
+    def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
+        """Writes under the token."""
+        ...
+
+    def message_of(self, repair: Repair) -> StoredMessage | None:
+        """The row's message; raises MalformedInput for one that was changed."""
+        ...
+
+    def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
+        """DONE under the token."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayCounts:
+    """What a run did."""
+
+    applied: int = 0
+    #: The inbox had the key: another way was quicker.
+    already_applied: int = 0
+    #: Failed now, will be tried again.
+    postponed: int = 0
+    #: The handler's database was away before it began: tried again, as often as it takes.
+    unreached: int = 0
+    #: Given up: FAILED.
+    failed: int = 0
+    #: Somebody else's, or lost to somebody else in the middle.
+    lost_claims: int = 0
+    #: Left alone: their topic is held, by a person or by the circuit breaker.
+    held: int = 0
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether a row got as far as the handler."""
+        return self.applied + self.already_applied + self.postponed + self.failed > 0
+
+    def __add__(self, other: ReplayCounts) -> ReplayCounts:
+        return ReplayCounts(
+            applied=self.applied + other.applied,
+            already_applied=self.already_applied + other.already_applied,
+            postponed=self.postponed + other.postponed,
+            unreached=self.unreached + other.unreached,
+            failed=self.failed + other.failed,
+            lost_claims=self.lost_claims + other.lost_claims,
+            held=self.held + other.held,
+        )
+
+
+class ReplayWorker:
+    """Runs in one thread; several workers of a group are harmless."""
+
+    def __init__(
+        self,
+        handler: TransactionalHandler,
+        *,
+        environment: str,
+        topics: str | Iterable[str],
+        ledger_url: str | None = None,
+        queue: HandOverQueue | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+        attempts_max: int = ATTEMPTS_MAX,
+        inbox_keep_days: float | None = None,
+        signature_secret: str | None = None,
+        clock: Clock | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        """`handler` is what @transactional_handler made; its group is the rows' scope. The ledger is reached by
+        `ledger_url` (its login needs SELECT and UPDATE on reconciler_repair, SELECT on reconciler_hold) or through
+        `queue`. `inbox_keep_days`: the age at which you delete inbox rows; what is older is given up, None: you never
+        do. `signature_secret`: the service's unique_key_topic.signature_secret; with it a row without its signature is
+        refused, None: signatures are not looked at."""
+        if not isinstance(handler, TransactionalHandler):
+            raise InvalidValue("handler", handler, "decorate it with @transactional_handler")
+        if (ledger_url is None) == (queue is None):
+            raise InvalidValue("ledger_url", ledger_url, "give either ledger_url or queue")
+        self._engine = None if ledger_url is None else open_engine(ledger_url)
+        secret = None if signature_secret is None else signature_secret.encode()
+        self._queue: HandOverQueue | None = (
+            queue if self._engine is None else HandOverRows(self._engine, signature_secret=secret)
+        )
+        self._handler = handler
+        self._environment = environment
+        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        self._lease_seconds = lease_seconds
+        self._poll_seconds = poll_seconds
+        self._attempts_max = attempts_max
+        self._inbox_keep_seconds = None if inbox_keep_days is None else inbox_keep_days * 86_400
+        self._clock = clock or SystemClock()
+        self._jitter = jitter or random.Random()
+        self._turns = 0
+        #: Topics that were held when they were last looked at: each hold is logged once.
+        self._held: set[str] = set()
+
+    def run_once(self, *, limit: int = ROWS_AT_ONCE, stop: threading.Event | None = None) -> ReplayCounts:
+        """Works on what is due now, at most `limit` rows a topic; another topic is the first one each time.
+
+        Stops where the handler's database is away: after a few rows, for one alone may have met an error of its own.
+        A topic that is held is left alone; holds are read before each row. Raises DatabaseAway if the ledger is away,
+        ConfigurationError where its login may not read the holds.
+        """
+        counts = ReplayCounts()
+        unreached = 0
+        first = self._turns % max(1, len(self._topics))
+        self._turns += 1
+        for topic in self._topics[first:] + self._topics[:first]:
+            rows = self._open_queue.claimable(self._environment, topic, scope=self._handler.group, limit=limit)
+            for position, row in enumerate(rows):
+                if stop is not None and stop.is_set():
+                    return counts
+                if self._is_held(topic):
+                    counts += ReplayCounts(held=len(rows) - position)
+                    break
+                done = self._work_on(row)
+                counts += done
+                unreached = unreached + done.unreached if not done.has_reached else 0
+                if unreached == UNREACHED_ROWS_MAX:
+                    return counts
+        return counts
+
+    def run(self, stop: threading.Event) -> ReplayCounts:
+        """Works until the event is set and finishes the row in hand; a database that is away is tried again, later."""
+        counts = ReplayCounts()
+        failures = 0
+        while not stop.is_set():
+            try:
+                done = self.run_once(stop=stop)
+                failures = failures + 1 if done.unreached and not done.has_reached else 0
+            except ReconcilerError as error:
+                failures += 1
+                logger.warning("hand_overs_wait: hand-overs of %s wait: %s", self._handler.group, error)
+                done = ReplayCounts()
+            counts += done
+            pause = self._poll_seconds if not failures else min(30.0, self._poll_seconds * 2 ** min(failures, 10))
+            self._clock.wait(stop, pause)
+        return counts
+
+    def close(self) -> None:
+        """Closes the ledger's connections, if they are the worker's own."""
+        if self._engine is not None:
+            self._engine.dispose()
+
+    @property
+    def _open_queue(self) -> HandOverQueue:
+        assert self._queue is not None  # noqa: S101 - one of the two was given
+        return self._queue
+
+    def _is_held(self, topic: str) -> bool:
+        kinds = self._open_queue.active(self._environment).get(topic, ())
+        if kinds and topic not in self._held:
+            logger.warning(
+                "hand_overs_held: hand-overs of %s to %s wait: the topic is held (%s)",
+                topic,
+                self._handler.group,
+                kinds[0],
+            )
+        (self._held.add if kinds else self._held.discard)(topic)
+        return bool(kinds)
+
+    def _work_on(self, row: Repair) -> ReplayCounts:
+        token = f"replay:{secrets.token_hex(16)}"
+        queue = self._open_queue
+        claimed = queue.claim(row, token=token, lease_seconds=self._lease_seconds)
+        if claimed is None:
+            return ReplayCounts(lost_claims=1)
+        if claimed.attempts >= self._attempts_max:
+            return self._note_failure(claimed, _CannotReplay("every attempt ended without an answer"), token)
+        # Counted before the handler runs: a message that kills its process must not do so for ever.
+        start = RepairChange(state=RepairState.SENDING, rung=claimed.rung, counts_as_attempt=True)
+        sending = queue.change(claimed, start, token=token)
+        if sending is None:
+            return ReplayCounts(lost_claims=1)
+        try:
+            entered = self._apply(sending)
+        except InboxNotReached as error:
+            return self._put_back(sending, error, token)
+        except Exception as error:  # noqa: BLE001 - whatever the service's code raises is written down and tried again
+            return self._note_failure(sending, error, token)
+        answer = "applied" if entered is Entered.NEW else f"already applied ({entered})"
+        if queue.finish(sending, token=token, answer=answer) is None:
+            logger.info(
+                "hand_over_finished_late: hand-over of %s was finished after its claim had ended", row.unique_key
+            )
+            return ReplayCounts(lost_claims=1)
+        return ReplayCounts(applied=int(entered is Entered.NEW), already_applied=int(entered is not Entered.NEW))
+
+    def _apply(self, row: Repair) -> Entered:
+        message = self._open_queue.message_of(row)
+        if message is None:
+            raise _CannotReplay(f"the hand-over row of {row.unique_key} holds no message")
+        if message.unique_key != row.unique_key or message.real_topic != row.topic:
+            raise _CannotReplay(f"the hand-over row of {row.unique_key} holds another message")
+        # The row may have waited for its first worker longer than the inbox row of an effect that came another way.
+        written_ms = min(message.born_timestamp_ms, row.created_at_ms)
+        if not inbox_reaches(self._inbox_keep_seconds, written_ms, now_ms=self._now_ms(row)):
+            raise _CannotReplay("older than inbox_keep_days: its inbox row may have been deleted")
+        return self._handler.apply(HandedOverMessage.of(message), source=SOURCE_HAND_OVER)
+
+    def _now_ms(self, row: Repair) -> int:
+        """Database time of the claim: its lease tells it."""
+        if row.lease_until_ms is None:
+            return self._clock.now_ms()
+        return row.lease_until_ms - round(self._lease_seconds * 1000)
+
+    def _note_failure(self, row: Repair, error: Exception, token: str) -> ReplayCounts:
+        """Collisions and unreadable rows never get better; everything else is tried again up to the maximum."""
+        text = f"{type(error).__name__}: {error}"
+        is_final = row.attempts >= self._attempts_max or isinstance(error, PermanentError)
+        logger.log(
+            logging.ERROR if is_final else logging.WARNING,
+            "hand_over_failed: hand-over of %s to %s failed (attempt %d%s): %s",
+            row.unique_key,
+            row.scope,
+            row.attempts,
+            ", given up" if is_final else "",
+            text,
+            exc_info=None if isinstance(error, Collision) else error,
+        )
+        ceiling = min(BACK_OFF_SECONDS_MAX, BACK_OFF_SECONDS_MIN * 2 ** min(row.attempts - 1, 20))
+        change = RepairChange(
+            state=RepairState.FAILED if is_final else RepairState.OPEN,
+            rung=row.rung,
+            answer=text,
+            wait_seconds=0.0 if is_final else ceiling * self._jitter.uniform(0.5, 1.0),
+            releases=True,
+        )
+        if self._open_queue.change(row, change, token=token) is None:
+            return ReplayCounts(lost_claims=1)
+        return ReplayCounts(failed=int(is_final), postponed=int(not is_final))
+
+    def _put_back(self, row: Repair, error: InboxNotReached, token: str) -> ReplayCounts:
+        """Without a count: an outage that lasts for hours must not use up the attempts of every message."""
+        logger.warning("hand_over_waits: hand-over of %s to %s waits: %s", row.unique_key, row.scope, error)
+        change = RepairChange(
+            state=RepairState.OPEN,
+            rung=row.rung,
+            answer=f"{type(error).__name__}: {error}",
+            wait_seconds=BACK_OFF_SECONDS_MIN,
+            releases=True,
+            takes_back_attempt=True,
+        )
+        is_mine = self._open_queue.change(row, change, token=token) is not None
+        return ReplayCounts(unreached=1, lost_claims=int(not is_mine))
+
+
+class _CannotReplay(PermanentError):
+    """The row will never have an effect."""

@@ -1,0 +1,117 @@
+"""Announces committed unique keys on the unique-key topic and marks their rows. Doing it twice is harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from checkback_producers.ports import AnnouncementMessage, AnnouncementSender
+from reconciler.contract.announcement import (
+    SIGNATURE_PROPERTY,
+    UNIQUE_KEY_TOPIC_DEFAULT,
+    AnnouncedKey,
+    Announcement,
+    encode_announcement,
+    sign,
+    split_by_shard,
+)
+from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
+from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError
+
+#: After so many messages that no broker took, the rest waits for the sweeper.
+FAILURES_MAXIMUM = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncementRoute:
+    """Where and how announcements travel: must equal the service's settings [unique_key_topic]."""
+
+    environment: str
+    unique_key_topic: str = UNIQUE_KEY_TOPIC_DEFAULT
+    #: Queues on every master = shards.
+    queues: int = SHARDS_DEFAULT
+    #: Business topics whose announcements have a topic of their own.
+    topics: Mapping[str, str] = field(default_factory=dict)
+    #: If set, every announcement is signed with HMAC-SHA256.
+    signature_secret: bytes | None = field(default=None, repr=False)
+    #: Version 0: one bare key a message.
+    bare_keys: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.queues <= SHARDS_MAX:
+            raise InvalidValue("queues", self.queues, f"1 to {SHARDS_MAX}, as the unique-key topic has on every master")
+        if not self.environment or len(self.environment) > 64:
+            raise InvalidValue("environment", self.environment, "1 to 64 characters, as in the service's settings")
+
+        if self.signature_secret == b"":
+            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
+
+    @classmethod
+    def of(cls, environment: str, given: AnnouncementRoute | None) -> AnnouncementRoute:
+        """The route that was given, else the default one. Raises ConfigurationError if it is another environment's."""
+        route = given or cls(environment=environment)
+        if route.environment != environment:
+            raise ConfigurationError(f"announcements are for {route.environment!r}, the producer for {environment!r}")
+        return route
+
+    def unique_key_topic_of(self, topic: str) -> str:
+        """The unique-key topic of a business topic."""
+        return self.topics.get(topic, self.unique_key_topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """What brokers confirmed, and the last failure."""
+
+    unique_keys: tuple[str, ...]
+    error: ReconcilerError | None
+
+
+class Announcer:
+    """Sends announcements; stateless, thread-safe as its sender is."""
+
+    def __init__(self, sender: AnnouncementSender, route: AnnouncementRoute) -> None:
+        self._sender = sender
+        self.route = route
+
+    def announce(self, topic: str, producer_group: str, keys: Sequence[AnnouncedKey]) -> Announced:
+        """Sends the keys of one topic, by shard, at most 500 a message; never raises for a broker.
+
+        Only keys of confirmed messages are returned: the caller marks those. The others are sent again later.
+        """
+        whole = Announcement(
+            environment=self.route.environment, topic=topic, producer_group=producer_group, keys=tuple(keys)
+        )
+        confirmed: list[str] = []
+        failures = 0
+        error: ReconcilerError | None = None
+        for message, unique_keys in self._messages(whole):
+            try:
+                self._sender.send_announcement(message)
+            except ReconcilerError as problem:
+                error = problem
+                failures += 1
+                if failures == FAILURES_MAXIMUM:
+                    break
+            else:
+                confirmed.extend(unique_keys)
+        return Announced(unique_keys=tuple(confirmed), error=error)
+
+    def _messages(self, whole: Announcement) -> Iterator[tuple[AnnouncementMessage, list[str]]]:
+        for shard, part in split_by_shard(whole, self.route.queues):
+            unique_keys = [key.unique_key for key in part.keys]
+            if self.route.bare_keys:
+                for unique_key in unique_keys:
+                    yield self._message(shard, whole.topic, unique_key.encode("ascii")), [unique_key]
+            else:
+                yield self._message(shard, whole.topic, encode_announcement(part)), unique_keys
+
+    def _message(self, shard: int, topic: str, body: bytes) -> AnnouncementMessage:
+        secret = self.route.signature_secret
+        return AnnouncementMessage(
+            unique_key_topic=self.route.unique_key_topic_of(topic),
+            queue_id=shard,
+            tag=topic,
+            body=body,
+            properties={} if secret is None else {SIGNATURE_PROPERTY: sign(body, secret)},
+        )

@@ -1,0 +1,156 @@
+"""What became of a local transaction, read from the outbox: the end of a block and the broker's check-back ask here.
+
+A ROLLBACK is never answered because a row is missing, only after a tombstone under the same key was committed: a
+local transaction that comes later fails at `record` instead of diverging from what the broker was told. That holds for
+the one database whose mark the half carries. The row of any other half may be committed in another database of the
+group, or nowhere (a Java member has no outbox): a row here commits it, its absence and a tombstone say nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checkback_producers.ports import CheckedHalf, Outbox, OutboxFact, Outcome
+from reconciler.clock import Clock
+from reconciler.errors import DatabaseAway, MalformedInput, ReconcilerError
+
+logger = logging.getLogger(__name__)
+
+LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT = 60.0
+#: transactionCheckMax of brokers (15; 4.3.0: 5).
+CHECK_MAXIMUM_DEFAULT = 15
+#: How long a stand-in leaves a database alone that did not answer; brokers ask again after 30 s or more.
+AWAY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An outcome with its reason."""
+
+    outcome: Outcome
+    reason: str
+    #: The row, if one was read.
+    fact: OutboxFact | None = None
+
+
+def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> Decision:
+    """COMMIT by the row, whatever the half's mark. For a half with the outbox's own mark ROLLBACK by a tombstone;
+    without a row UNKNOWN, or if `is_final` a tombstone first and then ROLLBACK. Everything else is UNKNOWN.
+
+    A database that is away, a lock on the key (the local transaction is still open), a row that nobody can read and a
+    half that no tombstone can stand for are UNKNOWN.
+    """
+    try:
+        fact = outbox.find(half.unique_key)
+        if (fact is None or not fact.is_committed) and not _is_own(outbox, half):
+            return Decision(outcome=Outcome.UNKNOWN, reason=_foreign(half), fact=fact)
+        if fact is None and is_final:
+            if outbox.insert_tombstone(half):
+                return Decision(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
+            # Somebody was quicker: the transaction itself, or another answerer.
+            fact = outbox.find(half.unique_key)
+    except (DatabaseAway, MalformedInput) as error:
+        return Decision(outcome=Outcome.UNKNOWN, reason=str(error))
+    if fact is None:
+        return Decision(outcome=Outcome.UNKNOWN, reason="no row yet")
+    if fact.is_committed:
+        return Decision(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
+    return Decision(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
+
+
+def _is_own(outbox: Outbox, half: CheckedHalf) -> bool:
+    return half.outbox_mark is not None and half.outbox_mark == outbox.identity()
+
+
+def _foreign(half: CheckedHalf) -> str:
+    marked = "no mark" if half.outbox_mark is None else "the mark of another outbox"
+    return f"no committed row here, and the half has {marked}"
+
+
+class CheckAnswerer:
+    """Answers a broker's check-backs; stateless, may run outside the producer. Thread-safe."""
+
+    def __init__(
+        self,
+        outbox: Outbox | None,
+        *,
+        clock: Clock,
+        local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
+        check_maximum: int = CHECK_MAXIMUM_DEFAULT,
+    ) -> None:
+        """The time-out must exceed the longest local transaction. Without an outbox every answer is UNKNOWN."""
+        self._outbox = outbox
+        self._clock = clock
+        self._timeout_ms = int(local_transaction_timeout_seconds * 1000)
+        self._check_maximum = check_maximum
+
+    def decide(self, half: CheckedHalf) -> Decision:
+        """The decision with its reason; inserts a tombstone once the half is old or this is the last round.
+
+        Last round: TRANSACTION_CHECK_TIMES has reached transactionCheckMax, after which the broker gives up
+        (TransactionalMessageServiceImpl.needDiscard, 4.3.0).
+        """
+        if self._outbox is None:
+            return Decision(outcome=Outcome.UNKNOWN, reason="there is no outbox to ask (the weaker mode)")
+        is_old = self._clock.now_ms() - half.born_timestamp_ms >= self._timeout_ms
+        return decide(self._outbox, half, is_final=is_old or half.check_times >= self._check_maximum)
+
+    def answer(self, half: CheckedHalf) -> Outcome:
+        """The answer alone, logged; for transports."""
+        return _told(half, self.decide(half))
+
+
+class StandIn:
+    """Answers for a dead producer group from all of its databases that are known here. Thread-safe.
+
+    A missing row proves nothing to it, the group may have further databases, and so it makes no tombstones. A database
+    that did not answer is left alone for a while: waiting for it would take the threads that answer for the others.
+    """
+
+    def __init__(self, outboxes: Sequence[Outbox], *, clock: Clock) -> None:
+        self._outboxes = tuple(outboxes)
+        self._clock = clock
+        #: Number of an outbox -> until when it is left alone, in monotonic seconds, and why.
+        self._away: dict[int, tuple[float, str]] = {}
+
+    def decide(self, half: CheckedHalf) -> Decision:
+        """COMMIT by a committed row anywhere; ROLLBACK by a tombstone in the database that the half's mark names, once
+        every database has answered; else UNKNOWN."""
+        rolled_back: Decision | None = None
+        silent: list[str] = []
+        for number, outbox in enumerate(self._outboxes):
+            until, reason = self._away.get(number, (0.0, ""))
+            if reason and self._clock.monotonic_seconds() < until:
+                silent.append(reason)
+                continue
+            try:
+                fact = outbox.find(half.unique_key)
+                if fact is not None and fact.is_committed:
+                    return Decision(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
+                if fact is not None and _is_own(outbox, half):
+                    rolled_back = Decision(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
+            except MalformedInput as error:
+                silent.append(str(error))  # the database answered: other halves' rows are read there
+            except ReconcilerError as error:
+                self._away[number] = (self._clock.monotonic_seconds() + AWAY_SECONDS, str(error))
+                silent.append(str(error))
+        if silent:
+            return Decision(outcome=Outcome.UNKNOWN, reason="; ".join(silent))
+        return rolled_back or Decision(outcome=Outcome.UNKNOWN, reason="no database has a row that decides")
+
+    def answer(self, half: CheckedHalf) -> Outcome:
+        """The answer alone, logged; for transports."""
+        return _told(half, self.decide(half))
+
+
+def _told(half: CheckedHalf, decision: Decision) -> Outcome:
+    logger.info(
+        "check_back_answered: check-back of %s (round %d): %s, %s",
+        half.unique_key,
+        half.check_times,
+        decision.outcome,
+        decision.reason,
+    )
+    return decision.outcome

@@ -1,0 +1,211 @@
+"""The producer over rocketmq-client-python 2.0.0 (librocketmq 2.x), for services that already use it.
+
+producer = open_native_producer(group="orders", environment="prod", name_servers="a:9876", outbox_url=...)
+
+def place(tx):                                   # runs between the half and END_TRANSACTION
+    with engine.begin() as connection:
+        tx.record(connection)                    # outbox row: first statement
+        ...                                      # business
+
+with producer:
+    tx = producer.send(message, place)           # tx.outcome, tx.unique_key
+
+Its limits, next to `producers.open_producer`: END_TRANSACTION is one-way, so its answer is unknown; the half's offsets
+are unknown (the outbox columns stay NULL), so brokers of 3.2.6 cannot be repaired; bodies hold no NUL and at most
+128 KiB; the library ignores SIGPIPE, logs to $HOME/logs/rocketmq-cpp and must be started after a fork. The library
+crashes and hangs; the remoting client does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.check_answer import CHECK_MAXIMUM_DEFAULT, LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT
+from checkback_producers.client_python_halves import END_TIMEOUT_SECONDS, ONE_WAY, NativeHalves
+from checkback_producers.client_python_plain import MAX_BODY_BYTES_DEFAULT, SEND_TIMEOUT_SECONDS, NativeAnnouncements
+from checkback_producers.errors import HalfNotSafe
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.ports import AnnouncementSender, Outbox, Outcome, SentHalf
+from checkback_producers.producer import TransactionalProducer
+from checkback_producers.remoting import RemotingAnnouncements, check_timeouts
+from checkback_producers.transaction import Completion, Transaction
+from reconciler.clock import Clock
+from reconciler.errors import InvalidValue, ReconcilerError, UsageError
+from reconciler.rocketmq.client.native_client import check_group, load_library, new_instance_name, require_writable_home
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC
+from reconciler.rocketmq.wire.message import Message
+
+#: Stands for the key that the library will make, while the rest of the message is checked.
+_KEY_TO_COME = "0" * 32
+
+#: The local transaction: gets the Transaction, calls `record` first, and commits its own database transaction.
+LocalTransactionFunction = Callable[[Transaction], object]
+
+
+class NativeTransaction(Transaction):
+    """A transaction whose unique key is known once its half was sent; before, `unique_key` is empty."""
+
+    def attach(self, half: SentHalf) -> None:
+        """Takes over the key that the library made."""
+        self.message = replace(self.message, unique_key=half.unique_key)
+        super().attach(half)
+
+
+class NativeProducer(TransactionalProducer):
+    """TransactionalProducer whose halves go over rocketmq-client-python. Thread-safe; started once, after a fork."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        halves: NativeHalves,
+        announcer: Announcer,
+        outbox: Outbox | None,
+        without_outbox: bool = False,
+        completion: Completion = "end",
+        keep_bodies: bool = False,
+        local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
+        check_maximum: int = CHECK_MAXIMUM_DEFAULT,
+        clock: Clock | None = None,
+    ) -> None:
+        """As TransactionalProducer."""
+        super().__init__(
+            group=group,
+            halves=halves,
+            announcer=announcer,
+            outbox=outbox,
+            without_outbox=without_outbox,
+            completion=completion,
+            keep_bodies=keep_bodies,
+            local_transaction_timeout_seconds=local_transaction_timeout_seconds,
+            check_maximum=check_maximum,
+            clock=clock,
+        )
+        self._native = halves
+
+    def send(
+        self, message: Message, local_transaction: LocalTransactionFunction, *, business_id: str | None = None
+    ) -> NativeTransaction:
+        """Sends a half, runs `local_transaction(tx)` on this thread, reads the outcome, ends and announces it.
+
+        The returned transaction says what was *read*: `outcome`, `reason`, `unique_key`, `is_announced`. Raises what
+        the local transaction raised (KeyboardInterrupt too), NotRecorded, NotCommitted; or, before it was run,
+        InvalidValue, HalfNotSafe, TransientError (RequestTimeout: our own deadline), PermanentError.
+        """
+        tx = self._prepared(message, business_id)
+        raised: list[BaseException] = []
+
+        def local(half: SentHalf) -> Outcome:
+            tx.attach(half)
+            try:
+                local_transaction(tx)
+            except BaseException as error:  # noqa: BLE001  # raised again below, once the outcome was read and sent
+                raised.append(error)
+            return tx.conclude(is_clean=not raised).outcome
+
+        self.counts.add("halves")
+        try:
+            self._native.send(tx.message, local)
+        except HalfNotSafe as error:
+            self.counts.add("halves_not_safe")
+            tx.end_answer, tx.outcome = error.end_answer, Outcome.ROLLBACK
+            raise
+        except ReconcilerError:
+            self.counts.add("halves_failed")
+            raise
+        tx.end_answer = ONE_WAY
+        tx.announce()
+        if raised:
+            raise raised[0]
+        tx.require_commit()
+        return tx
+
+    def transaction(self, message: Message, *, business_id: str | None = None) -> NativeTransaction:
+        """The block form: with `completion="check"` only, because END_TRANSACTION cannot be sent from outside.
+
+        The broker's check-back and the sweeper finish it; a block without a record is rolled back by check-back too.
+        """
+        if self._parts.completion != "check":
+            raise UsageError(
+                'over rocketmq-client-python a block needs completion="check": use send(message, local_transaction)'
+            )
+        return self._prepared(message, business_id)
+
+    def _prepared(self, message: Message, business_id: str | None) -> NativeTransaction:
+        if not self._is_running:
+            raise UsageError("the producer is not started: call start(), or use it as a context manager")
+        self._native.check(message)
+        if message.unique_key is not None:
+            raise InvalidValue("unique_key", message.unique_key, "none: librocketmq makes the key while it sends")
+        prepared = self._prepare(message, business_id, _KEY_TO_COME)
+        self._native.check(prepared)
+        return NativeTransaction(self._parts, replace(prepared, unique_key=None))
+
+
+def open_native_producer(
+    *,
+    group: str,
+    environment: str,
+    name_servers: str,
+    instance: ClientInstance | None = None,
+    outbox_url: str | None = None,
+    without_outbox: bool = False,
+    announcements: AnnouncementRoute | None = None,
+    completion: Completion = "end",
+    keep_bodies: bool = False,
+    local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
+    check_maximum: int = CHECK_MAXIMUM_DEFAULT,
+    pool_size: int = 5,
+    max_body_bytes: int = MAX_BODY_BYTES_DEFAULT,
+    send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
+    end_timeout_seconds: float = END_TIMEOUT_SECONDS,
+    warm_up_topic: str = PROBE_TOPIC,
+    clock: Clock | None = None,
+) -> NativeProducer:
+    """A producer over rocketmq-client-python; start it once, or use it as a context manager.
+
+    `instance`: announcements go over this remoting client instead of the library, which is better (it knows the queue,
+    tries other brokers, and can tell whether the group is registered); the caller closes it. `warm_up_topic`: one
+    message goes there at start, so that brokers register the group. `max_body_bytes`: of a half, uncompressed.
+    `send_timeout_seconds`: until the half is stored. Others as in `open_producer`. Raises MissingDependency that says
+    what to install, ConfigurationError (also for a HOME that cannot be written), InvalidValue.
+    """
+    check_group(group)
+    check_timeouts(send_timeout_seconds=send_timeout_seconds, end_timeout_seconds=end_timeout_seconds)
+    route = AnnouncementRoute.of(environment, announcements)
+    instance_name = new_instance_name(group, name_servers)
+    library = load_library(transactions=True)
+    require_writable_home()
+    outbox = None if outbox_url is None else SqlOutbox(outbox_url, pool_size=pool_size)
+    halves = NativeHalves(
+        library,
+        group=group,
+        name_servers=name_servers,
+        instance_name=instance_name,
+        instance=instance,
+        max_body_bytes=max_body_bytes,
+        send_timeout_seconds=send_timeout_seconds,
+        end_timeout_seconds=end_timeout_seconds,
+        warm_up_topic=warm_up_topic,
+        clock=clock,
+    )
+    sender: AnnouncementSender = (
+        NativeAnnouncements(halves.plain, queues=route.queues)
+        if instance is None
+        else RemotingAnnouncements(group, instance)
+    )
+    return NativeProducer(
+        group=group,
+        halves=halves,
+        announcer=Announcer(sender, route),
+        outbox=outbox,
+        without_outbox=without_outbox,
+        completion=completion,
+        keep_bodies=keep_bodies,
+        local_transaction_timeout_seconds=local_transaction_timeout_seconds,
+        check_maximum=check_maximum,
+        clock=clock,
+    )

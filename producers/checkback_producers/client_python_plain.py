@@ -1,0 +1,219 @@
+"""Ordinary messages over rocketmq-client-python: what may cross into C, and announcements on the queue they belong to.
+
+Works with rocketmq-client-python 2.0.0 and the wheel rocketmq 0.4.4.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from checkback_producers.ports import AnnouncementMessage
+from reconciler.clock import Clock, SystemClock
+from reconciler.errors import BrokerBusy, InvalidValue
+from reconciler.rocketmq.client.native_client import (
+    NativeLibrary,
+    NativeObject,
+    answered,
+    call_within,
+    check_group,
+    translated,
+)
+from reconciler.rocketmq.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+#: maxMessageSize of librocketmq's producers.
+MAX_BODY_BYTES_DEFAULT = 131_072
+SEND_TIMEOUT_SECONDS = 10.0
+#: The library's own time-out of one try; it makes up to five of them for a half (DefaultMQProducerImpl).
+TRY_TIMEOUT_MS = 3_000
+
+#: Validators.checkTopic's pattern, which 2.x does not apply: brokers answer "No route info" then.
+_TOPIC = re.compile(r"[a-zA-Z0-9_-]{1,127}", re.ASCII)
+#: NUL ends a text in C; the others vanish or separate properties. Line ends and tabs are content.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def check_message(message: Message, *, max_body_bytes: int = MAX_BODY_BYTES_DEFAULT) -> None:
+    """Raises InvalidValue for what librocketmq would crash on, cut off or refuse with a misleading error."""
+    if not isinstance(message, Message):
+        raise InvalidValue("message", type(message).__name__, "a producers.Message")
+    if not _TOPIC.fullmatch(message.topic):
+        raise InvalidValue("topic", message.topic, "librocketmq takes 1 to 127 of the characters a-z A-Z 0-9 _ -")
+    if len(message.body) > max_body_bytes:
+        raise InvalidValue("body", f"{len(message.body)} bytes", f"at most {max_body_bytes} (max_body_bytes)")
+    if b"\0" in message.body:
+        raise InvalidValue(
+            "body",
+            "bytes with NUL",
+            "librocketmq's consumers cut it off there: encode it (JSON, base64) or use open_producer",
+        )
+    if message.flag:
+        raise InvalidValue("flag", message.flag, "librocketmq cannot set it: 0")
+    texts = [("tags", message.tags or ""), ("keys", " ".join(message.keys))]
+    for name, value in message.properties.items():
+        texts += [("properties", name), (f"properties[{name!r}]", value)]
+    for field, text in texts:
+        if not isinstance(text, str) or _CONTROL.search(text):
+            raise InvalidValue(field, text, "text without control characters")
+
+
+@contextmanager
+def native_message(library: NativeLibrary, message: Message) -> Iterator[Any]:
+    """The message as the library's own, destroyed at the end: Python never frees it in 2.0.0."""
+    made = library.client.Message(message.topic)
+    try:
+        made.set_body(message.body)
+        if message.tags:
+            made.set_tags(message.tags)
+        if message.keys:
+            made.set_keys(" ".join(message.keys))
+        for name, value in message.properties.items():
+            made.set_property(name, value)
+        yield made
+    finally:
+        handle, made._handle = made._handle, None  # noqa: SLF001  # 0.4.4 would destroy it a second time
+        if handle is not None:
+            library.ffi.dll.DestroyMessage(handle)
+
+
+class PlainProducer:
+    """An ordinary producer of the package, confirmed sends to a chosen queue. Thread-safe.
+
+    The package's own `send_sync` cannot choose, and 2.0.0 dropped `send_orderly`; the C function SendMessageOrderly is
+    in both libraries.
+    """
+
+    def __init__(
+        self,
+        library: NativeLibrary,
+        *,
+        group: str,
+        name_servers: str,
+        instance_name: str,
+        send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        """Producers with one instance name share connections and heartbeats."""
+        self._library = library
+        self._send_timeout_seconds = send_timeout_seconds
+        self._clock = clock or SystemClock()
+        made = library.client.Producer(check_group(group))
+        self._native = NativeObject(made, f"producer {group}")
+        configure(library, made, name_servers=name_servers, instance_name=instance_name)
+
+    def start(self) -> None:
+        """Raises UsageError, RequestTimeout, BrokerUnavailable."""
+        self._native.start()
+
+    def shutdown(self) -> bool:
+        """False if the library hangs."""
+        return self._native.shutdown()
+
+    def send(self, message: Message, *, choose: Callable[[int], int]) -> None:
+        """Sends once to the queue at the index that `choose` answers for the number of queues.
+
+        Raises InvalidValue before anything is sent, RequestTimeout, BrokerBusy if it was stored less safely than the
+        broker was told to, or BrokerUnavailable: the library says "No route info" for nearly everything.
+        """
+        check_message(message)
+        what = f"a send to {message.topic}"
+        try:
+            status = call_within(
+                self._send_timeout_seconds, what, lambda: self._send_in_c(message, choose), clock=self._clock
+            )
+        except Exception as error:
+            raise translated(error, what) from error
+        if status:
+            raise BrokerBusy(f"{what}: {self._library.client.SendStatus(status).name}")
+
+    def _send_in_c(self, message: Message, choose: Callable[[int], int]) -> int:
+        ffi = self._library.ffi
+        failures: list[BaseException] = []
+
+        def select(count: int, _message: int | None, _argument: int | None) -> int:
+            return answered(lambda: choose(count) % count, otherwise=0, keep=failures.append)
+
+        # All of them live until the call returns. The argument is not read, but NULL is refused.
+        selector, argument, result = ffi.QUEUE_SELECTOR_CALLBACK(select), ctypes.c_int(0), ffi._CSendResult()  # noqa: SLF001
+        function = ffi.dll.SendMessageOrderly
+        if not function.argtypes:  # 2.0.0 does not declare it
+            function.argtypes = [
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+                ffi.QUEUE_SELECTOR_CALLBACK,
+                ctypes.c_void_p,
+                ctypes.c_int,
+                ctypes.POINTER(ffi._CSendResult),  # noqa: SLF001  # the package's structure
+            ]
+            function.restype = ctypes.c_int
+        with self._native.used() as producer, native_message(self._library, message) as made:
+            # A retry of the library would go to another queue: none.
+            code = function(
+                producer._handle,  # noqa: SLF001  # the package has no other way
+                made._handle,  # noqa: SLF001
+                selector,
+                ctypes.cast(ctypes.pointer(argument), ctypes.c_void_p),
+                0,
+                ctypes.pointer(result),
+            )
+            self._library.exceptions.ffi_check(code)
+        if failures:
+            raise failures[0]
+        return int(result.sendStatus)
+
+
+class NativeAnnouncements:
+    """The port AnnouncementSender over an ordinary producer of the package. Thread-safe.
+
+    The library lists the queues broker by broker: with N queues on each of its brokers, index i is queue i mod N, so a
+    random broker's queue of the shard is chosen. Where brokers have different numbers of queues an announcement lands
+    in another queue than its keys' shard; then it never meets its commit set, and each key costs one look-up that finds
+    the effect in the inbox. The same queue of another broker is tried only by the sweeper. Announcements over the
+    remoting client (`instance=` of open_native_producer) have neither limit.
+    """
+
+    def __init__(self, producer: PlainProducer, *, queues: int) -> None:
+        """`queues`: on every master, as in AnnouncementRoute."""
+        self._producer = producer
+        self._queues = queues
+        self._has_warned = False
+
+    def send_announcement(self, message: AnnouncementMessage) -> None:
+        """Sends once. Raises as PlainProducer.send does."""
+        sent = Message(
+            topic=message.unique_key_topic, body=message.body, tags=message.tag, properties=message.properties
+        )
+        self._producer.send(sent, choose=lambda count: self._index(message, count))
+
+    def _index(self, message: AnnouncementMessage, count: int) -> int:
+        if count % self._queues == 0:
+            return message.queue_id + self._queues * random.randrange(count // self._queues)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "queues_differ: %s has %d queues, which is not %d on every master: announcements land in other "
+                "queues than their shard's and cost look-ups; run reconciler topics create, or correct `queues`",
+                message.unique_key_topic, count, self._queues,
+            )  # fmt: skip
+        return message.queue_id
+
+
+def configure(
+    library: NativeLibrary, made: Any, *, name_servers: str, instance_name: str, max_body_bytes: int | None = None
+) -> None:
+    """Settings of a producer before its start."""
+    library.set_name_servers(made, name_servers)
+    # Neither version has a method for it on producers.
+    library.exceptions.ffi_check(
+        library.ffi.dll.SetProducerInstanceName(made._handle, instance_name.encode("ascii"))  # noqa: SLF001
+    )
+    made.set_timeout(TRY_TIMEOUT_MS)
+    if max_body_bytes is not None:
+        made.set_max_message_size(max_body_bytes)

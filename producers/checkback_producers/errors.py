@@ -1,0 +1,48 @@
+"""What can go wrong in a block of `producer.transaction(...)`, by what the service does next."""
+
+from __future__ import annotations
+
+from reconciler.errors import Collision, TransientError, UsageError
+from reconciler.policy.evidence import SendAnswer
+
+
+class NotRecorded(UsageError):
+    """The block ended normally without a successful `tx.record(connection)`; the message was rolled back.
+
+    If the business was committed nevertheless, it was committed without a message: make record the first statement.
+    """
+
+
+class NotCommitted(UsageError):
+    """The block ended normally, but the transaction that was recorded has been rolled back; so was the message."""
+
+
+class UnsafeConnection(UsageError):
+    """`record` refused the connection: in autocommit, of an unknown driver, or of another database."""
+
+
+class RolledBackAlready(TransientError):
+    """The broker asked before the local transaction had recorded its row, and was told to roll back.
+
+    The local transaction must not commit: roll it back and run the block again. If it happens often,
+    `local_transaction_timeout_seconds` is shorter than the transactions are.
+    """
+
+
+class KeyTaken(Collision):
+    """The outbox holds another transaction's row under this unique key; the local transaction must not commit."""
+
+
+class HalfNotSafe(TransientError):
+    """The half was stored, but not as safely as the broker was told to (flush or replica missing); rolled back."""
+
+    def __init__(self, unique_key: str, *, status: str, end_answer: SendAnswer | None) -> None:
+        self.unique_key = unique_key
+        #: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
+        self.status = status
+        #: What END ROLLBACK was answered.
+        self.end_answer = end_answer
+        super().__init__(
+            f"{unique_key}: the broker answered {status}: the half is not as safe as configured; it was rolled "
+            "back and nothing was done, try again"
+        )

@@ -1,0 +1,392 @@
+"""The outbox in SQL: `record` in the caller's transaction, everything else on connections of the producer's own.
+
+A visible row that is not ROLLED_BACK means committed, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DataError, IntegrityError
+
+from checkback_producers.errors import KeyTaken, RolledBackAlready, UnsafeConnection
+from checkback_producers.local_connection import LocalConnection
+from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.contract.unique_key import require_unique_key
+from reconciler.errors import ConfigurationError, MalformedInput
+from reconciler.sql.engines import (
+    asked_once,
+    class_names,
+    database_now_ms,
+    driver_error,
+    now_ms,
+    now_ms_sql,
+    open_engine,
+    reading,
+    shown,
+    translate_driver_error,
+    writing,
+)
+from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
+from reconciler.sql.single_statements import MARKERS, SingleStatements
+from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
+from reconciler.sql.witness_database import WitnessDatabase
+
+#: How long a tombstone waits for a transaction that holds the key.
+TOMBSTONE_LOCK_SECONDS = 2.0
+#: Rows that one statement marks.
+MARKED_KEYS_MAX = 1_000
+
+_ENTRY_COLUMNS = (
+    "unique_key",
+    "topic",
+    "producer_group",
+    "tag",
+    "message_keys",
+    "business_id",
+    "half_broker",
+    "half_commit_log_offset",
+    "half_queue_offset",
+    "properties",
+    "body",
+    "content_digest",
+)
+_entry_values = attrgetter(*_ENTRY_COLUMNS)
+_FACT_NAMES = ("unique_key", "topic", "tag", "state", "created_at_ms", "announced_at_ms")
+_COMPARED_NAMES = (*_FACT_NAMES, "content_digest")
+_TOMBSTONE_NAMES = ("unique_key", "topic", "producer_group", "tag")
+_TOMBSTONES = RowReader(OUTBOX, _TOMBSTONE_NAMES)
+_FACTS = RowReader(OUTBOX, _FACT_NAMES, otherwise={"state": OutboxState.NEW})
+_COMPARED_FACTS = RowReader(OUTBOX, _COMPARED_NAMES, otherwise={"state": OutboxState.NEW})
+
+_FINISHED = (OutboxState.SETTLED.value, OutboxState.ROLLED_BACK.value)
+
+
+class SqlOutbox:
+    """The port Outbox over SQLite, PostgreSQL or MariaDB/MySQL. Thread-safe; made after a fork, not before."""
+
+    def __init__(self, url: str, *, pool_size: int = 5) -> None:
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        self.engine = open_engine(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
+        self._single = SingleStatements(url, lock_timeout_seconds=TOMBSTONE_LOCK_SECONDS, pool_size=pool_size)
+        self._dialect = "mysql" if self.engine.dialect.name == "mariadb" else self.engine.dialect.name
+        self._witness = WitnessDatabase(self.engine, outbox)
+        self._identity: str | None = None
+
+    def identity(self) -> str:
+        """The database's identity, read once. Raises DatabaseAway, or ConfigurationError for a missing table or row."""
+        if self._identity is None:
+            self._identity = read_identity(self.engine)
+        return self._identity
+
+    def record(self, connection: object, entry: OutboxEntry) -> LocalConnection:
+        """Inserts the row in the caller's transaction; one statement that also compares the database's identity.
+
+        Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
+        any of them the caller's transaction must be rolled back. Other driver errors pass as they are.
+        """
+        identity = self.identity()
+        local = LocalConnection(connection)
+        if local.dialect != self._dialect:
+            raise UnsafeConnection(f"the connection is to {local.dialect}, the outbox is in {self.engine.dialect.name}")
+        try:
+            written = local.execute(_record_sql(local.dialect, local.marker), (*_entry_values(entry), identity))
+        except Exception as error:
+            self._refuse(error, entry.unique_key)
+            raise
+        if written != 1:
+            raise UnsafeConnection(
+                f"the connection is to another database than {shown(self.engine)}: outbox row and business would not "
+                "be one transaction; pass a connection of the business to the producer's own database"
+            )
+        return local
+
+    def find(self, unique_key: str) -> OutboxFact | None:
+        """The committed row, or None. Raises DatabaseAway, and MalformedInput for a row or a key that is damaged."""
+        row = self._single.select_one(_find_sql(self._dialect), (require_unique_key(unique_key),))
+        if row is None:
+            return None
+        fact = _fact(row)
+        if fact.damage is not None:
+            raise MalformedInput(f"outbox row of {unique_key}: {fact.damage}")
+        return fact
+
+    def insert_tombstone(self, half: CheckedHalf) -> bool:
+        """True: inserted and committed. False: the key exists (MySQL 1062 and its like).
+
+        Raises DatabaseAway, and MalformedInput for a half that the database does not take, or would not give back.
+        """
+        values = {name: getattr(half, name) for name in _TOMBSTONE_NAMES}
+        if (damage := _TOMBSTONES.read([*values.values()]).damage) is not None:
+            raise MalformedInput(f"half of {half.unique_key!a}: {damage}")
+        statement = sa.insert(outbox).values(
+            **values,
+            state=OutboxState.ROLLED_BACK.value,
+            created_at_ms=now_ms(self.engine.dialect.name),
+        )
+        try:
+            with writing(self.engine) as connection:
+                connection.execute(statement)
+        except IntegrityError:
+            return False
+        except (DataError, UnicodeError) as error:  # NUL, a lone surrogate, what the database's encoding lacks
+            raise MalformedInput(
+                f"half of {half.unique_key}: {shown(self.engine)} does not take it: {error!s:.300}"
+            ) from error
+        return True
+
+    def mark_announced(self, unique_keys: Sequence[str]) -> int:
+        """NEW becomes ANNOUNCED; both get the time. Raises DatabaseAway."""
+        return self._mark(unique_keys, _announced_sql)
+
+    def mark_settled(self, unique_keys: Sequence[str]) -> int:
+        """ANNOUNCED becomes SETTLED. Raises DatabaseAway."""
+        return self._mark(unique_keys, _settled_sql)
+
+    def unannounced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None = None
+    ) -> OutboxPage:
+        """NEW rows, oldest first. Raises DatabaseAway."""
+        at = outbox.c.created_at_ms
+        query = self._query(_FACT_NAMES, producer_group, OutboxState.NEW, at, older_than_seconds, limit)
+        return self._page(query if after is None else query.where(_is_behind(at, after.created_at_ms, after)), _FACTS)
+
+    def announced(
+        self, producer_group: str, *, older_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """ANNOUNCED rows by last announcement. Raises DatabaseAway."""
+        at = outbox.c.announced_at_ms
+        query = self._query(_COMPARED_NAMES, producer_group, OutboxState.ANNOUNCED, at, older_than_seconds, limit)
+        behind = query if after is None else query.where(_is_behind(at, after.announced_at_ms, after))
+        return self._page(behind, _COMPARED_FACTS)
+
+    def delete_finished(self, producer_group: str, *, older_than_seconds: float, limit: int) -> int:
+        """Old SETTLED and ROLLED_BACK rows, one transaction. Raises DatabaseAway."""
+        until = self._until(older_than_seconds)
+        find = (
+            sa.select(outbox.c.unique_key)
+            .where(outbox.c.producer_group == producer_group, outbox.c.created_at_ms <= until)
+            .order_by(outbox.c.created_at_ms)  # the index; a row is settled after it was created
+        )
+        settled = find.where(outbox.c.state == OutboxState.SETTLED.value, outbox.c.settled_at_ms <= until)
+        rolled_back = find.where(outbox.c.state == OutboxState.ROLLED_BACK.value)
+        with reading(self.engine) as connection:
+            keys = list(connection.execute(settled.limit(limit)).scalars())
+            if len(keys) < limit:
+                keys += connection.execute(rolled_back.limit(limit - len(keys))).scalars()
+        if not keys:
+            return 0
+        # Both states are final, so what was found may be deleted by key.
+        remove = sa.delete(outbox).where(outbox.c.unique_key.in_(keys), outbox.c.state.in_(_FINISHED))
+        with writing(self.engine) as connection:
+            return connection.execute(remove).rowcount
+
+    def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+        """What the table says. Raises DatabaseAway, ConfigurationError (no table), MalformedInput (no version)."""
+        return settled_tags_in(self.engine, producer_group)
+
+    def write_settled_tags(
+        self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
+    ) -> bool:
+        """One row, inserted or replaced. Raises DatabaseAway, ConfigurationError (no table)."""
+        text = json.dumps("*" if tags is None else sorted(tags))
+        key = {"producer_group": producer_group, "topic": subscription[0], "consumer_group": subscription[1]}
+        if instead_of is None:
+            try:
+                with writing(self.engine) as connection:
+                    connection.execute(sa.insert(outbox_filter).values(**key, tags=text, version=1))
+            except IntegrityError:
+                return False
+            return True
+        replace_it = (
+            sa.update(outbox_filter)
+            .where(*(outbox_filter.c[name] == value for name, value in key.items()))
+            .where(outbox_filter.c.version == instead_of)
+            .values(tags=text, version=instead_of + 1)
+        )
+        with writing(self.engine) as connection:
+            return connection.execute(replace_it).rowcount == 1
+
+    def written(
+        self, producer_group: str, *, younger_than_seconds: float, limit: int, after: OutboxFact | None
+    ) -> OutboxPage:
+        """Rows by the time they were written: with a state, a planner might sort all of them. Raises DatabaseAway."""
+        at = outbox.c.created_at_ms
+        query = (
+            sa.select(*(outbox.c[name] for name in _COMPARED_NAMES))
+            .where(outbox.c.producer_group == producer_group, at > self._until(younger_than_seconds))
+            .order_by(at, outbox.c.unique_key)
+            .limit(limit)
+        )
+        behind = query if after is None else query.where(_is_behind(at, after.created_at_ms, after))
+        return self._page(behind, _COMPARED_FACTS)
+
+    def reopen(self, unique_keys: Sequence[str]) -> int:
+        """NEW again, settled no more. Raises DatabaseAway."""
+        return self._mark(unique_keys, _reopened_sql)
+
+    def mark_swept(self) -> None:
+        """Database time into the row of the sign of life. Raises DatabaseAway, ConfigurationError."""
+        write = (
+            sa.update(outbox_identity)
+            .where(outbox_identity.c.id == SIGN_OF_LIFE_ID, self._witness.is_no_replica())
+            .values(swept_at_ms=now_ms(self.engine.dialect.name))
+        )
+        with writing(self.engine) as connection:
+            written = connection.execute(write).rowcount
+        if written != 1:
+            raise ConfigurationError(
+                f"{shown(self.engine)}: it is a replica: point outbox_url at the primary; or "
+                f"{outbox_identity.name} lacks row {SIGN_OF_LIFE_ID}: run reconciler db upgrade outbox, or call "
+                "ensure_identity"
+            )
+
+    def close(self) -> None:
+        """Closes the pools' idle connections."""
+        self.engine.dispose()
+        self._single.close()
+
+    def _refuse(self, error: Exception, unique_key: str) -> None:
+        original = driver_error(error)
+        if "IntegrityError" in class_names(original):
+            # Read on our own connection: in PostgreSQL the caller's transaction is aborted now.
+            fact = self.find(unique_key)
+            if fact is not None and not fact.is_committed:
+                raise RolledBackAlready(
+                    f"{unique_key}: the broker was told to roll back before the local transaction had recorded; roll "
+                    "it back and run it again (local_transaction_timeout_seconds may be too short)"
+                ) from error
+            if fact is not None:
+                raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
+        translated = translate_driver_error(original, self.engine)
+        if translated is not None:
+            raise translated from error
+
+    def _mark(self, unique_keys: Sequence[str], sql: Callable[[str, int], str]) -> int:
+        touched = 0
+        for first in range(0, len(unique_keys), MARKED_KEYS_MAX):
+            keys = sorted(unique_keys[first : first + MARKED_KEYS_MAX])  # two writers meet in one order
+            if self._dialect == "postgresql":
+                touched += self._single.update(sql(self._dialect, 1), (keys,))
+            else:
+                touched += self._single.update(sql(self._dialect, len(keys)), keys)
+        return touched
+
+    def _query(
+        self,
+        names: Sequence[str],
+        producer_group: str,
+        state: OutboxState,
+        at: sa.ColumnElement[Any],
+        older_than_seconds: float,
+        limit: int,
+    ) -> sa.Select[Any]:
+        until = self._until(older_than_seconds)
+        return (
+            sa.select(*(outbox.c[name] for name in names))
+            .where(outbox.c.state == state.value, outbox.c.producer_group == producer_group, at <= until)
+            .order_by(at, outbox.c.unique_key)
+            .limit(limit)
+        )
+
+    def _until(self, older_than_seconds: float) -> sa.ColumnElement[int]:
+        dialect = self.engine.dialect.name
+        return asked_once(now_ms(dialect) - int(older_than_seconds * 1000), dialect)
+
+    def _page(self, query: sa.Select[Any], reader: RowReader) -> OutboxPage:
+        with reading(self.engine) as connection:
+            facts = tuple(_fact(row, reader) for row in connection.execute(query))
+            return OutboxPage(facts=facts, now_ms=database_now_ms(connection))
+
+
+def settled_tags_in(engine: sa.Engine, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
+    """What Outbox.settled_tags tells, of any reader."""
+    query = sa.select(outbox_filter).where(outbox_filter.c.producer_group == producer_group)
+    with reading(engine) as connection:
+        return {
+            (row.topic, row.consumer_group): SettledTags(tags=_tags(row.tags), version=_version(row.version))
+            for row in connection.execute(query)
+        }
+
+
+def _is_behind(at: sa.ColumnElement[Any], at_ms: int | None, after: OutboxFact) -> sa.ColumnElement[bool]:
+    # The first condition alone is one that an index begins with.
+    return sa.and_(at >= at_ms, sa.or_(at > at_ms, outbox.c.unique_key > after.unique_key))
+
+
+@cache
+def _record_sql(dialect: str, marker: str) -> str:
+    # One statement: the row is written only into the database that has the producer's identity.
+    columns = ", ".join((*_ENTRY_COLUMNS, "state", "created_at_ms"))
+    markers = ", ".join([marker] * len(_ENTRY_COLUMNS))
+    return (
+        f"INSERT INTO {outbox.name} ({columns}) SELECT {markers}, '{OutboxState.NEW}', "  # noqa: S608  # names of ours
+        f"{now_ms_sql(dialect)} FROM {outbox_identity.name} WHERE id = 1 AND identity = {marker}"
+    )
+
+
+@cache
+def _find_sql(dialect: str) -> str:
+    columns = ", ".join(_FACT_NAMES)
+    return f"SELECT {columns} FROM {outbox.name} WHERE unique_key = {MARKERS[dialect]}"  # noqa: S608  # names of ours
+
+
+def _tags(text: object) -> frozenset[str] | None:
+    try:
+        tags = json.loads(str(text))
+    except ValueError:
+        return frozenset()
+    if tags == "*":
+        return None
+    return frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset()
+
+
+def _version(value: object) -> int:
+    if not isinstance(value, int):
+        raise MalformedInput(f"{outbox_filter.name}.version is {value!r}")
+    return value
+
+
+def _announced_sql(dialect: str, keys: int) -> str:
+    before = (OutboxState.NEW, OutboxState.ANNOUNCED)
+    return _mark_sql(dialect, keys, before, OutboxState.ANNOUNCED, f"announced_at_ms = {now_ms_sql(dialect)}")
+
+
+def _settled_sql(dialect: str, keys: int) -> str:
+    is_settled = f"settled_at_ms = {now_ms_sql(dialect)}"
+    return _mark_sql(dialect, keys, (OutboxState.ANNOUNCED,), OutboxState.SETTLED, is_settled)
+
+
+def _reopened_sql(dialect: str, keys: int) -> str:
+    before = (OutboxState.ANNOUNCED, OutboxState.SETTLED)
+    return _mark_sql(dialect, keys, before, OutboxState.NEW, "settled_at_ms = NULL")
+
+
+@cache
+def _mark_sql(dialect: str, keys: int, before: tuple[OutboxState, ...], after: OutboxState, time: str) -> str:
+    # PostgreSQL takes all keys as one array, and as one that it plans unseen: else it estimates every key of a list.
+    markers = ", ".join([MARKERS[dialect]] * keys)
+    wanted = f"= ANY((SELECT {markers})::varchar[])" if dialect == "postgresql" else f"IN ({markers})"
+    states = ", ".join(f"'{state}'" for state in before)
+    return (
+        f"UPDATE {outbox.name} SET state = '{after}', {time} "  # noqa: S608  # names of ours
+        f"WHERE unique_key {wanted} AND state IN ({states})"
+    )
+
+
+def _fact(row: Sequence[Any], reader: RowReader = _FACTS) -> OutboxFact:
+    read = reader.read(row)
+    fact = OutboxFact(**read.values | {"state": OutboxState(read.values["state"]), "damage": read.damage})
+    if read.damage is None:
+        return fact
+    # The next page begins behind key and times as they stand there.
+    key, _, _, _, created_at_ms, announced_at_ms = row[: len(_FACT_NAMES)]
+    return replace(fact, unique_key=key, created_at_ms=created_at_ms, announced_at_ms=announced_at_ms)

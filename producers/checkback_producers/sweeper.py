@@ -1,0 +1,415 @@
+"""The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
+
+Six steps a source, each by state and never by a range of ids, each harmless when repeated or done by several: write
+the sign of life, which tells how far a replica has come; judge rows again that a group takes since its setting was
+changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce
+the rest again later; delete rows that were finished long ago. An inbox that has another message under a row's key
+settles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from checkback_producers.announcer import Announcer
+from checkback_producers.filter_review import FilterReview, SweptSubscription, is_of_another_message
+from checkback_producers.ports import Outbox, OutboxFact
+from reconciler.contract.announcement import AnnouncedKey
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ReconcilerError
+from reconciler.policy.evidence import InboxRow, Lookup
+from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.ports import InboxEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPolicy:
+    """When rows are touched. All ages are database time."""
+
+    #: NEW rows older than this are announced: the producer had its time.
+    sweep_after_seconds: float = 10.0
+    #: ANNOUNCED rows are looked up in the inboxes when their announcement is older than this.
+    settle_after_seconds: float = 3_600.0
+    #: Rows still unsettled after this are announced again.
+    announce_again_after_seconds: float = 21_600.0
+    #: SETTLED and ROLLED_BACK rows older than this are deleted. A tombstone must outlive every half that a broker could
+    #: still ask about: at least the brokers' retention and eight days.
+    keep_seconds: float = 30 * 86_400.0
+    #: fileReservedTime of the brokers: older rows are not judged again after a change of tags.
+    retention_seconds: float = 72 * 3600.0
+    #: Rows deleted in one transaction.
+    delete_rows: int = 500
+    #: Bounds the deleting in one sweep of one source.
+    delete_transactions_maximum: int = 20
+    page_rows: int = 1_000
+    #: Bounds one sweep of one source; the next sweep goes on where this one stopped.
+    pages_maximum: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSource:
+    """One producer group's rows in one outbox."""
+
+    producer_group: str
+    outbox: Outbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """What one sweep did, all sources together."""
+
+    #: NEW rows announced.
+    announced: int = 0
+    #: Rows marked SETTLED.
+    settled: int = 0
+    #: Rows announced again.
+    announced_again: int = 0
+    #: Rows looked at that no inbox has yet.
+    unsettled: int = 0
+    #: Rows whose key an inbox has with another content: not settled, and one of a page is named in `problems`.
+    differing: int = 0
+    #: Rows that cannot be settled: no inbox is configured for a group, or no group for the topic (weaker mode).
+    unprovable: int = 0
+    #: SETTLED and ROLLED_BACK rows deleted for their age.
+    deleted: int = 0
+    #: Rows that took effect in two inboxes of one group: never settled, announced again, and named in `problems`.
+    doubled: int = 0
+    #: Rows that nobody can read: they are left alone, and one of a page is named in `problems`.
+    damaged: int = 0
+    #: Rows that are NEW again, because a group takes their tag since its setting was changed.
+    reopened: int = 0
+    #: How far the rows were looked at for that, one line a group.
+    reviewing: tuple[str, ...] = ()
+    #: Sources that were not finished because of `problems`.
+    failed_sources: int = 0
+    problems: tuple[str, ...] = ()
+
+    def plus(self, other: SweepReport) -> SweepReport:
+        """Both together."""
+        return SweepReport(
+            announced=self.announced + other.announced,
+            settled=self.settled + other.settled,
+            announced_again=self.announced_again + other.announced_again,
+            unsettled=self.unsettled + other.unsettled,
+            differing=self.differing + other.differing,
+            unprovable=self.unprovable + other.unprovable,
+            deleted=self.deleted + other.deleted,
+            doubled=self.doubled + other.doubled,
+            damaged=self.damaged + other.damaged,
+            reopened=self.reopened + other.reopened,
+            reviewing=self.reviewing + other.reviewing,
+            failed_sources=self.failed_sources + other.failed_sources,
+            problems=self.problems + other.problems,
+        )
+
+
+@dataclass(slots=True)
+class _Sorted:
+    settled: list[OutboxFact] = field(default_factory=list)
+    absent: list[OutboxFact] = field(default_factory=list)
+    unknown: list[OutboxFact] = field(default_factory=list)
+    unprovable: list[OutboxFact] = field(default_factory=list)
+    #: With the inbox that has another content.
+    differing: list[tuple[OutboxFact, str]] = field(default_factory=list)
+    doubled: list[tuple[OutboxFact, str]] = field(default_factory=list)
+
+
+class Sweeper:
+    """Sweeps all sources. Confined to one thread; any number of sweepers in any process do no harm.
+
+    In memory it keeps only where the last sweep stopped, to share its work fairly: a restart begins anew.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[OutboxSource],
+        *,
+        announcer: Announcer,
+        subscriptions: Sequence[SweptSubscription],
+        inboxes: InboxEvidence,
+        policy: SweepPolicy | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._sources = tuple(sources)
+        self._announcer = announcer
+        self._inboxes = inboxes
+        self._policy = policy or SweepPolicy()
+        self._is_stopping = is_stopping
+        self._by_topic: dict[str, list[SweptSubscription]] = {}
+        for swept in subscriptions:
+            self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
+        self._stopped_at: dict[int, OutboxFact | None] = {}
+        #: Sources of which it was told that their sign of life cannot be written.
+        self._lifeless: set[int] = set()
+        self._reviews = [
+            FilterReview(
+                source.producer_group,
+                source.outbox,
+                subscriptions=subscriptions,
+                inboxes=inboxes,
+                retention_seconds=self._policy.retention_seconds,
+            )
+            for source in sources
+        ]
+        #: Sources of which it was told that their filters cannot be read.
+        self._filterless: set[int] = set()
+        #: The end of the page whose announcements failed first in the last sweep.
+        self._failed_at: dict[int, OutboxFact] = {}
+
+    def sweep_once(self) -> SweepReport:
+        """One pass over all sources; never raises for a database or broker that is away, the report tells."""
+        report = SweepReport()
+        for number, source in enumerate(self._sources):
+            if self._is_stopping():
+                break
+            report = report.plus(self._show_life(source, number))
+            may_settle, reviewed = self._review(source, number)
+            report = report.plus(reviewed)
+            try:
+                report = report.plus(self.announce_new(source, number))
+                if may_settle:
+                    report = report.plus(self.settle(source, number))
+                report = report.plus(self.delete_old(source))
+            except ReconcilerError as error:
+                report = report.plus(_failure(source, error))
+        return report
+
+    def _show_life(self, source: OutboxSource, number: int) -> SweepReport:
+        """A replica that has the sign of life has all that was committed before. Without it nothing stops: it is a
+        problem once, until it succeeds again."""
+        try:
+            source.outbox.mark_swept()
+        except ReconcilerError as error:
+            if number in self._lifeless:
+                return SweepReport()
+            self._lifeless.add(number)
+            return SweepReport(problems=(f"{source.producer_group}: no sign of life: {error}",))
+        self._lifeless.discard(number)
+        return SweepReport()
+
+    def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
+        """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
+        stops nothing of the rest and is a problem once: before the table was made, nothing was reviewed either."""
+        policy = self._policy
+        try:
+            reviewed = self._reviews[number].look(
+                page_rows=policy.page_rows, pages_maximum=policy.pages_maximum, is_stopping=self._is_stopping
+            )
+        except ReconcilerError as error:
+            if number in self._filterless:
+                return True, SweepReport()
+            self._filterless.add(number)
+            problem = f"{source.producer_group}: a change of tags is not seen: {error}"
+            return True, SweepReport(problems=(problem,))
+        self._filterless.discard(number)
+        return reviewed.may_settle, SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
+
+    def announce_new(self, source: OutboxSource, number: int = 0) -> SweepReport:
+        """Announces NEW rows and marks them, page by page until none is left. A topic whose announcements fail is left
+        alone for the rest of the sweep; the next one begins behind its first page, and comes back to it at the end."""
+        policy = self._policy
+        report = SweepReport()
+        failures: dict[str, ReconcilerError] = {}
+        after = self._failed_at.pop(number, None)
+        may_begin_anew = after is not None
+        for _ in range(policy.pages_maximum):
+            page = source.outbox.unannounced(
+                source.producer_group,
+                older_than_seconds=policy.sweep_after_seconds,
+                limit=policy.page_rows,
+                after=after,
+            )
+            is_full = len(page.facts) == policy.page_rows
+            had_failed = len(failures)
+            confirmed = self._announce(source, _sound(page.facts), failures)
+            report = replace(report, announced=report.announced + confirmed).plus(_damage(source, page.facts))
+            if len(failures) > had_failed and is_full:
+                self._failed_at.setdefault(number, page.facts[-1])
+            if self._is_stopping() or not (is_full or may_begin_anew):
+                break
+            may_begin_anew = may_begin_anew and is_full
+            after = page.facts[-1] if is_full else None
+        return report.plus(_failures(source, failures))
+
+    def settle(self, source: OutboxSource, number: int = 0) -> SweepReport:
+        """Settles ANNOUNCED rows that every wanting group's inbox has; announces old ones of the rest again."""
+        policy = self._policy
+        report = SweepReport()
+        after = self._stopped_at.get(number)
+        for _ in range(policy.pages_maximum):
+            page = source.outbox.announced(
+                source.producer_group,
+                older_than_seconds=policy.settle_after_seconds,
+                limit=policy.page_rows,
+                after=after,
+            )
+            report = report.plus(self._settle_page(source, _sound(page.facts), page.now_ms))
+            report = report.plus(_damage(source, page.facts))
+            after = page.facts[-1] if len(page.facts) == policy.page_rows else None
+            self._stopped_at[number] = after
+            if after is None or report.failed_sources or self._is_stopping():
+                break
+        return report
+
+    def delete_old(self, source: OutboxSource) -> SweepReport:
+        """Deletes rows that were finished long ago, in small transactions; what is left is for the next sweep."""
+        policy = self._policy
+        total = 0
+        for _ in range(policy.delete_transactions_maximum):
+            deleted = source.outbox.delete_finished(
+                source.producer_group, older_than_seconds=policy.keep_seconds, limit=policy.delete_rows
+            )
+            total += deleted
+            if deleted < policy.delete_rows or self._is_stopping():
+                break
+        return SweepReport(deleted=total)
+
+    def _settle_page(self, source: OutboxSource, facts: Sequence[OutboxFact], now_ms: int) -> SweepReport:
+        found = self._sort(facts)
+        source.outbox.mark_settled([fact.unique_key for fact in found.settled])
+        again_ms = int(self._policy.announce_again_after_seconds * 1000)
+        settle_ms = int(self._policy.settle_after_seconds * 1000)
+        shown = [fact for fact, _ in (*found.doubled, *found.differing)]
+        # A match in Redis has hidden these from the reconciler: announced again at the first look, the key is judged.
+        at_once = [fact for fact in shown if _was_announced_once(fact, settle_ms)]
+        due = at_once + [
+            fact
+            for fact in (
+                *found.absent,
+                *found.unknown,
+                *(f for f in shown if not _was_announced_once(f, settle_ms)),
+                *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
+            )
+            if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
+        ]
+        failures: dict[str, ReconcilerError] = {}
+        confirmed = self._announce(source, due, failures)
+        report = SweepReport(
+            settled=len(found.settled),
+            announced_again=confirmed,
+            unsettled=len(found.absent) + len(found.unknown),
+            unprovable=len(found.unprovable),
+        )
+        told = _double_effects(source, found.doubled).plus(_difference(source, found.differing))
+        return report.plus(told).plus(_failures(source, failures))
+
+    def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
+        """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""
+        by_topic: dict[str, list[AnnouncedKey]] = {}
+        for fact in facts:
+            key = AnnouncedKey(unique_key=fact.unique_key, tag=fact.tag, committed_at_ms=fact.created_at_ms)
+            by_topic.setdefault(fact.topic, []).append(key)
+        total = 0
+        for topic, keys in by_topic.items():
+            if topic in failures:
+                continue
+            announced = self._announcer.announce(topic, source.producer_group, keys)
+            source.outbox.mark_announced(announced.unique_keys)
+            total += len(announced.unique_keys)
+            if announced.error is not None:
+                failures[topic] = announced.error
+        return total
+
+    def _sort(self, facts: Sequence[OutboxFact]) -> _Sorted:
+        sorted_ = _Sorted()
+        by_topic: dict[str, list[OutboxFact]] = {}
+        for fact in facts:
+            by_topic.setdefault(fact.topic, []).append(fact)
+        for topic, rows in by_topic.items():
+            subscribed = self._by_topic.get(topic, [])
+            answers = {
+                swept.subscription: self._inboxes.read(
+                    swept.subscription, [fact.unique_key for fact in rows if swept.wants(fact.tag)]
+                )
+                for swept in subscribed
+                if self._inboxes.is_configured(swept.subscription)
+            }
+            for fact in rows:
+                self._sort_one(fact, subscribed, answers, sorted_)
+        return sorted_
+
+    @staticmethod
+    def _sort_one(
+        fact: OutboxFact,
+        subscribed: Sequence[SweptSubscription],
+        answers: Mapping[Subscription, Mapping[str, Lookup[InboxRow]]],
+        sorted_: _Sorted,
+    ) -> None:
+        wanting = [swept.subscription for swept in subscribed if swept.wants(fact.tag)]
+        if not subscribed or any(subscription not in answers for subscription in wanting):
+            sorted_.unprovable.append(fact)
+            return
+        lookups = [answers[subscription].get(fact.unique_key) for subscription in wanting]
+        known = [lookup for lookup in lookups if lookup is not None]
+        doubled = next(filter(None, map(double_effect, known)), None)
+        if doubled is not None:
+            sorted_.doubled.append((fact, doubled))
+        elif (other := _of_another_message(wanting, lookups, fact)) is not None:
+            sorted_.differing.append((fact, other))
+        # Who is away might have the key a second time, and SETTLED is looked at no more.
+        elif len(known) == len(wanting) and all(lookup.is_found and lookup.is_complete for lookup in known):
+            sorted_.settled.append(fact)
+        elif any(lookup.is_absent for lookup in known):
+            sorted_.absent.append(fact)
+        else:
+            sorted_.unknown.append(fact)
+
+
+def _of_another_message(
+    wanting: Sequence[Subscription], effects: Sequence[Lookup[InboxRow] | None], fact: OutboxFact
+) -> str | None:
+    """The first group whose inbox has another content; None: none is known to."""
+    for subscription, effect in zip(wanting, effects, strict=True):
+        if effect is not None and is_of_another_message(effect, fact):
+            return str(subscription)
+    return None
+
+
+def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+    """Not a failed source, as with damaged rows."""
+    if not differing:
+        return SweepReport()
+    first, whose = differing[0]
+    problem = (
+        f"{source.producer_group}: {len(differing)} keys with another content in an inbox, "
+        f"the first is {first.unique_key} in that of {whose}"
+    )
+    return SweepReport(differing=len(differing), problems=(problem,))
+
+
+def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
+    # Nothing will ever settle an unprovable one: it is announced a second time (the first may have been lost), no more.
+    return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
+
+
+def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
+    """Not a failed source, as with damaged rows."""
+    if not doubled:
+        return SweepReport()
+    first, why = doubled[0]
+    problem = f"{source.producer_group}: {len(doubled)} rows are not settled, the first is {first.unique_key}: {why}"
+    return SweepReport(doubled=len(doubled), problems=(problem,))
+
+
+def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:
+    return [fact for fact in facts if fact.damage is None]
+
+
+def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
+    """Not a failed source: all others of it were finished."""
+    damaged = [fact for fact in facts if fact.damage is not None]
+    if not damaged:
+        return SweepReport()
+    first = damaged[0]
+    problem = f"{source.producer_group}: {len(damaged)} damaged rows, the first is {first.unique_key!r}: {first.damage}"
+    return SweepReport(damaged=len(damaged), problems=(problem,))
+
+
+def _failures(source: OutboxSource, failures: Mapping[str, ReconcilerError]) -> SweepReport:
+    """Nothing, or one failed source with its last problem: without brokers every topic has the same."""
+    return _failure(source, [*failures.values()][-1]) if failures else SweepReport()
+
+
+def _failure(source: OutboxSource, error: ReconcilerError) -> SweepReport:
+    return SweepReport(failed_sources=1, problems=(f"{source.producer_group}: {error}",))

@@ -1,0 +1,277 @@
+"""One transactional message as a block around the caller's own transaction, which it never commits:
+
+with producer.transaction(message) as tx:          # the half is sent
+    with engine.begin() as connection:             # the caller's transaction
+        tx.record(connection)                      # outbox row: first statement
+        ...                                        # business
+                                                   # end of block: outcome read, END_TRANSACTION, announcement
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import TracebackType
+from typing import Literal, Self
+
+from checkback_producers.announcement_queue import AnnouncementQueue, announce_and_mark
+from checkback_producers.announcer import Announcer
+from checkback_producers.check_answer import Decision, decide
+from checkback_producers.counts import Counts
+from checkback_producers.entry import checked_half_of, entry_of
+from checkback_producers.errors import (
+    HalfNotSafe,
+    KeyTaken,
+    NotCommitted,
+    NotRecorded,
+    RolledBackAlready,
+)
+from checkback_producers.ports import HalfSender, LocalTransaction, Outbox, Outcome, SentHalf
+from reconciler.clock import Clock
+from reconciler.contract.announcement import AnnouncedKey
+from reconciler.contract.properties import BUSINESS_ID
+from reconciler.errors import InvariantViolation, ReconcilerError, UsageError
+from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.rocketmq.wire.message import Message
+
+logger = logging.getLogger(__name__)
+
+Completion = Literal["end", "check"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionParts:
+    """What all blocks of a producer share."""
+
+    producer_group: str
+    halves: HalfSender
+    announcer: Announcer
+    #: None: the weaker mode.
+    outbox: Outbox | None
+    #: Takes announcements off the blocks; None: every block announces its own key.
+    queue: AnnouncementQueue | None
+    completion: Completion
+    keep_bodies: bool
+    clock: Clock
+    counts: Counts
+
+
+class _Recording(Enum):
+    #: `record` was not called, or it refused: nothing was written.
+    NOTHING = auto()
+    #: `record` failed in the middle: the row may or may not be in the caller's transaction.
+    UNCLEAR = auto()
+    DONE = auto()
+
+
+class Transaction:
+    """One block. Confined to the thread that runs it.
+
+    `outcome` is None until the block has ended, then what was read: COMMIT, ROLLBACK or UNKNOWN (with
+    `completion="check"` always UNKNOWN: the broker asks later). `end_answer` is END_TRANSACTION's answer, None if
+    none was sent.
+    """
+
+    def __init__(self, parts: TransactionParts, message: Message) -> None:
+        self.message = message
+        self.outcome: Outcome | None = None
+        self.reason = ""
+        self.end_answer: SendAnswer | None = None
+        #: A broker confirmed the announcement and the row says so; else the sweeper announces it. With a queue this
+        #: becomes true a moment after the block, on another thread.
+        self.is_announced = False
+        self._parts = parts
+        self._half: SentHalf | None = None
+        self._recording = _Recording.NOTHING
+        self._local: LocalTransaction | None = None
+        self._decision: Decision | None = None
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY of half and committed copy."""
+        return self.message.unique_key or ""
+
+    @property
+    def business_id(self) -> str:
+        """Property BUSINESS_ID: given, or a ULID."""
+        return self.message.properties[BUSINESS_ID]
+
+    @property
+    def half(self) -> SentHalf:
+        """The half; UsageError before the block began."""
+        if self._half is None:
+            raise UsageError("no half was sent yet: use the transaction as a context manager")
+        return self._half
+
+    def record(self, connection: object) -> None:
+        """Writes the outbox row as the first statement of the caller's transaction; nothing is committed.
+
+        Takes a SQLAlchemy Session or Connection, or a connection of sqlite3, psycopg or PyMySQL. Raises UsageError
+        (called twice, outside the block, no outbox), UnsafeConnection, RolledBackAlready, KeyTaken or DatabaseAway:
+        the caller's transaction must then be rolled back, which leaving the block with the exception does.
+        """
+        outbox = self._parts.outbox
+        if outbox is None:
+            raise UsageError("this producer has no outbox (the weaker mode): there is nothing to record")
+        if self.outcome is not None:
+            raise UsageError("the block has ended: record must be the first statement of the transaction inside it")
+        if self._recording is not _Recording.NOTHING:
+            raise UsageError("record was called already: one block is one message and one local transaction")
+        entry = entry_of(
+            self.message,
+            self.half,
+            producer_group=self._parts.producer_group,
+            keep_body=self._parts.keep_bodies,
+        )
+        self._recording = _Recording.UNCLEAR
+        try:
+            self._local = outbox.record(connection, entry)
+        except (UsageError, RolledBackAlready, KeyTaken):
+            self._recording = _Recording.NOTHING
+            raise
+        self._recording = _Recording.DONE
+
+    # ----------------------------------------------------------------- the block
+
+    def __enter__(self) -> Self:
+        """Sends the half. Raises HalfNotSafe (END ROLLBACK was sent), TransientError or PermanentError."""
+        if self._half is not None:
+            raise UsageError("a transaction is one block: make another one for another message")
+        self._parts.counts.add("halves")
+        try:
+            self.attach(self._parts.halves.send_half(self.message))
+        except HalfNotSafe as error:
+            self._parts.counts.add("halves_not_safe")
+            self.end_answer = error.end_answer
+            self.outcome = Outcome.ROLLBACK
+            raise
+        except ReconcilerError:
+            self._parts.counts.add("halves_failed")
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Reads the outcome, tells broker and reconciler. An exception in flight stays as it is.
+
+        Without one raises NotRecorded or NotCommitted; neither END_TRANSACTION nor the announcement makes it fail.
+        """
+        decision = self.conclude(is_clean=error is None)
+        if decision.outcome is not Outcome.UNKNOWN:
+            self._end(decision.outcome)
+        self.announce()
+        if error is None:
+            self.require_commit()
+
+    # ----------------------------------------------------------------- its steps, for transports with another order
+
+    def attach(self, half: SentHalf) -> None:
+        """The half was sent: `record` may be called."""
+        if half.unique_key != self.unique_key:
+            raise InvariantViolation(f"sent {half.unique_key} instead of {self.unique_key}")
+        self._half = half
+
+    def conclude(self, *, is_clean: bool) -> Decision:
+        """Reads what became of the local transaction, on a connection of the producer's own; sends nothing."""
+        decision = self._decide(is_clean=is_clean)
+        self._decision = decision
+        self.outcome = decision.outcome
+        self.reason = decision.reason
+        match decision.outcome:
+            case Outcome.COMMIT:
+                self._parts.counts.add("committed")
+            case Outcome.ROLLBACK:
+                self._parts.counts.add("rolled_back")
+            case Outcome.UNKNOWN if self._parts.completion == "end":
+                self._parts.counts.add("unknown")
+                logger.warning(
+                    "outcome_unknown: %s: %s: nothing sent, check-back and sweeper decide",
+                    self.unique_key,
+                    self.reason,
+                )
+            case Outcome.UNKNOWN:
+                self._parts.counts.add("left_to_check_back")
+        return decision
+
+    def announce(self) -> None:
+        """Announces a committed key and marks its row, or leaves both to the queue; the sweeper repeats what fails."""
+        decision = self._decision
+        if decision is None or decision.outcome is not Outcome.COMMIT:
+            return
+        parts = self._parts
+        at_ms = parts.clock.now_ms() if decision.fact is None else decision.fact.created_at_ms
+        key = AnnouncedKey(unique_key=self.unique_key, tag=self.message.tags, committed_at_ms=at_ms)
+        if parts.queue is not None and parts.queue.put(self.message.topic, key, self._note_announced):
+            return
+        try:
+            announced = announce_and_mark(
+                parts.announcer, parts.outbox, topic=self.message.topic, producer_group=parts.producer_group, keys=[key]
+            )
+            if announced.error is not None:
+                raise announced.error  # noqa: TRY301  # one place says what follows
+            self.is_announced = True
+        except Exception as error:  # noqa: BLE001  # the business is committed: nothing here may look like a failure
+            parts.counts.add("announcements_failed")
+            repeated = "the sweeper repeats it" if parts.outbox is not None else "nobody repeats it without an outbox"
+            logger.warning("announcement_failed: %s: %s; %s", self.unique_key, error, repeated)
+
+    def _note_announced(self) -> None:
+        self.is_announced = True
+
+    def require_commit(self) -> None:
+        """Raises NotRecorded or NotCommitted, for a block that ended without an exception."""
+        if self._parts.outbox is None or self.outcome is Outcome.COMMIT:
+            return
+        if self._recording is not _Recording.DONE:
+            self._parts.counts.add("not_recorded")
+            raise NotRecorded(
+                f"{self.unique_key}: the block ended without a successful record(connection); its outcome is "
+                f"{self.outcome}. If the business was committed, it was committed without its message"
+            )
+        if self.outcome is Outcome.ROLLBACK:
+            self._parts.counts.add("not_committed")
+            raise NotCommitted(
+                f"{self.unique_key}: the local transaction was rolled back, and so was the message. Whatever the block "
+                "wrote after a rollback of its own is committed without its message"
+            )
+
+    def _decide(self, *, is_clean: bool) -> Decision:
+        parts = self._parts
+        if parts.outbox is None:
+            if is_clean:
+                return Decision(outcome=Outcome.COMMIT, reason="the block ended normally (no outbox: not proved)")
+            return Decision(outcome=Outcome.ROLLBACK, reason="the block raised (no outbox: not proved)")
+        if self._recording is _Recording.NOTHING:
+            return Decision(outcome=Outcome.ROLLBACK, reason="nothing was recorded")
+        if parts.completion == "check":
+            return Decision(outcome=Outcome.UNKNOWN, reason="left to the broker's check-back")
+        half = checked_half_of(
+            self.message, self.half, producer_group=parts.producer_group, now_ms=parts.clock.now_ms()
+        )
+        try:
+            if self._local is not None and self._local.is_open():
+                decision = decide(parts.outbox, half, is_final=False)
+                if decision.outcome is Outcome.UNKNOWN:
+                    return Decision(outcome=Outcome.UNKNOWN, reason="the recorded connection is still in a transaction")
+                return decision
+            return decide(parts.outbox, half, is_final=True)
+        except Exception as error:
+            # It may have been committed: neither the business nor the broker may be told otherwise.
+            logger.exception("outcome_unreadable: %s: the outcome could not be read", self.unique_key)
+            return Decision(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+
+    def _end(self, outcome: Outcome) -> None:
+        try:
+            answer = self._parts.halves.end(self.half, outcome)
+        except Exception as error:
+            logger.exception("end_failed: %s: END_TRANSACTION could not be sent", self.unique_key)
+            answer = SendAnswer(outcome=EndOutcome.NOT_SENT, detail=f"{type(error).__name__}: {error}")
+        self.end_answer = answer
+        if answer.outcome is not EndOutcome.DONE:
+            self._parts.counts.add("ends_failed")
+            logger.warning(
+                "end_failed: %s: END_TRANSACTION(%s): %s %s; check-back or the reconciler finishes it",
+                self.unique_key, outcome, answer.outcome, answer.detail,
+            )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Which announcements are admitted: a pure decision on hostile bytes.
+
+A message is admitted or refused as a whole: producers send keys of one kind in one message, and half a message would
+make the quarantine hard to read. An announced key is compared and stored, never decoded into an address.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.contract.announcement import (
+    BODY_BYTES_MAX,
+    VERSION,
+    decode_announcement,
+    decode_bare_key,
+    is_signed,
+)
+from reconciler.contract.unique_key import is_unique_key
+from reconciler.errors import InvalidValue, MalformedInput
+from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulledAnnouncement:
+    """A message of the unique-key topic, as far as it matters."""
+
+    queue_offset: int
+    #: The business topic, as the sender tagged it.
+    tag: str | None
+    body: bytes
+    #: Property RECONCILER_SIGNATURE.
+    signature: str | None = None
+    #: Why the body is as it is stored and not as it was meant; None: it was read.
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmittedKeys:
+    """The keys of a message, or of many."""
+
+    unique_keys: tuple[str, ...] = ()
+    #: Those of them whose announced tag the group does not take. What is announced proves nothing: a round compares
+    #: it with the outbox (reconciler/policy/judging/not_taken.py).
+    apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncementRules:
+    """What a subscription accepts."""
+
+    environment: str
+    #: The only topic that is admitted; the server filters by it as the tag, this is the check that counts.
+    topic: str
+    #: True: version 0, the body is one bare key.
+    bare_keys: bool = False
+    #: If set, announcements without its HMAC are refused.
+    signature_secret: bytes | None = None
+    #: Tags that the group takes, where an outbox can tell a key's tag; None: every key goes one way.
+    tags: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.signature_secret == b"":
+            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
+
+    def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
+        """The announced keys, or why the message is refused. Empty: another topic's message that hashed alike."""
+        if message.tag != self.topic:
+            return AdmittedKeys()  # brokers compare only the hash of a tag
+        try:
+            return self._admit(message)
+        except _Refused as refused:
+            return RefusedAnnouncement(
+                queue=queue,
+                queue_offset=message.queue_offset,
+                reason=refused.reason,
+                detail=str(refused),
+                body=message.body[:BODY_BYTES_MAX],
+            )
+
+    def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
+        body = message.body
+        if len(body) > BODY_BYTES_MAX:
+            raise _Refused("SIZE", f"{len(body)} bytes: at most {BODY_BYTES_MAX} are accepted")
+        if message.unreadable is not None:
+            raise _Refused("MALFORMED", message.unreadable)
+        if self.signature_secret is not None and not is_signed(body, message.signature, self.signature_secret):
+            what = "no signature" if message.signature is None else "a signature that does not belong to the body"
+            raise _Refused("SIGNATURE", f"the message has {what}")
+        if self.bare_keys:
+            try:
+                return AdmittedKeys(unique_keys=(decode_bare_key(body),))
+            except MalformedInput as error:
+                raise _Refused("SHAPE", str(error)) from error
+        try:
+            announcement = decode_announcement(body)
+        except MalformedInput as error:
+            raise _Refused(_reason(body), str(error)) from error
+        if announcement.environment != self.environment:
+            raise _Refused("ENVIRONMENT", f"announced for {announcement.environment!r}, this is {self.environment!r}")
+        if announcement.topic != self.topic:
+            raise _Refused("TOPIC", f"announces {announcement.topic!r} under the tag {self.topic!r}")
+        return AdmittedKeys(
+            unique_keys=tuple(key.unique_key for key in announcement.keys),
+            apart=tuple(k.unique_key for k in announcement.keys if self.tags is not None and k.tag not in self.tags),
+        )
+
+
+class _Refused(MalformedInput):
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(detail)
+
+
+def _reason(body: bytes) -> str:
+    """Finer than malformed, for the counters; only asked for messages that were refused already."""
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return "MALFORMED"
+    if not isinstance(document, dict):
+        return "MALFORMED"
+    version = document.get("v")
+    if type(version) is not int or version != VERSION:
+        return "VERSION"
+    keys = document.get("keys")
+    is_shape = isinstance(keys, list) and any(isinstance(k, dict) and not is_unique_key(k.get("key")) for k in keys)
+    return "SHAPE" if is_shape else "MALFORMED"

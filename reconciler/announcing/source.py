@@ -1,0 +1,90 @@
+"""The unique-key topic over the remoting client: adapter of AnnouncementSource."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.announcing.port import PulledBatch
+from reconciler.announcing.rules import PulledAnnouncement
+from reconciler.contract.announcement import SIGNATURE_PROPERTY
+from reconciler.errors import BrokerUnavailable, MalformedInput, MissingDependency
+from reconciler.policy.ports import AnnouncementQueue
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
+from reconciler.rocketmq.wire.record import MessageRecord
+
+#: Group of the pulls. It stores no offsets at the broker: those lie beside the keys in Redis.
+PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
+#: Bodies are read up to this, sixteen times what an announcement may have: so the quarantine tells the real size.
+READ_BYTES_MAX = 1024 * 1024
+
+
+class RemotingAnnouncementSource:
+    """Pulls from masters without group membership or heartbeat. Thread-safe as client and routes are.
+
+    Works from 3.2.6 to 5.x; brokers with rejectPullConsumerEnable=true refuse it.
+    """
+
+    def __init__(self, client: RemotingClient, routes: Routes, *, group: str = PULL_GROUP) -> None:
+        self._client = client
+        self._routes = routes
+        self._offsets = Offsets(client)
+        self._group = group
+
+    def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
+        """Readable queues of the route."""
+        return [
+            AnnouncementQueue(unique_key_topic=unique_key_topic, broker=queue.broker_name, queue_id=queue.queue_id)
+            for queue in self._routes.read_queues(unique_key_topic)
+        ]
+
+    def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
+        """One PULL_MESSAGE that the broker answers at once."""
+        request = PullRequest(
+            queue=message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
+        )
+        result = pull(self._client, master_of(self._routes, queue), request)
+        return PulledBatch(
+            messages=[announcement_of(record) for record in result.records],
+            next_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            is_offset_illegal=result.status is PullStatus.OFFSET_MOVED,
+        )
+
+    def earliest(self, queue: AnnouncementQueue) -> int:
+        """GET_MIN_OFFSET; a queue that was never written answers -1 on some versions."""
+        return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
+
+
+def master_of(routes: Routes, queue: AnnouncementQueue) -> str:
+    """Address of the queue's master. Raises BrokerUnavailable."""
+    address = routes.master_of(queue.unique_key_topic, queue.broker)
+    if address is None:
+        raise BrokerUnavailable(f"broker {queue.broker} of {queue.unique_key_topic} has no master in the route")
+    return address
+
+
+def message_queue(queue: AnnouncementQueue) -> MessageQueue:
+    """The queue as the remoting client names it."""
+    return MessageQueue(topic=queue.unique_key_topic, broker_name=queue.broker, queue_id=queue.queue_id)
+
+
+def announcement_of(record: MessageRecord) -> PulledAnnouncement:
+    """What the rules need of a record."""
+    unreadable = None
+    try:
+        body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
+    except (MalformedInput, MissingDependency) as error:
+        # A bomb, broken compression, or one whose package is missing: one such message must not stop the queue. The
+        # outbox announces a good key again.
+        body, unreadable = record.body, str(error)
+    return PulledAnnouncement(
+        queue_offset=record.queue_offset,
+        tag=record.tags,
+        body=body,
+        unreadable=unreadable,
+        signature=record.properties.get(SIGNATURE_PROPERTY),
+    )

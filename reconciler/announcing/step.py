@@ -1,0 +1,336 @@
+"""Step 6, one queue: announcements into half sets, the offset moving with the keys in one atomic step.
+
+Nothing is kept that a restart would miss: positions in memory are guesses that Redis confirms or corrects at every
+compare-and-set. So any number of consumers may run, Redis may lose a tail or everything, and a rewind only repeats
+harmless additions.
+
+A key in another queue than its hash says (the sender fell back to another queue) goes into the shard of the queue:
+its offset lies there, and keys and offset must move together. Its consumption is recorded in the hash's shard, so it
+stays pending until the inbox is asked: one look-up, nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from reconciler.announcing.port import (
+    AnnouncementEvent,
+    AnnouncementQueueState,
+    AnnouncementSource,
+    EventKind,
+    OnAnnouncementEvent,
+    PulledBatch,
+    StepKind,
+    StepOutcome,
+    log_event,
+)
+from reconciler.announcing.rules import AnnouncementRules
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import ReconcilerError
+from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
+
+LEASE_SECONDS = 30.0
+COMPARE_SECONDS = 1.0
+OUTAGE_CHECK_SECONDS = 1.0
+BACK_OFF_SECONDS_MIN = 0.1
+BACK_OFF_SECONDS_MAX = 5.0
+IDLE_SECONDS_MIN = 0.02
+IDLE_SECONDS_MAX = 0.5
+NOT_MINE_SECONDS_MAX = 2.0
+#: Messages of one pull; brokers give 32 from memory at most anyway. 32 times 500 keys are one script run of 10 ms.
+PULL_MESSAGES_MAX = 32
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What this process believes of a queue; touched by one step at a time."""
+
+    era: int = -1
+    position: int | None = None
+    lease_renewed_at: float | None = None
+    compared_at: float = 0.0
+    failures: int = 0
+    idle_steps: int = 0
+    suspended_for: str = ""
+    behind: int | None = None
+    kind: StepKind | None = None
+    admitted_keys: int = 0
+    refused: int = 0
+    rewinds: int = 0
+
+
+class AnnouncementStep:
+    """Announcement consumption of one subscription. Thread-safe for different queues; one step at a time a queue."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        unique_key_topic: str,
+        shards: int,
+        half_sets: HalfSets,
+        ledger: AnnouncementLedger,
+        source: AnnouncementSource,
+        rules: AnnouncementRules,
+        token: str,
+        clock: Clock,
+        half_set_keys_max: int = 1_000_000,
+        lease_seconds: float = LEASE_SECONDS,
+        on_event: OnAnnouncementEvent = log_event,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.subscription = subscription
+        self.unique_key_topic = unique_key_topic
+        self.shards = shards
+        self._half_sets = half_sets
+        self._ledger = ledger
+        self._source = source
+        self._rules = rules
+        self._token = token
+        self._clock = clock
+        self._half_set_keys_max = half_set_keys_max
+        #: A dead holder's queue stands still for as long: whatever is announced there is not looked for meanwhile.
+        self._lease_seconds = lease_seconds
+        self._on_event = on_event
+        self._jitter = jitter or random.Random()
+        self._queues: dict[AnnouncementQueue, _Queue] = {}
+        #: Grows whenever an outage is seen or a loss is told: positions of an earlier era prove nothing.
+        self._era = 0
+        self._outage_checked_at: float | None = None
+        self._is_outage_open = False
+
+    def run_once(self, queue: AnnouncementQueue) -> StepOutcome:
+        """At most one pull and one compare-and-set; never raises a ReconcilerError. A crash anywhere repeats keys."""
+        known = self._queues.setdefault(queue, _Queue())
+        try:
+            outcome = self._step(queue, known)
+        except ReconcilerError as error:
+            known.lease_renewed_at = None
+            outcome = self._suspended(known, f"{type(error).__name__}: {error}")
+        self._note(queue, known, outcome)
+        return outcome
+
+    def release(self, queue: AnnouncementQueue) -> None:
+        """Gives the queue's lease up, at shutdown; a Redis that is away lets it expire."""
+        known = self._queues.get(queue)
+        if known is None or known.lease_renewed_at is None:
+            return
+        with suppress(ReconcilerError):  # else it ends by itself
+            self._half_sets.release_lease(self._shard(queue), queue, token=self._token)
+        known.lease_renewed_at = None
+
+    def states(self) -> Sequence[AnnouncementQueueState]:
+        """Every queue that was touched."""
+        return [
+            AnnouncementQueueState(
+                subscription=self.subscription,
+                queue=queue,
+                kind=known.kind,
+                detail=known.suspended_for,
+                position=known.position,
+                behind=known.behind,
+                admitted_keys=known.admitted_keys,
+                refused=known.refused,
+                rewinds=known.rewinds,
+            )
+            for queue, known in sorted(self._queues.items(), key=lambda item: (item[0].broker, item[0].queue_id))
+        ]
+
+    # ---- the step
+
+    def _step(self, queue: AnnouncementQueue, known: _Queue) -> StepOutcome:
+        if self._has_open_outage():
+            return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=OUTAGE_CHECK_SECONDS, detail="an outage is open")
+        if known.era != self._era:
+            known.era, known.position = self._era, None
+        if not self._holds_lease(queue, known):
+            known.position = None
+            wait = min(NOT_MINE_SECONDS_MAX, self._lease_seconds / 8)
+            return StepOutcome(kind=StepKind.NOT_MINE, wait_seconds=wait)
+        if known.position is None:
+            self._find_position(queue, known)
+        position = known.position
+        if position is None:
+            return StepOutcome(kind=StepKind.MOVED_ON)  # another consumer placed and lost it: look again
+        size = self._half_sets.size(self._shard(queue))
+        if size > self._half_set_keys_max:
+            return self._suspended(known, f"the half set holds {size} keys, at most {self._half_set_keys_max}")
+        pulled = self._source.pull(queue, tag=self.subscription.topic, offset=position, max_messages=PULL_MESSAGES_MAX)
+        if pulled.is_offset_illegal:
+            return self._skip_illegal(queue, known, position, pulled)
+        known.behind = max(0, pulled.max_offset - pulled.next_offset)
+        if pulled.next_offset <= position and not pulled.messages:
+            return self._idle(queue, known, position)
+        return self._admit(queue, known, position, pulled)
+
+    def _has_open_outage(self) -> bool:
+        now = self._clock.monotonic_seconds()
+        if self._outage_checked_at is None or now - self._outage_checked_at >= OUTAGE_CHECK_SECONDS:
+            self._is_outage_open = self._ledger.has_open_outage(self.subscription.environment)
+            self._outage_checked_at = now
+            if self._is_outage_open:
+                self._era += 1
+        return self._is_outage_open
+
+    def _holds_lease(self, queue: AnnouncementQueue, known: _Queue) -> bool:
+        now = self._clock.monotonic_seconds()
+        if known.lease_renewed_at is not None and now - known.lease_renewed_at < self._lease_seconds / 3:
+            return True
+        is_held = self._half_sets.take_lease(
+            self._shard(queue), queue, token=self._token, lease_seconds=self._lease_seconds
+        )
+        known.lease_renewed_at = now if is_held else None
+        return is_held
+
+    def _find_position(self, queue: AnnouncementQueue, known: _Queue) -> None:
+        shard = self._shard(queue)
+        stored = self._half_sets.position(shard, queue)
+        if stored is None:
+            floor = self._ledger.floor(self.subscription, queue)
+            # Never the end of the queue: what was announced before this consumer existed must arrive too.
+            start = self._source.earliest(queue) if floor is None else floor
+            stored = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=()).offset
+        known.position = stored
+        known.compared_at = self._clock.monotonic_seconds()
+
+    def _idle(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
+        now = self._clock.monotonic_seconds()
+        if now - known.compared_at >= COMPARE_SECONDS:
+            # Redis may have fallen back while nothing was announced.
+            self._follow(queue, known, position, self._half_sets.position(self._shard(queue), queue))
+            if known.position != position:
+                return StepOutcome(kind=StepKind.MOVED_ON)
+        wait = min(IDLE_SECONDS_MAX, IDLE_SECONDS_MIN * 2 ** min(known.idle_steps, 10))
+        return StepOutcome(kind=StepKind.IDLE, wait_seconds=wait)
+
+    def _admit(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
+        unique_keys: list[str] = []
+        apart: list[str] = []
+        refused: list[RefusedAnnouncement] = []
+        for message in pulled.messages:
+            judged = self._rules.judge(queue, message)
+            if isinstance(judged, RefusedAnnouncement):
+                refused.append(judged)
+            else:
+                unique_keys.extend(judged.unique_keys)
+                apart.extend(judged.apart)
+        if refused:
+            # Before the offset moves on: a crash in between repeats it, and doing it twice is harmless.
+            self._ledger.quarantine(self.subscription.environment, refused)
+            reasons = ", ".join(sorted({each.reason for each in refused}))
+            self._tell(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
+        if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart):
+            return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
+        known.admitted_keys += len(unique_keys)
+        known.refused += len(refused)
+        return StepOutcome(kind=StepKind.MOVED_ON, admitted_keys=len(unique_keys), refused=len(refused))
+
+    def _skip_illegal(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
+        corrected = pulled.min_offset
+        if position > pulled.max_offset:
+            # The broker lost its end, or the topic was made anew. Going back is harmless; the floor shortens it.
+            floor = self._ledger.floor(self.subscription, queue)
+            if floor is not None and pulled.min_offset <= floor <= pulled.max_offset:
+                corrected = floor
+        if corrected == position:
+            return self._suspended(known, f"the broker refuses offset {position} of {queue.queue_id}")
+        first, last = sorted((position, corrected))
+        self._tell(
+            queue,
+            EventKind.OFFSET_ILLEGAL,
+            detail=f"offset {position} is not in {pulled.min_offset}..{pulled.max_offset}, going on at {corrected}",
+            first_offset=first,
+            last_offset=last,
+        )
+        self._move(queue, known, position, corrected)
+        return StepOutcome(kind=StepKind.MOVED_ON)
+
+    def _move(
+        self,
+        queue: AnnouncementQueue,
+        known: _Queue,
+        position: int,
+        following: int,
+        unique_keys: Sequence[str] = (),
+        apart: Sequence[str] = (),
+    ) -> bool:
+        answer = self._half_sets.admit(
+            self._shard(queue), queue, expected=position, following=following, unique_keys=unique_keys, apart=apart
+        )
+        if answer.admitted:
+            known.position = following
+            known.compared_at = self._clock.monotonic_seconds()
+            return True
+        self._follow(queue, known, position, answer.offset)
+        return False
+
+    def _follow(self, queue: AnnouncementQueue, known: _Queue, position: int, stored: int | None) -> None:
+        """Goes to the offset that Redis has; none at all means that it lost its memory."""
+        if stored is None and known.era == self._era:
+            # Noted before the position is forgotten: with the ledger away the next step finds the loss again.
+            self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self._token)
+            self._tell(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
+            self._era += 1
+            self._outage_checked_at = None
+        known.compared_at = self._clock.monotonic_seconds()
+        known.position = stored
+        if stored is None or stored < position:
+            known.rewinds += 1
+        if stored is not None and stored < position:
+            self._tell(
+                queue,
+                EventKind.REWOUND,
+                detail=f"Redis has offset {stored}, {position} was known: it lost its last writes",
+                first_offset=stored,
+                last_offset=position,
+            )
+
+    # ---- what it tells
+
+    def _suspended(self, known: _Queue, detail: str) -> StepOutcome:
+        ceiling = min(BACK_OFF_SECONDS_MAX, BACK_OFF_SECONDS_MIN * 2 ** min(known.failures, 10))
+        known.failures += 1
+        wait = max(BACK_OFF_SECONDS_MIN, ceiling * self._jitter.uniform(0.5, 1.0))
+        return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=wait, detail=detail)
+
+    def _note(self, queue: AnnouncementQueue, known: _Queue, outcome: StepOutcome) -> None:
+        known.kind = outcome.kind
+        known.idle_steps = known.idle_steps + 1 if outcome.kind is StepKind.IDLE else 0
+        if outcome.kind is StepKind.SUSPENDED:
+            if not known.suspended_for:
+                self._tell(queue, EventKind.SUSPENDED, detail=outcome.detail)
+            known.suspended_for = outcome.detail
+            return
+        known.failures = 0
+        if known.suspended_for:
+            self._tell(queue, EventKind.RESUMED, detail=known.suspended_for)
+            known.suspended_for = ""
+
+    def _tell(
+        self,
+        queue: AnnouncementQueue,
+        kind: EventKind,
+        *,
+        detail: str,
+        count: int = 0,
+        first_offset: int | None = None,
+        last_offset: int | None = None,
+    ) -> None:
+        self._on_event(
+            AnnouncementEvent(
+                kind=kind,
+                subscription=self.subscription,
+                queue=queue,
+                detail=detail,
+                count=count,
+                first_offset=first_offset,
+                last_offset=last_offset,
+            )
+        )
+
+    def _shard(self, queue: AnnouncementQueue) -> Shard:
+        return Shard(subscription=self.subscription, number=queue.queue_id)

@@ -1,0 +1,128 @@
+"""Wiring of the original algorithm: reconciler run with rounds.mode = "classic"."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.classic.announcements import GroupOffsetAnnouncements
+from reconciler.classic.round import ClassicRound
+from reconciler.classic.sets import RedisClassicSets, open_classic_client
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Subscription
+from reconciler.evidence.lookup import Lookups
+from reconciler.policy.evidence import Lookup, StoredMessage
+from reconciler.policy.ports import HandOvers
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.settings.schema import Settings
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.scheduler import Daemon, Tick
+from reconciler.wiring.subscriptions import subscription_of
+
+logger = logging.getLogger(__name__)
+
+#: The original's consumer is pushed to; this is how late an announcement may be here.
+ANNOUNCEMENTS_SECONDS = 0.5
+
+_WARNING = (
+    "rounds.mode = classic runs the original algorithm for comparison: it loses the messages of a crash between EXEC "
+    "and replay, of a lost answer, of a producer that dies before announcing, and of a Redis that forgets "
+    "(docs/stories.md); use mode = full for anything that matters"
+)
+_BLIND = (
+    "brokers from 4.3 on keep halves in a topic of their own: viewMessage under the real topic finds none, so classic "
+    "repairs no lost message here and only replays what is late"
+)
+
+
+class RealTopicView:
+    """viewMessage as the original calls it: adapter of ports.classic.ClassicBroker."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._lookups = Lookups(instance.client, instance.routes, instance.families)
+
+    def view_message(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
+        """QUERY_MESSAGE(real topic, key)."""
+        return self._lookups.find(topic, unique_key)
+
+
+class HandOverBusiness:
+    """Hands to the group's replay worker, whose inbox dedupes: adapter of ports.classic.ClassicBusiness."""
+
+    def __init__(self, hand_overs: HandOvers) -> None:
+        self._hand_overs = hand_overs
+
+    def replay(self, subscription: Subscription, message: StoredMessage) -> None:
+        """One row for `reconciler replay`; a row that exists is left as it is."""
+        self._hand_overs.insert(subscription.environment, message, groups=[subscription.group])
+
+
+def build_classic_round(connections: Connections) -> ClassicRound:
+    """The original's job over this deployment's topics, sets and ledger."""
+    settings, instance = connections.settings, connections.rocketmq
+    client = open_classic_client(settings.redis.url.get_secret_value())
+    connections.close_at_end(client.close)
+    configured = {subscription_of(settings, s): s for s in settings.subscriptions}
+    return ClassicRound(
+        announcements=GroupOffsetAnnouncements(
+            RemotingAnnouncementSource(instance.client, instance.routes),
+            routes=instance.routes,
+            offsets=instance.offsets,
+            unique_key_topics={
+                subscription: settings.unique_key_topic.name_for(s.topic) for subscription, s in configured.items()
+            },
+            rules={
+                subscription: AnnouncementRules(
+                    environment=settings.environment,
+                    topic=s.topic,
+                    bare_keys=settings.unique_key_topic.bare_keys,
+                    signature_secret=settings.unique_key_topic.signature_key,
+                )
+                for subscription, s in configured.items()
+            },
+        ),
+        sets=RedisClassicSets(client),
+        broker=RealTopicView(instance),
+        business=HandOverBusiness(connections.ledger.hand_overs),
+    )
+
+
+def blind_brokers(instance: ClientInstance) -> dict[str, str]:
+    """Address -> family of every master whose halves viewMessage cannot see. Raises BrokerUnavailable."""
+    facts = {address: instance.families.facts(address) for address in sorted(instance.cluster_addresses())}
+    return {address: str(found.family) for address, found in facts.items() if found.has_half_topic}
+
+
+def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+    """Announcements and scheduled differences until the stop. Raises TransientError if nobody is there at the start."""
+    with Connections(settings, clock=clock) as connections:
+        logger.warning("classic_mode", extra={"detail": _WARNING})
+        for address, family in blind_brokers(connections.rocketmq).items():
+            logger.warning("classic_mode_is_blind", extra={"broker": address, "family": family, "detail": _BLIND})
+        classic = build_classic_round(connections)
+        subscriptions = [subscription_of(settings, s) for s in settings.subscriptions]
+
+        def consume() -> None:
+            for subscription in subscriptions:
+                classic.consume_announcements(subscription)
+
+        def difference() -> None:
+            for subscription in subscriptions:
+                report = classic.run(subscription)
+                counts = {
+                    "missing": report.missing,
+                    "replayed": report.replayed,
+                    "not_found": len(report.not_found),
+                    "refused": len(report.refused),
+                }
+                level = logging.INFO if any(counts.values()) else logging.DEBUG
+                about = {"topic": subscription.topic, "group": subscription.group, **counts}
+                logger.log(level, "classic_round", extra=about)
+
+        ticks = [
+            Tick(name="classic announcements", interval_seconds=ANNOUNCEMENTS_SECONDS, run=consume),
+            Tick(name="classic rounds", interval_seconds=settings.rounds.interval_seconds, run=difference),
+        ]
+        Daemon(ticks, stop=stop, clock=clock).run()

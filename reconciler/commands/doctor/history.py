@@ -1,0 +1,54 @@
+"""What `reconciler doctor` says of the history's folders."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from reconciler.commands.finding import Finding
+from reconciler.settings.schema import Settings
+from reconciler.wiring.history import history_folders, read_standing
+from reconciler.wiring.subscriptions import subscription_of
+
+
+def check_history_folders(settings: Settings) -> Sequence[Finding]:
+    """Whether the history can be written where it is configured, and what its manifest says of itself."""
+    if settings.history.path is None:
+        return [Finding(check="history", level="note", found="none is written", remedy="set history.path for audits")]
+    root, spool = history_folders(settings)
+    findings = [_folder("history", root), _folder("history spool", spool)]
+    standing, problem = read_standing(settings, [subscription_of(settings, s) for s in settings.subscriptions])
+    problems = [problem] if problem is not None else list(standing.problems if standing is not None else ())
+    if problems:
+        findings.append(
+            Finding(
+                check="history manifest",
+                level="fail",
+                found="; ".join(problems[:3]),
+                remedy="keep the folder as it is; docs/history.md tells what the lines mean",
+            )
+        )
+    elif standing is not None:
+        found = f"{standing.entries} entries, {standing.files} files, {standing.rows} rows"
+        findings.append(Finding(check="history manifest", level="ok", found=found))
+    return findings
+
+
+def _folder(check: str, folder: Path) -> Finding:
+    """Tried in the nearest folder that exists: nothing is made but two temporary files."""
+    standing = next(f for f in (folder, *folder.parents) if f.exists())
+    try:
+        with tempfile.NamedTemporaryFile(dir=standing, prefix=".doctor-") as file:
+            other = Path(f"{file.name}.link")
+            os.link(file.name, other)
+            other.unlink()
+    except OSError as error:
+        return Finding(
+            check=check,
+            level="fail",
+            found=f"{standing}: {error.strerror}",
+            remedy="give the service a folder that it may write, on a file system with hard links",
+        )
+    return Finding(check=check, level="ok", found=f"{folder} can be written")

@@ -1,0 +1,39 @@
+"""Doctor: what RocketMQ 5.4 keeps in RocksDB, and what follows for look-ups (MessageStoreConfig 5.4.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from reconciler.commands.finding import Finding
+
+_HOURS_A_DAY = 24
+
+
+def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Finding]:
+    """What a broker's configuration means; nothing for brokers that have no such settings or leave them alone."""
+    if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
+        yield Finding(
+            check=check,
+            level="note",
+            found="keeps halves in RocksDB (transRocksDBEnable=true, transWriteOriginTransHalfEnable=false)",
+            remedy="they are looked up there, too; but an open half cannot be told from one that was rolled back, and "
+            "one that the broker gave up is not parked",
+        )
+    if config.get("indexFileReadEnable") == "false":
+        yield from _index(check, config)
+
+
+def _index(check: str, config: Mapping[str, str]) -> Iterator[Finding]:
+    """Index files are not read: then IndexRocksDBStore.queryOffset answers, for so many days back."""
+    if config.get("indexRocksDBEnable") != "true":
+        found = "indexFileReadEnable=false, and there is no other index"
+        yield Finding(check=check, level="fail", found=found, remedy="set it to true: nothing can be looked up")
+        return
+    days, hours = config.get("maxRocksDBIndexQueryDays", ""), config.get("fileReservedTime", "")
+    if days.isdecimal() and hours.isdecimal() and int(days) * _HOURS_A_DAY < int(hours):
+        yield Finding(
+            check=check,
+            level="fail",
+            found=f"keeps messages for {hours} h, finds those of the last {days} days (maxRocksDBIndexQueryDays)",
+            remedy=f"set maxRocksDBIndexQueryDays to {-(-int(hours) // _HOURS_A_DAY)}: older ones look lost",
+        )

@@ -1,0 +1,157 @@
+"""The single pass: reconciler once."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from reconciler.announcing.consumer import AnnouncementConsumer
+from reconciler.announcing.port import StepKind
+from reconciler.clock import Clock, SystemClock
+from reconciler.commands.announcements import build_announcement_consumer
+from reconciler.commands.availability import require_everybody
+from reconciler.commands.run import require_safe_redis
+from reconciler.contract.tables import RepairState
+from reconciler.contract.verdicts import LOSSES
+from reconciler.errors import InvalidValue
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.round import ReconcileRound, RoundReport
+from reconciler.settings.schema import Settings
+from reconciler.shards.count import require_shard_count
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.history import history_sink, writing_history
+from reconciler.wiring.rounds import Policy
+
+#: How long `once` goes on until everything that was found is repaired and verified.
+WAIT_SECONDS_DEFAULT = 60.0
+_PAUSE_SECONDS = 1.0
+_UNFINISHED = frozenset({RepairState.OPEN, RepairState.SENDING, RepairState.SENT})
+
+
+@dataclass(slots=True, kw_only=True)
+class OnceReport:
+    """What `reconciler once` did: all its rounds together."""
+
+    #: Rounds of each subscription, oldest first.
+    rounds: dict[str, list[RoundReport]] = field(default_factory=dict)
+    repairs_unfinished: int = 0
+    repairs_failed: int = 0
+
+    columns = ("announced", "matched", "pending", "verified", "losses", "repaired", "problems")
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing is pending or open; 4: something failed, is held, waits, or did not run."""
+        last = [reports[-1] for reports in self.rounds.values()]
+        is_partial = (
+            not last
+            or self.repairs_unfinished
+            or self.repairs_failed
+            or any(r.event is None or r.event.pending_after or r.event.problems for r in last)
+        )
+        return 4 if is_partial else 0
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Rows for people."""
+        names = ("topic", "group", *self.columns)
+        return [
+            tuple("; ".join(cell) if isinstance(cell, list) else cell for cell in (line[name] for name in names))
+            for line in self._lines()
+        ]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "subscriptions": self._lines(),
+            "repairs_unfinished": self.repairs_unfinished,
+            "repairs_failed": self.repairs_failed,
+        }
+
+    def _lines(self) -> list[dict[str, object]]:
+        lines: list[dict[str, object]] = []
+        for reports in self.rounds.values():
+            events = [report.event for report in reports if report.event is not None]
+            lost = {
+                judged.dossier.unique_key
+                for report in reports
+                for judged in report.judged
+                if judged.verification.verdict in LOSSES
+            }
+            last = reports[-1]
+            problems = [last.suspended] if last.suspended else list(last.event.problems if last.event else ())
+            lines.append(
+                {
+                    "topic": last.subscription.topic,
+                    "group": last.subscription.group,
+                    "announced": sum(event.announced for event in events),
+                    "matched": sum(event.matched for event in events),
+                    "pending": last.event.pending_after if last.event else None,
+                    "verified": sum(event.verified for event in events),
+                    "losses": len(lost),
+                    "repaired": sum(event.repairs.get("done", 0) for event in events),
+                    "problems": problems,
+                }
+            )
+        return lines
+
+
+def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float = WAIT_SECONDS_DEFAULT) -> OnceReport:
+    """Reads what is announced, then runs rounds until nothing is pending or open, or the time is over.
+
+    Raises TransientError for a dependency that is away: nothing is waited for.
+    """
+    if settings.rounds.mode != "full":
+        raise InvalidValue("rounds.mode", settings.rounds.mode, "`once` verifies what it does: it needs mode = full")
+    clock = SystemClock()
+    deadline = clock.monotonic_seconds() + wait_seconds
+    report = OnceReport()
+    with Connections(settings, clock=clock) as connections, ExitStack() as stack:
+        sink = history_sink(settings, clock)
+        policy = Policy(connections, history=sink)
+        require_everybody(connections)
+        require_safe_redis(policy)
+        stack.enter_context(writing_history(policy, sink=sink, clock=clock))
+        rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
+        recovery = policy.recovery()
+        consumer = build_announcement_consumer(connections)
+        consumer.start()
+        try:
+            _await_announcements(consumer, policy, stop, clock, deadline)
+            while True:
+                recovery.run(settings.environment)
+                for topic, topic_rounds in rounds:
+                    _one_round(policy, topic, topic_rounds, report)
+                _count_repairs(policy, report)
+                if report.exit_code == 0 or stop.is_set() or clock.monotonic_seconds() >= deadline:
+                    return report
+                clock.wait(stop, _PAUSE_SECONDS)
+        finally:
+            consumer.stop()
+            for _, topic_rounds in rounds:
+                topic_rounds.release()
+
+
+def _await_announcements(
+    consumer: AnnouncementConsumer, policy: Policy, stop: threading.Event, clock: Clock, deadline: float
+) -> None:
+    """Until every shard of every subscription was read to its end, or is suspended, or the time is over."""
+    expected = sum(topic.shards * len(topic.subscriptions) for topic in policy.plans)
+    while not stop.is_set() and clock.monotonic_seconds() < deadline:
+        states = consumer.states()
+        settled = [s for s in states if s.behind == 0 or s.kind in {StepKind.SUSPENDED, StepKind.NOT_MINE}]
+        if len(settled) >= expected:
+            return
+        clock.wait(stop, 0.05)
+
+
+def _one_round(policy: Policy, topic: TopicPlan, rounds: ReconcileRound, report: OnceReport) -> None:
+    for plan in topic.subscriptions:
+        require_shard_count(policy.redis.client, plan.subscription, topic.shards)
+        report.rounds.setdefault(str(plan.subscription), []).append(rounds.run(plan.subscription))
+
+
+def _count_repairs(policy: Policy, report: OnceReport) -> None:
+    counts = policy.ledger.reports.repair_counts(policy.settings.environment)
+    report.repairs_unfinished = sum(c.count for c in counts if c.state in _UNFINISHED)
+    report.repairs_failed = sum(c.count for c in counts if c.state is RepairState.FAILED)

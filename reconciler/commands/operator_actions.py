@@ -1,0 +1,63 @@
+"""Everything that is done by hand is written down before it is done, and what came of it after."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from reconciler.errors import DatabaseAway
+from reconciler.policy.ports import Intent
+from reconciler.wiring.connections import Connections
+
+log = logging.getLogger(__name__)
+
+
+def operator() -> str:
+    """The name that goes into the ledger: the login's, and who became it by sudo."""
+    try:
+        login = getpass.getuser()
+    except (OSError, KeyError):
+        return "operator"
+    person = os.environ.get("SUDO_USER", login)
+    return f"operator {person}" if person == login else f"operator {person} as {login}"
+
+
+class Outcome:
+    """What came of an action; whoever acts sets it."""
+
+    def __init__(self) -> None:
+        self.result = ""
+
+
+@contextmanager
+def recorded(
+    connections: Connections,
+    command: str,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    unique_key: str | None = None,
+    detail: str = "",
+) -> Iterator[Outcome]:
+    """The act is the block. Raises DatabaseAway before it: what cannot be written down is not done.
+
+    A block that ends with an exception, ^C included, has that for its result.
+    """
+    actions = connections.ledger.actions
+    intent = Intent(by=operator(), command=command, topic=topic, group=group, unique_key=unique_key, detail=detail)
+    action_id = actions.begin(connections.settings.environment, intent)
+    outcome = Outcome()
+    try:
+        yield outcome
+    except BaseException as error:
+        outcome.result = f"ended by {type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        try:
+            actions.end(action_id, outcome.result)
+        except DatabaseAway as error:
+            # It is done, and its caller is to hear of it; the row without an end tells the rest.
+            log.warning("action_result_lost: what came of %s could not be written down: %s", command, error)

@@ -1,0 +1,161 @@
+"""The service: reconciler run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from reconciler.classic.run import serve_classic
+from reconciler.clock import Clock, SystemClock
+from reconciler.commands.announcements import build_announcement_consumer
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ConfigurationError, RedisAway, TransientError
+from reconciler.instrumentation.event_log import EventLog
+from reconciler.ledger.retention import SqlRetention
+from reconciler.policy.events import OutageOpened
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.round import ReconcileRound
+from reconciler.settings.schema import Settings
+from reconciler.shards.checks import check_redis, require_safe
+from reconciler.shards.count import require_shard_count
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.history import history_sink, writing_history
+from reconciler.wiring.outbox_identities import require_own_identities
+from reconciler.wiring.rounds import Policy
+from reconciler.wiring.scheduler import Daemon, Tick, serve_when_possible
+
+logger = logging.getLogger(__name__)
+
+#: How often an open outage is looked for and worked on.
+OUTAGE_SECONDS = 1.0
+#: How often Redis' settings are looked at again: somebody may change the eviction policy of a running server.
+SAFETY_SECONDS = 10.0
+RETENTION_SECONDS = 3600.0
+#: Passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more rounds
+#: than that in an hour.
+RETENTION_PASSES_MAX = 20
+#: Between two of them, so that others get their turn with a database that takes one writer at a time.
+RETENTION_PAUSE_SECONDS = 1.0
+
+
+def run_service(settings: Settings, stop: threading.Event) -> None:
+    """Announcement consumers, rounds, outage recovery and retention until the stop.
+
+    A dependency that is away is waited for, at the start and later. Raises ConfigurationError for what only a person
+    can mend: a Redis that is unsafe at the start, missing tables, another number of shards.
+    """
+    clock = SystemClock()
+    serve = serve_classic if settings.rounds.mode == "classic" else _serve
+    serve_when_possible(lambda: serve(settings, stop, clock), stop=stop, clock=clock)
+
+
+def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
+    with Connections(settings, clock=clock) as connections:
+        sink = history_sink(settings, clock)
+        policy = Policy(connections, history=sink)
+        rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
+        ticks = [_round_tick(policy, topic, topic_rounds) for topic, topic_rounds in rounds]
+        recovery = policy.recovery()
+
+        def recover() -> None:
+            if policy.ledger.outages.current(settings.environment) is None:
+                return
+            with suppress(RedisAway):  # told by the rounds and by the safety tick; the outage lasts until it is over
+                still_safe_redis(policy)
+                recovery.run(settings.environment)
+
+        retention = SqlRetention(connections.ledger.database, keep_days=settings.ledger.keep_days)
+        ticks += [
+            Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
+            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(policy)),
+            Tick(
+                name="retention",
+                interval_seconds=RETENTION_SECONDS,
+                run=lambda: delete_old_rows(retention, settings.environment, stop=stop, clock=clock),
+            ),
+        ]
+        require_own_identities(connections)
+        require_safe_redis(policy)
+        policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
+        for topic in policy.plans:  # those of the newest release, too: a round would be the first to miss them
+            policy.ledger.brokers.note(
+                settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
+            )
+        with writing_history(policy, sink=sink, clock=clock):
+            consumer = build_announcement_consumer(connections)
+            consumer.start()
+            try:
+                Daemon(ticks, stop=stop, clock=clock).run()
+            finally:
+                consumer.stop()
+                with suppress(TransientError):  # they run out by themselves
+                    for _, topic_rounds in rounds:
+                        topic_rounds.release()
+
+
+def delete_old_rows(retention: SqlRetention, environment: str, *, stop: threading.Event, clock: Clock) -> None:
+    """Passes until nothing old is left, the stop, or the bound; the next turn deletes the rest. Raises DatabaseAway."""
+    for _ in range(RETENTION_PASSES_MAX):
+        if not retention.delete_old(environment).has_more or clock.wait(stop, RETENTION_PAUSE_SECONDS):
+            return
+
+
+def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
+    def one(subscription: Subscription) -> None:
+        with suppress(RedisAway):  # the round finds out by itself, and opens the outage
+            require_shard_count(policy.redis.client, subscription, topic.shards)
+        rounds.run(subscription)
+
+    return Tick(
+        name=f"rounds {topic.topic}",
+        interval_seconds=policy.settings.rounds.interval_seconds,
+        run=lambda: each_of([plan.subscription for plan in topic.subscriptions], one),
+    )
+
+
+def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:
+    """Runs all, whatever happens in one; the first error that nobody expects is raised after the last.
+
+    Raises TransientError and ConfigurationError at once: what is away is away for all, and a person has to mend the
+    configuration.
+    """
+    failure: Exception | None = None
+    for subscription in subscriptions:
+        try:
+            run(subscription)
+        except (TransientError, ConfigurationError):
+            raise
+        except Exception as error:
+            logger.exception("subscription_failed", extra={"subscription": str(subscription)})
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def require_safe_redis(policy: Policy) -> None:
+    """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
+    settings = policy.settings
+    require_safe(
+        check_redis(
+            policy.redis.client,
+            environment=settings.environment,
+            accept_unverified=settings.redis.accept_unverified,
+        )
+    )
+
+
+def still_safe_redis(policy: Policy) -> None:
+    """The same for a service that runs: it pauses, as if Redis were away, until somebody has mended the settings.
+
+    Raises RedisAway.
+    """
+    try:
+        require_safe_redis(policy)
+    except ConfigurationError as error:
+        environment, outages = policy.settings.environment, policy.ledger.outages
+        if outages.current(environment) is None:
+            outages.open(environment, reason="UNSAFE", noticed_by=policy.owner)
+            EventLog().emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
+        raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

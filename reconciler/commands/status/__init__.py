@@ -1,0 +1,1 @@
+"""What `reconciler status` and `reconciler explain` say."""

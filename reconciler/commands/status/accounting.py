@@ -1,0 +1,209 @@
+"""Who is asked until when every commit of a subscription is accounted for; accounted.py makes a time of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+
+from reconciler.commands.status.outbox_backlog import look_into_outbox, oldest_unheard
+from reconciler.commands.status.standstill import limit_seconds
+from reconciler.errors import ReconcilerError, RedisAway
+from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
+from reconciler.policy.accounted import (
+    Accounted,
+    Link,
+    OutboxSeen,
+    QueueSeen,
+    accounted,
+    due_for_long_until_ms,
+    oldest_unlisted,
+    outbox_link,
+    queue_link,
+    rounds_link,
+    unheard_link,
+    verdicts_link,
+)
+from reconciler.policy.evidence import Watermark
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import Candidates, InboxEvidence, ShardMemory, StoredRound
+from reconciler.rocketmq.client.name_servers import TopicNotFound
+from reconciler.sql.engines import database_now_ms, reading
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence_databases import outbox_databases
+
+
+class Accounting:
+    """One `status`: every outbox is asked once a topic. Confined to one thread."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        memory: ShardMemory,
+        inbox: InboxEvidence,
+        *,
+        asked_ms: int,
+        within_seconds: float | None,
+    ) -> None:
+        """`asked_ms`: the ledger's time before anybody is asked: what comes meanwhile is nobody's concern.
+
+        `within_seconds`: the time that a monitor names; None: the default.
+        """
+        self._settings = connections.settings
+        self._connections = connections
+        self._memory = memory
+        self._inbox = inbox
+        self._is_given = within_seconds is not None
+        margin_seconds = self._settings.rounds.skew_margin_seconds
+        self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
+        self._asked_ms = asked_ms
+        self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
+        self._outboxes = cache(self._look_into_outboxes)
+
+    def of(
+        self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
+    ) -> Accounted:
+        """Of one subscription. `rounds`: the newest of every shard, also of those that there were.
+
+        Raises DatabaseAway of the ledger; anybody else who does not answer has come nowhere.
+        """
+        links = [link for _, _, link in self._outboxes(topic.topic)]
+        links += self._queue_links(topic, rounds)
+        ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
+        links.append(rounds_link(ours, shards=topic.shards))
+        links += self._verdict_links(topic, plan, watermark)
+        return accounted(
+            plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
+        )
+
+    def weaker(self, topic: TopicPlan) -> Iterator[str]:
+        """What the outboxes of a topic cannot tell."""
+        if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
+            yield "no sweep on record"
+
+    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[str, OutboxSeen | None, Link]]:
+        sweep = self._settings.sweep
+        pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
+        found: list[tuple[str, OutboxSeen | None, Link]] = []
+        of_topic = {(p.group, url) for p in self._settings.producers if topic in p.topics for url in p.outbox_urls}
+        for database in outbox_databases(self._settings):
+            if (database.owner, database.url) not in of_topic:
+                continue
+            try:
+                seen = look_into_outbox(self._connections, database.url, producer_group=database.owner, topic=topic)
+            except ReconcilerError as error:
+                silent = Link(until_ms=None, cause=f"the {database.name} does not tell: {error}")
+                found.append((database.url, None, silent))
+            else:
+                found.append((database.url, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
+        return found
+
+    def _queue_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
+        name = self._settings.unique_key_topic.name_for(topic.topic)
+        retired = self._settings.rocketmq.retired_brokers
+        taken = _taken(rounds, retired=retired)
+        known: dict[str, list[int]] = {}
+        for broker, number in taken:
+            known.setdefault(broker, []).append(number)
+        try:
+            ends, silent = self._ends.read(name, known)
+        except TopicNotFound:
+            yield Link(until_ms=None, cause=f"no broker has the topic {name}: run `reconciler topics create`")
+            return
+        except ReconcilerError as error:
+            yield Link(until_ms=None, cause=f"announcements cannot be read: {error}")
+            return
+        for broker, why in sorted(silent.items()):
+            if broker not in retired:
+                yield Link(until_ms=None, cause=f"{broker} does not tell what it has of {name}: {why}")
+        having = {stored.done.shard.number for stored in rounds}
+        for end in ends:
+            is_extra = end.queue.queue_id >= topic.shards
+            if end.queue.queue_id in having or (having and is_extra):  # a shard without a round is told by itself
+                offset = taken.get((end.queue.broker_name, end.queue.queue_id))
+                yield self._queue_link(end, offset, is_extra=is_extra)
+
+    def _queue_link(self, end: QueueEnd, taken: int | None, *, is_extra: bool) -> Link:
+        name = f"{end.queue.broker_name} queue {end.queue.queue_id} of {end.queue.topic}"
+        waiting_since_ms = None
+        first = end.begin if taken is None else taken  # a broker may be new, and its first announcements young
+        if end.begin <= first < end.end:
+            try:
+                waiting_since_ms = self._ends.waiting_since_ms(end, first)
+            except ReconcilerError as error:
+                return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
+        seen = QueueSeen(
+            name=name,
+            begin=end.begin,
+            end=end.end,
+            taken=taken,
+            waiting_since_ms=waiting_since_ms,
+            is_extra=is_extra,
+        )
+        return queue_link(seen, asked_ms=self._asked_ms)
+
+    def _verdict_links(self, topic: TopicPlan, plan: SubscriptionPlan, watermark: Watermark) -> Iterator[Link]:
+        until_ms = due_for_long_until_ms(
+            watermark,
+            asked_ms=self._asked_ms,
+            grace_ms=round(plan.grace_period_seconds * 1000),
+            margin_ms=round(self._settings.rounds.skew_margin_seconds * 1000),
+            within_ms=self._within_ms,
+        )
+        if until_ms is None:
+            return
+        candidates = self._connections.ledger.candidates
+        with suppress(RedisAway):  # told as such
+            unlisted = [
+                oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
+                for shard in topic.shards_of(plan.subscription)
+            ]
+            yield from (verdicts_link(one, asked_ms=self._asked_ms) for one in unlisted)
+            # What rounds have heard of and not judged is in the outboxes, too.
+            if not any(unlisted):
+                yield from self._unheard_links(topic, plan, candidates, until_ms)
+
+    def _unheard_links(
+        self, topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, until_ms: int
+    ) -> Iterator[Link]:
+        """Of each outbox; where nobody can prove that an effect is missing, nothing is said."""
+        if not self._inbox.is_configured(plan.subscription):
+            return
+        for url, seen, _ in self._outboxes(topic.topic):
+            if seen is None:
+                continue
+            ahead_ms = seen.now_ms - self._asked_ms
+            try:
+                found = oldest_unheard(
+                    self._connections,
+                    url,
+                    producer_group=seen.producer_group,
+                    plan=plan,
+                    inbox=self._inbox,
+                    candidates=candidates,
+                    until_ms=until_ms + ahead_ms,
+                )
+            except ReconcilerError as error:
+                yield Link(until_ms=None, cause=f"the outbox of {seen.producer_group} does not tell: {error}")
+            else:
+                yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
+
+
+def ledger_now_ms(connections: Connections) -> int:
+    """Time by the ledger, which dates rounds: this host's clock may be wrong, and nobody compares it with the others.
+
+    Raises DatabaseAway.
+    """
+    with reading(connections.engine(connections.settings.ledger.url.get_secret_value())) as connection:
+        return database_now_ms(connection)
+
+
+def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:
+    """(Broker, queue) -> next offset in the last round of its shard; brokers that never come back are left out."""
+    found: dict[tuple[str, int], int] = {}
+    for stored in rounds:
+        for queue, offset in stored.done.offsets.items():
+            broker, _, number = queue.rpartition("/")
+            if broker not in retired and number == str(stored.done.shard.number):
+                found[broker, stored.done.shard.number] = offset
+    return found

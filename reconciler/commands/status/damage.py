@@ -1,0 +1,81 @@
+"""What status says about values that nobody can read, announcements that are refused, and recorders of no keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from reconciler.contract.subscription import Shard
+from reconciler.contract.unique_key import fault_of_member
+from reconciler.errors import InvariantViolation, RedisAway
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import AnnouncementQueue, OperationReports, RepairCount, StoredRound, VerdictCount
+from reconciler.shards.access import RedisClient
+from reconciler.shards.commit_samples import sample_commit_sets
+
+#: Announcements of each queue, the newest, that are looked at, and how young a refusal is told: who announces for
+#: another environment, or with another secret, is refused as long as it does.
+ANNOUNCEMENTS_LOOKED_AT = 100
+REFUSED_SECONDS = 3600.0
+
+
+def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[str]:
+    """Ledger rows of which nobody can read how they stand."""
+    found = [f"{v.subscription}: {v.count} rows: {v.damage}" for v in verdicts if v.damage is not None]
+    return found + [f"{r.topic}: {r.count} repairs that nobody works on: {r.damage}" for r in repairs if r.damage]
+
+
+def misshapen_members(client: RedisClient, topic: TopicPlan, *, commit_generations: int) -> list[str]:
+    """One line a subscription whose recorder writes members that no announced key equals; a sample is looked at."""
+    lines = []
+    for plan in topic.subscriptions:
+        seen = 0
+        wrong: list[tuple[Shard, bytes, str]] = []
+        with suppress(RedisAway, InvariantViolation):  # told elsewhere: away, or the shard is stopped
+            for shard, member in sample_commit_sets(
+                client, plan.subscription, shards=topic.shards, commit_generations=commit_generations
+            ):
+                seen += 1
+                fault = fault_of_member(member)
+                wrong += [(shard, member, fault)] if fault is not None else []
+        if wrong:
+            shard, member, fault = wrong[0]
+            lines.append(
+                f"{plan.subscription}: {len(wrong)} of {seen} members sampled in its commit sets match no key: each "
+                f"key costs a look-up; in shard {shard.number} {ascii(member[:64])[1:]} is {fault}; mend what the "
+                "group adds to Redis (docs/reference/redis-keys.md)"
+            )
+    return lines
+
+
+def refused_announcements(
+    reports: OperationReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
+) -> Iterator[str]:
+    """One line if announcements were refused of late: the commits that they tell of pass by unseen.
+
+    `rounds`: the newest of every shard of a topic's subscriptions. Raises DatabaseAway.
+    """
+    ends: dict[AnnouncementQueue, int] = {}
+    for stored in rounds:
+        for name, offset in stored.done.offsets.items():
+            broker, _, number = name.rpartition("/")
+            if number == str(stored.done.shard.number):
+                queue = AnnouncementQueue(unique_key_topic=unique_key_topic, broker=broker, queue_id=int(number))
+                ends[queue] = max(offset, ends.get(queue, 0))
+    found = [
+        kept
+        for queue, end in ends.items()
+        for kept in reports.quarantined(
+            environment,
+            limit=ANNOUNCEMENTS_LOOKED_AT,
+            after=queue,
+            after_offset=end - ANNOUNCEMENTS_LOOKED_AT - 1,
+        )
+        if kept.refused.queue == queue and now_ms - kept.seen_at_ms < REFUSED_SECONDS * 1000
+    ]
+    if found:
+        newest = max(found, key=lambda kept: kept.seen_at_ms).refused
+        yield (
+            f"{len(found)} of the last announcements on {unique_key_topic} were refused, and what they tell of passes "
+            f"by unseen: {newest.reason}: {newest.detail[:200]} (`reconciler list quarantine`)"
+        )

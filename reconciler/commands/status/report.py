@@ -1,0 +1,335 @@
+"""What status shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.commands.availability import ask_brokers, ask_databases, ask_redis, who_is_away
+from reconciler.commands.listing import outage_row, text_of
+from reconciler.commands.status.accounting import Accounting, ledger_now_ms
+from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
+from reconciler.commands.status.double_effects import double_effects
+from reconciler.commands.status.primaries import blind, unproved
+from reconciler.commands.status.standstill import (
+    history_behind,
+    limit_seconds,
+    open_outage,
+    persons_needed,
+    rejected,
+    undecided,
+    unrepaired,
+)
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import RedisAway
+from reconciler.policy.accounted import Accounted, sentence
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
+from reconciler.settings.schema import Settings
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.history import read_standing
+from reconciler.wiring.rounds import Policy
+
+if TYPE_CHECKING:
+    from reconciler.history.reader import HistoryStanding
+
+#: Commits that nobody announces cannot be seen.
+NO_OUTBOX = "no outbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStatus:
+    """One subscription now."""
+
+    subscription: Subscription
+    #: None: Redis did not answer.
+    pending: int | None
+    oldest_pending_ms: int | None
+    watermark: Watermark
+    last_round_ms: int | None
+    #: None: classic rounds tell nothing of it.
+    accounted: Accounted | None
+    #: What nobody can prove here.
+    weaker: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport:
+    """Everything `reconciler status` shows."""
+
+    subscriptions: tuple[SubscriptionStatus, ...]
+    verdicts: tuple[VerdictCount, ...]
+    repairs: tuple[RepairCount, ...]
+    holds: tuple[HeldTopic, ...]
+    outages: tuple[Outage, ...]
+    #: Who did not answer, one line each: the rest may be incomplete.
+    away: tuple[str, ...]
+    #: None: no history is configured, or it did not answer.
+    history: HistoryStanding | None = None
+    #: An open outage, losses that nobody repairs, a history that ends too early, one line each.
+    late: tuple[str, ...] = ()
+    #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
+    undecided: tuple[str, ...] = ()
+    #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
+    rejected: tuple[str, ...] = ()
+    #: Keys that took effect in two inboxes of one group, one line a subscription.
+    doubled: tuple[str, ...] = ()
+    #: Databases of evidence that are not proved to be primaries, one line each; those that blind us are in `late`, too.
+    unproved: tuple[str, ...] = ()
+    #: Values that nobody can read, refused announcements, and recorders that write no keys, one line each.
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """3: something is away, or commits are not accounted for; 1: something needs a person; 0: neither."""
+        if self.away or self.late_lines:
+            return 3
+        return 1 if self.needs_a_person else 0
+
+    @property
+    def needs_a_person(self) -> bool:
+        """A quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values."""
+        return bool(self._persons)
+
+    @property
+    def late_lines(self) -> tuple[str, ...]:
+        """Why "0 lost" means nothing, one line each."""
+        return (*(f"{one.subscription}: {cause}" for one in self._accounts for cause in one.late), *self.late)
+
+    @property
+    def summary(self) -> str:
+        """One sentence: all is well until when, or what needs whom."""
+        if not self._accounts:
+            return 'rounds.mode = "classic": nobody can tell until when commits are accounted for'
+        return sentence(
+            self._accounts,
+            troubles=(*self.away, *self.late),
+            persons=self._persons,
+            sees_announced_only=any(NO_OUTBOX in s.weaker for s in self.subscriptions),
+        )
+
+    @property
+    def _accounts(self) -> list[Accounted]:
+        return [s.accounted for s in self.subscriptions if s.accounted is not None]
+
+    @property
+    def _persons(self) -> list[str]:
+        needed = persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
+        return [*needed, *self.doubled, *self.undecided, *self.damaged]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "summary": self.summary,
+            "needs_a_person": self.needs_a_person,
+            "away": list(self.away),
+            "late": list(self.late_lines),
+            "undecided": list(self.undecided),
+            "rejected": list(self.rejected),
+            "doubled": list(self.doubled),
+            "unproved": list(self.unproved),
+            "damaged": list(self.damaged),
+            **{name: [dict(zip(columns, row, strict=True)) for row in rows] for name, columns, rows in self._parts()},
+            "subscriptions": [
+                dict(zip(_SUBSCRIPTION, _subscription_row(s), strict=True))
+                | {"accounted_until_ms": None if s.accounted is None else s.accounted.until_ms}
+                for s in self.subscriptions
+            ],
+        }
+
+    def tables(self) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[object]]]]:
+        """Tables for people; empty ones are left out, except the first."""
+        accounts = [
+            (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
+        ]
+        if accounts:
+            yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
+        for name, columns, rows in self._parts():
+            if rows or name == "subscriptions":
+                yield name.capitalize(), columns, rows
+
+    def _parts(self) -> Iterator[tuple[str, Sequence[str], list[tuple[object, ...]]]]:
+        yield "subscriptions", _SUBSCRIPTION, [_subscription_row(s) for s in self.subscriptions]
+        yield (
+            "verdicts",
+            ("topic", "group", "state", "verdict", "loss_verdict", "keys", "oldest_ms"),
+            [
+                (
+                    v.subscription.topic,
+                    v.subscription.group,
+                    str(v.state),
+                    str(v.verdict),
+                    text_of(v.loss_verdict),
+                    v.count,
+                    v.oldest_ms,
+                )
+                for v in self.verdicts
+            ],
+        )
+        yield (
+            "repairs",
+            ("topic", "scope", "state", "rung", "attempted", "repairs"),
+            [(r.topic, r.scope, str(r.state), str(r.rung), r.attempted, r.count) for r in self.repairs],
+        )
+        yield (
+            "holds",
+            ("topic", "kind", "since_ms", "by", "reason"),
+            [(h.topic, str(h.kind), h.since_ms, h.by, h.reason) for h in self.holds],
+        )
+        yield (
+            "outages",
+            ("started_at_ms", "reason", "scanned", "closed_at_ms", "left_out"),
+            [outage_row(o) for o in self.outages],
+        )
+        yield (
+            "history",
+            ("topic", "group", "captured_until_ms", "recent_rounds", "gaps", "spool_bytes", "problems"),
+            [] if self.history is None else list(_history_rows(self.history)),
+        )
+
+
+_SUBSCRIPTION = (
+    "topic", "group", "pending", "oldest_pending_ms", "watermark_ms", "watermark_detail", "last_round_ms", "weaker",
+)  # fmt: skip
+
+
+def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
+    is_known = s.watermark.state is WatermarkState.KNOWN
+    return (
+        s.subscription.topic,
+        s.subscription.group,
+        s.pending,
+        s.oldest_pending_ms,
+        s.watermark.at_ms if is_known else None,
+        s.watermark.detail,
+        s.last_round_ms,
+        ", ".join(s.weaker),
+    )
+
+
+def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
+    for s in history.subscriptions:
+        about = (s.subscription.topic, s.subscription.group, s.captured_until_ms, s.rounds, s.gaps)
+        yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
+
+
+def read_status(settings: Settings, *, rounds_within_seconds: float | None = None) -> StatusReport:
+    """Asks ledger, Redis, brokers and the services' databases; only the ledger may not be away (DatabaseAway).
+
+    Commits that are not accounted for until `rounds_within_seconds` ago are late; None: five minutes, and sixty
+    intervals; a subscription that never had a round is late only if the time is given.
+    """
+    late: list[str] = []
+    with Connections(settings) as connections:
+        policy = Policy(connections)
+        reports = connections.ledger.reports
+        now_ms = ledger_now_ms(connections)
+        away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
+        statuses = []
+        newest: dict[Subscription, Sequence[StoredRound]] = {}
+        is_full = settings.rounds.mode == "full"
+        accounting = None
+        if is_full:
+            accounting = Accounting(
+                connections,
+                policy.memory,
+                policy.witnesses.inbox,
+                asked_ms=now_ms,
+                within_seconds=rounds_within_seconds,
+            )
+            late += open_outage(connections.ledger.outages.current(settings.environment))
+        for topic in policy.plans:
+            for plan in topic.subscriptions:
+                last = reports.last_rounds(plan.subscription)
+                newest[plan.subscription] = [r for r in last if r.done.shard.number < topic.shards]
+                if is_full:
+                    late += unrepaired(
+                        settings,
+                        plan.subscription,
+                        candidates=connections.ledger.candidates,
+                        repairs=connections.ledger.repairs,
+                        now_ms=now_ms,
+                        within_seconds=rounds_within_seconds,
+                    )
+                statuses.append(_status_of(policy, topic, plan, last, accounting))
+        doubted = unproved(connections)
+        late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
+        history, history_away = read_standing(settings, policy.subscriptions)
+        for captured in history.subscriptions if history is not None and is_full else ():
+            of = captured.subscription
+            late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
+        verdicts = tuple(reports.verdict_counts(settings.environment))
+        repairs = tuple(reports.repair_counts(settings.environment))
+        return StatusReport(
+            subscriptions=tuple(statuses),
+            history=history,
+            verdicts=verdicts,
+            repairs=repairs,
+            holds=tuple(reports.holds(settings.environment)),
+            outages=tuple(reports.outages(settings.environment, limit=5)),
+            away=(*away, *([history_away] if history_away is not None else [])),
+            late=tuple(late),
+            undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds)),
+            rejected=tuple(rejected(verdicts)),
+            doubled=tuple(double_effects(reports, verdicts, settings.environment)),
+            unproved=tuple(f"{d.name}: {d.found}" for d in doubted),
+            damaged=(
+                *damaged_rows(verdicts, repairs),
+                *(_refused(connections, newest, now_ms=now_ms) if is_full else ()),
+                *(_misshapen(policy) if is_full else ()),
+            ),
+        )
+
+
+def _status_of(
+    policy: Policy,
+    topic: TopicPlan,
+    plan: SubscriptionPlan,
+    last: Sequence[StoredRound],
+    accounting: Accounting | None,
+) -> SubscriptionStatus:
+    subscription = plan.subscription
+    pending, oldest_ms = _pending(policy, topic.shards_of(subscription))
+    watermark = policy.witnesses.brokers.watermark(subscription)
+    weaker = [] if policy.witnesses.outbox.is_configured(topic.topic) else [NO_OUTBOX]
+    weaker += [] if policy.witnesses.inbox.is_configured(subscription) else ["no inbox"]
+    if accounting is not None:
+        weaker += accounting.weaker(topic)
+    return SubscriptionStatus(
+        subscription=subscription,
+        pending=pending,
+        oldest_pending_ms=oldest_ms,
+        watermark=watermark,
+        last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
+        accounted=None if accounting is None else accounting.of(topic, plan, last, watermark),
+        weaker=tuple(weaker),
+    )
+
+
+def _refused(
+    connections: Connections, newest: Mapping[Subscription, Sequence[StoredRound]], *, now_ms: int
+) -> Iterator[str]:
+    """One line a unique-key topic."""
+    settings = connections.settings
+    of_topic: dict[str, list[StoredRound]] = {}
+    for subscription, rounds in newest.items():
+        of_topic.setdefault(settings.unique_key_topic.name_for(subscription.topic), []).extend(rounds)
+    reports = connections.ledger.reports
+    for name, rounds in of_topic.items():
+        yield from refused_announcements(reports, settings.environment, name, rounds, now_ms=now_ms)
+
+
+def _misshapen(policy: Policy) -> Iterator[str]:
+    generations = policy.settings.rounds.commit_generations
+    for topic in policy.plans:
+        yield from misshapen_members(policy.redis.client, topic, commit_generations=generations)
+
+
+def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:
+    try:
+        sizes = [policy.memory.pending_size(shard) for shard in shards]
+    except RedisAway:
+        return None, None
+    return sum(size for size, _ in sizes), min((oldest for _, oldest in sizes if oldest is not None), default=None)

@@ -1,0 +1,137 @@
+"""Why "0 lost" means nothing now: an open outage, losses that nobody repairs, keys that nothing decides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from reconciler.clock import utc_text
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.policy.ports import (
+    Candidates,
+    HeldTopic,
+    Outage,
+    RepairCount,
+    Repairs,
+    StoredRound,
+    VerdictCount,
+)
+from reconciler.settings.schema import Settings
+
+#: Rounds older than this, and older than so many intervals, say that nobody looks for losses any more.
+ROUNDS_LATE_SECONDS_MIN = 300.0
+ROUNDS_LATE_INTERVALS = 60
+#: Losses of a subscription that are looked at: one without a repair says enough.
+LOSSES_ASKED = 100
+
+
+def open_outage(outage: Outage | None) -> list[str]:
+    """While an outage is open no round runs."""
+    if outage is None or outage.closed_at_ms is not None:
+        return []
+    step = "inboxes are scanned, rounds follow" if outage.is_scanned else "rounds wait for Redis and the inbox scan"
+    return [f"an outage is open since {utc_text(outage.started_at_ms)} ({outage.reason}): {step}"]
+
+
+def unrepaired(
+    settings: Settings,
+    subscription: Subscription,
+    *,
+    candidates: Candidates,
+    repairs: Repairs,
+    now_ms: int,
+    within_seconds: float | None,
+) -> list[str]:
+    """Proved losses that have no repair: turns end between the verdict and the repair, which is opened next."""
+    limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
+    losses = [
+        row.unique_key
+        for row in candidates.open_losses(subscription, limit=LOSSES_ASKED)
+        if row.verdict in LOSSES and now_ms - row.first_seen_ms > limit_ms
+    ]
+    known = repairs.read(subscription.environment, subscription.topic, losses) if losses else {}
+    left = [key for key in losses if not known.get(key)]
+    if not left:
+        return []
+    proved = f"{len(left)} losses of {subscription} were proved and have no repair, {left[0]} the oldest"
+    return [f"{proved}: turns fail before they open it, the service's log says why"]
+
+
+def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
+    """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
+
+    A group that lags is not told: its own monitoring does.
+    """
+    told = []
+    for v in verdicts:
+        hours = (now_ms - v.oldest_ms) / 3_600_000
+        is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
+        if is_open and hours * 3_600 > retention_seconds / 2:
+            told.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
+    return told
+
+
+def history_behind(
+    settings: Settings,
+    subscription: Subscription,
+    rounds: Collection[StoredRound],
+    captured_ms: Mapping[int, int],
+    *,
+    within_seconds: float | None,
+) -> list[str]:
+    """Rounds that ran, and are not in the history although it is older than it takes to seal: its disk is full, say.
+
+    `rounds`: the newest of every shard; `captured_ms`: shard -> the newest one in the history, as far as there is one.
+    """
+    behind_seconds = max(
+        (
+            (stored.done.at_ms - captured_ms[stored.done.shard.number]) / 1000
+            for stored in rounds
+            if stored.done.shard.number in captured_ms and not stored.is_void
+        ),
+        default=0.0,
+    )
+    if behind_seconds <= settings.history.seal_seconds + limit_seconds(settings, within_seconds):
+        return []
+    ends = f"the history of {subscription} ends {behind_seconds:.0f} s before its last round"
+    return [f"{ends}: does the log of `reconciler run` say history_failing? The audit misses what came since"]
+
+
+def rejected(verdicts: Iterable[VerdictCount]) -> list[str]:
+    """Announced keys that no configured outbox has as committed: foreign announcements, or an outbox is not configured.
+
+    The second kind would be lost messages that are settled without repair, and the verdict is the same.
+    """
+    return [
+        f"{v.subscription}: {v.count} announced keys are committed in no configured outbox, and were settled without "
+        "repair: does [[producers]] name every service that sends to the topic? What has no row is asked for again."
+        for v in verdicts
+        if v.verdict is Verdict.REJECTED
+    ]
+
+
+def persons_needed(
+    *, verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount], holds: Iterable[HeldTopic]
+) -> list[str]:
+    """What only a person can end, with the command that shows it or ends it."""
+    quarantined = sum(v.count for v in verdicts if v.state is CandidateState.QUARANTINED)
+    failed = sum(r.count for r in repairs if r.state is RepairState.FAILED)
+    needed = []
+    if quarantined:
+        needed.append(f"quarantined keys: {quarantined} (`reconciler list candidates --state QUARANTINED`)")
+    if failed:
+        needed.append(f"failed repairs: {failed} (`reconciler list repairs --state FAILED`)")
+    needed += [
+        f"the breaker of {h.topic} is open (`reconciler resume {h.topic} --breaker`)"
+        for h in holds
+        if h.kind is HoldKind.BREAKER
+    ]
+    return needed
+
+
+def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
+    """How long something may stand still: what a monitor gives, or the default."""
+    if within_seconds is not None:
+        return within_seconds
+    return max(ROUNDS_LATE_SECONDS_MIN, ROUNDS_LATE_INTERVALS * settings.rounds.interval_seconds)

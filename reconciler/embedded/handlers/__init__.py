@@ -1,0 +1,1 @@
+"""Requests that the embedded broker answers, one file for each kind."""

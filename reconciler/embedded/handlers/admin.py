@@ -1,0 +1,247 @@
+"""Topics, groups, settings and statistics (AdminBrokerProcessor): 17, 21, 25, 26, 28, 200-202, 207, 208, 215, 300."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from reconciler.embedded.handlers.client import body_of, json_body
+from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
+from reconciler.embedded.state import GroupConfig, TopicConfig
+from reconciler.errors import InvalidValue
+from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+
+if TYPE_CHECKING:
+    from reconciler.embedded.broker import Broker
+    from reconciler.embedded.connection import Connection
+
+_MOST_QUEUES = 65_536
+FAULT_PREFIX = "fault."
+
+
+# -- topics and groups -------------------------------------------------------------------------------
+def create_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """UPDATE_AND_CREATE_TOPIC."""
+    name = text(request, "topic")
+    read, write = integer(request, "readQueueNums"), integer(request, "writeQueueNums")
+    if not name or not (0 <= read <= _MOST_QUEUES and 0 <= write <= _MOST_QUEUES):
+        return Reply(ResponseCode.SYSTEM_ERROR, f"topic[{name}] with {read}/{write} queues is illegal")
+    attributes = {}
+    for entry in request.fields.get("attributes", "").split(","):
+        key, separator, value = entry.partition("=")
+        if separator:
+            attributes[key.lstrip("+")] = value
+    broker.state.put_topic(
+        TopicConfig(
+            name=name,
+            read_queues=read,
+            write_queues=write,
+            permission=integer(request, "perm"),
+            flag=integer(request, "topicSysFlag", 0),
+            order=boolean(request, "order"),
+            attributes=attributes,
+        )
+    )
+    return Reply()
+
+
+def delete_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """DELETE_TOPIC_IN_BROKER."""
+    name = text(request, "topic")
+    broker.state.delete_topic(name)
+    broker.store.queues.drop_topic(name)
+    return Reply()
+
+
+def topic_json(topic: TopicConfig) -> dict[str, Any]:
+    """TopicConfig as brokers write it."""
+    return {
+        "attributes": topic.attributes,
+        "order": topic.order,
+        "perm": topic.permission,
+        "readQueueNums": topic.read_queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic.name,
+        "topicSysFlag": topic.flag,
+        "writeQueueNums": topic.write_queues,
+    }
+
+
+def topics_json(broker: Broker) -> dict[str, Any]:
+    """TopicConfigSerializeWrapper."""
+    return {
+        "dataVersion": {"counter": broker.state.topics_version, "timestamp": broker.started_ms},
+        "topicConfigTable": {name: topic_json(topic) for name, topic in broker.state.topics.items()},
+    }
+
+
+def all_topics(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+    """GET_ALL_TOPIC_CONFIG."""
+    return Reply(body=json_body(topics_json(broker)))
+
+
+def create_group(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+    body = body_of(request)
+    name = body.get("groupName")
+    if not isinstance(name, str) or not name:
+        raise BadField("groupName is missing")
+    retry_queues, maximum = body.get("retryQueueNums", 1), body.get("retryMaxTimes", 16)
+    if not isinstance(retry_queues, int) or not isinstance(maximum, int):
+        raise BadField("retryQueueNums and retryMaxTimes must be numbers")
+    broker.state.put_group(
+        GroupConfig(
+            name=name,
+            consume_enabled=bool(body.get("consumeEnable", True)),
+            broadcast_enabled=bool(body.get("consumeBroadcastEnable", True)),
+            retry_queues=retry_queues,
+            retry_max_times=maximum,
+            raw={str(key): value for key, value in body.items()},
+        )
+    )
+    return Reply()
+
+
+def _group_json(group: GroupConfig) -> dict[str, Any]:
+    defaults: dict[str, Any] = {
+        "brokerId": 0,
+        "consumeFromMinEnable": True,
+        "notifyConsumerIdsChangedEnable": True,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+    return {
+        **defaults,
+        **group.raw,
+        "consumeBroadcastEnable": group.broadcast_enabled,
+        "consumeEnable": group.consume_enabled,
+        "groupName": group.name,
+        "retryMaxTimes": group.retry_max_times,
+        "retryQueueNums": group.retry_queues,
+    }
+
+
+def all_groups(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    table = {name: _group_json(group) for name, group in broker.state.groups.items()}
+    version = {"counter": len(table), "timestamp": broker.started_ms}
+    return Reply(body=json_body({"dataVersion": version, "subscriptionGroupTable": table}))
+
+
+def groups_of_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic)."""
+    return Reply(body=json_body({"groupList": broker.state.groups_of_topic(text(request, "topic"))}))
+
+
+def delete_group(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """DELETE_SUBSCRIPTIONGROUP."""
+    broker.state.delete_group(text(request, "groupName"))
+    return Reply()
+
+
+# -- settings ----------------------------------------------------------------------------------------
+def get_config(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+    """GET_BROKER_CONFIG: java.util.Properties text."""
+    properties = broker.settings.as_properties() | {
+        "listenPort": str(broker.port),
+        "brokerIP1": broker.host,
+        "embeddedFamily": broker.family.name,
+    }
+    body = "".join(f"{name}={value}\n" for name, value in properties.items())
+    return Reply(fields={"version": json.dumps({"counter": 0, "timestamp": broker.started_ms})}, body=body.encode())
+
+
+def update_config(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """UPDATE_BROKER_CONFIG; ``fault.<knob>=<value>`` lines turn the fault knobs of this stand-in."""
+    for line in request.body.decode(errors="replace").splitlines():
+        name, separator, value = line.partition("=")
+        name = name.strip()
+        if not separator or name.startswith("#"):
+            continue
+        try:
+            if name.startswith(FAULT_PREFIX):
+                broker.faults.apply(name.removeprefix(FAULT_PREFIX), value.strip())
+            else:
+                broker.settings.update(name, value)
+        except InvalidValue as error:
+            return Reply(ResponseCode.SYSTEM_ERROR, str(error))
+    return Reply()
+
+
+def runtime_info(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+    """GET_BROKER_RUNTIME_INFO."""
+    store = broker.store
+    table = {
+        "bootTimestamp": broker.started_ms,
+        "brokerVersion": broker.family.version,
+        "brokerVersionDesc": "V" + broker.family.release.replace(".", "_"),
+        "commitLogMaxOffset": store.next_offset,
+        "commitLogMinOffset": store.first_offset,
+        "msgPutTotalTodayNow": store.stored_total,
+        "pageCacheLockTimeMills": 0,
+        "pullThreadPoolQueueSize": 0,
+        "sendThreadPoolQueueSize": 0,
+        "heldPulls": broker.polling.count,
+        "checkRounds": broker.checks.rounds,
+    }
+    return Reply(body=json_body({"table": {name: str(value) for name, value in table.items()}}))
+
+
+# -- statistics: objects as map keys, as fastjson writes them ----------------------------------------
+def _offset_table(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    entries = (f"{json_body(queue).decode()}:{json_body(values).decode()}" for queue, values in rows)
+    return "{" + ",".join(entries) + "}"
+
+
+def topic_stats(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """GET_TOPIC_STATS_INFO."""
+    name = text(request, "topic")
+    topic = broker.state.topics.get(name)
+    if topic is None:
+        return Reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+    rows = []
+    for queue_id in range(topic.write_queues):
+        queue = broker.store.queues.queue(name, queue_id)
+        last = queue.entry(queue.max_offset - 1)
+        key = {"brokerName": broker.settings.broker_name, "queueId": queue_id, "topic": name}
+        rows.append(
+            (
+                key,
+                {
+                    "lastUpdateTimestamp": broker.store.store_time(last[0]) if last is not None else 0,
+                    "maxOffset": queue.max_offset,
+                    "minOffset": queue.min_offset,
+                },
+            )
+        )
+    return Reply(body=f'{{"offsetTable":{_offset_table(rows)}}}'.encode())
+
+
+def consume_stats(broker: Broker, _connection: Connection, request: Command) -> Reply:
+    """GET_CONSUME_STATS of a group, for one topic or all it has offsets or subscriptions for."""
+    group = text(request, "consumerGroup")
+    wanted = request.fields.get("topic")
+    online = broker.clients.consumers.get(group)
+    topics = {topic for name, topic in broker.state.offsets if name == group}
+    if online is not None:
+        topics |= set(online.subscriptions)
+    rows = []
+    for name in sorted({wanted} if wanted else topics):
+        topic = broker.state.topics.get(name)
+        if topic is None or (name.startswith(RETRY_TOPIC_PREFIX) and name != RETRY_TOPIC_PREFIX + group):
+            continue
+        rows += [_consume_row(broker, group, name, queue_id) for queue_id in range(topic.read_queues)]
+    return Reply(body=f'{{"consumeTps":0.0,"offsetTable":{_offset_table(rows)}}}'.encode())
+
+
+def _consume_row(broker: Broker, group: str, topic: str, queue_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    queue = broker.store.queues.queue(topic, queue_id)
+    offset = broker.state.offset_of(group, topic, queue_id)
+    last = queue.entry(offset - 1) if offset else None
+    values = {
+        "brokerOffset": queue.max_offset,
+        "consumerOffset": offset or 0,
+        "lastTimestamp": broker.store.store_time(last[0]) if last is not None else 0,
+        "pullOffset": offset or 0,
+    }
+    return {"brokerName": broker.settings.broker_name, "queueId": queue_id, "topic": topic}, values

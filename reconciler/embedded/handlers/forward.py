@@ -1,0 +1,39 @@
+"""Administrators' requests that a consumer answers: GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.reply import Reply, text
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+
+if TYPE_CHECKING:
+    from reconciler.embedded.broker import Broker
+    from reconciler.embedded.connection import Connection
+
+
+def forward(broker: Broker, connection: Connection, request: Command) -> Reply | None:
+    """AdminBrokerProcessor.callConsumer: asks the client and passes its answer on; none if it never answers."""
+    group_name, client_id = text(request, "consumerGroup"), text(request, "clientId")
+    group = broker.clients.consumers.get(group_name)
+    members = group.members if group is not None else {}
+    channel = next((channel for channel, member in members.items() if member.client_id == client_id), None)
+    target = broker.connection_of(channel)
+    if target is None:
+        remark = f"The Consumer <{group_name}> <{client_id}> not online"
+        return Reply(ResponseCode.SYSTEM_ERROR, remark)
+    body = b""
+    if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        message_id = request.fields.get("msgId", "")
+        offset = int(message_id[-16:], 16) if len(message_id) == 32 and message_id.isalnum() else -1
+        body = broker.store.record_at(offset) or b""
+    target.request(
+        request.code,
+        request.fields,
+        body,
+        on_answer=lambda answer: connection.reply(
+            request, Reply(answer.code, answer.remark, answer.fields, answer.body)
+        ),
+    )
+    return None

@@ -1,0 +1,89 @@
+"""END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323) and the question 39 to producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.embedded.faults import EndFate
+from reconciler.embedded.layout import Message, encode
+from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
+from reconciler.embedded.transactions import EndRequest
+from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.properties import INT_MAX, whole_number
+
+if TYPE_CHECKING:
+    from reconciler.embedded.broker import Broker
+    from reconciler.embedded.connection import Connection
+
+
+def end_transaction(broker: Broker, connection: Connection, request: Command) -> Reply | None:
+    """EndTransactionProcessor; what the fault knobs make of it comes first."""
+    end = EndRequest(
+        producer_group=text(request, "producerGroup"),
+        state_table_offset=integer(request, "tranStateTableOffset"),
+        log_offset=integer(request, "commitLogOffset"),
+        decision=integer(request, "commitOrRollback"),
+        from_check=boolean(request, "fromTransactionCheck"),
+    )
+    fate, seconds = broker.faults.fate_of_end(lambda: _keys(broker, request, end.log_offset))
+    if fate is EndFate.DROP:
+        return None
+    if fate is EndFate.CLOSE:
+        connection.close()
+        return None
+    if fate is EndFate.DELAY:
+        broker.later(seconds, lambda: connection.reply(request, broker.transactions.end(end)))
+        return None
+    return broker.transactions.end(end)
+
+
+def _keys(broker: Broker, request: Command, log_offset: int) -> set[str]:
+    keys = {request.fields.get("msgId", ""), request.fields.get("transactionId", "")}
+    half = broker.store.message_at(log_offset)
+    if half is not None:
+        keys |= {half.properties.get("UNIQ_KEY", ""), *half.properties.get("KEYS", "").split(" ")}
+    return keys - {""}
+
+
+def resume_check(broker: Broker, _connection: Connection, request: Command) -> Reply | None:
+    """RESUME_CHECK_HALF_MESSAGE (4.5.2+): a new half with no checks used up; its topic is not looked at."""
+    if not broker.family.parks_discarded:
+        return broker.unsupported(request)
+    message_id = text(request, "msgId")
+    try:
+        offset = int(message_id[-16:], 16)
+    except ValueError as error:
+        raise BadField(f"msgId {message_id!r} is no offset message id") from error
+    message = broker.store.message_at(offset)
+    if message is None:
+        return Reply(ResponseCode.SYSTEM_ERROR, f"Not found message by the offset, {offset}")
+    half = message.copied()
+    half.topic, half.queue_id = HALF_TOPIC, 0
+    half.put_properties(trimmed=broker.family.trims_properties, TRANSACTION_CHECK_TIMES="0")
+    broker.store.append(half)
+    return Reply()
+
+
+def ask_producer(broker: Broker, half: Message) -> None:
+    """AbstractTransactionalMessageCheckListener.sendCheckMessage: one channel of the producer group, one-way."""
+    properties = half.properties
+    channel = broker.producer_channel(properties.get("PGROUP", ""))
+    if channel is None or broker.faults.drops_check():
+        return
+    unique_key = properties.get("UNIQ_KEY", "")
+    fields = {
+        "commitLogOffset": str(half.physical_offset),
+        "msgId": unique_key,
+        "offsetMsgId": broker.store.message_id(half),
+        "transactionId": unique_key,
+        "tranStateTableOffset": str(half.queue_offset),
+    }
+    if broker.family.batches_finished:
+        fields |= {"bname": broker.settings.broker_name, "topic": HALF_TOPIC}
+    question = half.copied()
+    question.topic = properties.get("REAL_TOPIC", half.topic)
+    question.queue_id = whole_number(properties.get("REAL_QID", "0"), maximum=INT_MAX) or 0
+    question.queue_offset, question.physical_offset = half.queue_offset, half.physical_offset
+    question.put_properties(trimmed=broker.family.trims_properties, WAIT="false")
+    channel.request(RequestCode.CHECK_TRANSACTION_STATE, fields, encode(question))

@@ -1,0 +1,100 @@
+"""What single brokers said to a look-up, and what that is together: FOUND, ABSENT or UNKNOWN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from reconciler.errors import MissingDependency, ProtocolViolation, ReconcilerError
+from reconciler.evidence.stored import stored_message
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
+from reconciler.rocketmq.wire.record import MessageRecord
+
+#: Hits asked for; brokers give at most 64 (maxMsgsNumBatch).
+MAXIMUM_HITS = 32
+
+Accepts: TypeAlias = Callable[[MessageRecord], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one broker said."""
+
+    broker_name: str
+    presence: Presence
+    detail: str
+    records: tuple[StoredMessage, ...] = ()
+    #: True: the broker has a record of this key that nobody can read.
+    is_damaged: bool = False
+    #: True: FOUND, but there may be more of this key than what it showed.
+    is_partial: bool = False
+
+    def and_elsewhere(self, other: Said) -> Said:
+        """The same broker's answer for two topics: what is in either is found; absent only if it is in neither."""
+        presence = next(
+            p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
+        )
+        detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
+        is_damaged = self.is_damaged or other.is_damaged
+        is_partial = any(one.is_partial or one.presence is Presence.UNKNOWN for one in (self, other))
+        return Said(self.broker_name, presence, detail, self.records + other.records, is_damaged, is_partial)
+
+    def doubted(self, doubt: str) -> Said:
+        """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
+        if doubt and self.presence is Presence.ABSENT:
+            return replace(self, presence=Presence.UNKNOWN, detail=doubt)
+        return replace(self, is_partial=True) if doubt else self
+
+
+def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS) -> Said:
+    """The hits that are accepted; "none" is ABSENT unless `maximum` hits of other keys may hide one."""
+    # A key in KEYS and in UNIQ_KEY is indexed twice: one record, two hits.
+    equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
+    if equal:
+        records, faults = _read(equal[offset] for offset in sorted(equal))
+        # One that lacks only a package here is no damage: it may be read tomorrow.
+        is_damaged = bool(faults) and not any(isinstance(fault, MissingDependency) for fault in faults)
+        if not records:
+            return Said(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
+        is_partial = bool(faults) or len(hits) >= maximum
+        return Said(broker_name, Presence.FOUND, f"{len(records)} records", records, is_damaged, is_partial)
+    if len(hits) >= maximum:
+        return Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
+    return Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
+
+
+def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
+    """Those that can be read, and why the others cannot."""
+    records: list[StoredMessage] = []
+    faults: list[ReconcilerError] = []
+    for hit in hits:
+        try:
+            records.append(stored_message(hit))
+        except (ProtocolViolation, MissingDependency) as error:
+            faults.append(error)
+    return tuple(records), faults
+
+
+def together(said: list[Said]) -> Lookup[StoredMessage]:
+    """ABSENT only if every broker says so; what one has is FOUND, whatever the others say."""
+    answers = tuple(
+        WitnessAnswer(
+            witness=one.broker_name,
+            presence=one.presence,
+            detail=one.detail,
+            is_damaged=one.is_damaged,
+            is_partial=one.is_partial,
+        )
+        for one in sorted(said, key=lambda one: one.broker_name)
+    )
+    records = [record for one in said for record in one.records]
+    records.sort(key=lambda record: (record.store_timestamp_ms, record.broker, record.commit_log_offset))
+    presences = {one.presence for one in said}
+    if records:
+        return Lookup(presence=Presence.FOUND, records=tuple(records), answers=answers)
+    if not said:
+        return Lookup.unknown("route", "no broker in it")
+    if presences == {Presence.ABSENT}:
+        return Lookup(presence=Presence.ABSENT, answers=answers)
+    return Lookup(presence=Presence.UNKNOWN, answers=answers)

@@ -1,0 +1,323 @@
+"""The witness of the policy for everything that brokers know (reconciler/ports.py: BrokerEvidence).
+
+"Not found" counts only where the broker's index has provably passed the moment in question; everything else that is
+not FOUND is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from reconciler.contract.subscription import Subscription
+from reconciler.errors import ReconcilerError
+from reconciler.evidence.horizon import PROBE_GROUP, Probes
+from reconciler.evidence.lookup import Lookups
+from reconciler.evidence.watermark import Watermarks
+from reconciler.policy.evidence import (
+    FilterKind,
+    Lookup,
+    OutboxRow,
+    Presence,
+    QueuePosition,
+    StoredMessage,
+    TransactionState,
+    Watermark,
+    WitnessAnswer,
+)
+from reconciler.policy.ports import Horizon
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.families import BrokerFacts
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.wire.codes import (
+    PROBE_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
+
+#: A broker's transaction settings and a group's producers are remembered for this long.
+_REMEMBER_SECONDS = 5.0
+#: Wait where neither broker nor version is known: the longest of all defaults.
+_UNKNOWN_WAIT_SECONDS = 66.0
+
+
+class RemotingBrokerEvidence:
+    """ports.BrokerEvidence over the remoting client. Thread-safe; its only state is a short memory, entry by entry."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        *,
+        skew_margin_seconds: float,
+        probe_topic: str = PROBE_TOPIC,
+        retired_brokers: Collection[str] = (),
+    ) -> None:
+        """`retired_brokers` never come back: what they held is gone, and nobody waits for their answer."""
+        self._retired_brokers = frozenset(retired_brokers)
+        self._routes = instance.routes
+        self._families = instance.families
+        self._clock = instance.clock
+        self._skew_margin_seconds = skew_margin_seconds
+        self._lookups = Lookups(instance.client, instance.routes, instance.families)
+        self._watermarks = Watermarks(instance.client, instance.routes)
+        self._probes = Probes(
+            instance.client,
+            instance.routes,
+            instance.sender(PROBE_GROUP),
+            instance.unique_keys,
+            probe_topic=probe_topic,
+        )
+        self._admin = Admin(instance.client)
+        self._configs: dict[str, tuple[Mapping[str, str], float]] = {}
+        self._producers: dict[tuple[str, str], tuple[bool, float]] = {}
+        self._filters: dict[Subscription, tuple[FilterKind, float]] = {}
+
+    def brokers_seen(self, topic: str) -> frozenset[str] | None:
+        """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
+        return self._routes.seen(topic)
+
+    def expect(self, topic: str, brokers: Collection[str]) -> None:
+        """From now on these may hold messages of the topic, too."""
+        self._routes.expect(topic, brokers)
+
+    def watermark(self, subscription: Subscription) -> Watermark:
+        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
+        return self._watermarks.watermark(
+            subscription.topic, subscription.group, skew_margin_seconds=self._skew_margin_seconds
+        )
+
+    def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
+        """Offsets of the group in every queue; None if a broker did not answer."""
+        return self._watermarks.positions(subscription.topic, subscription.group)
+
+    def filter_kind(self, subscription: Subscription) -> FilterKind:
+        """How the group filters the topic; SQL92 if one member says so."""
+        now = self._clock.monotonic_seconds()
+        known = self._filters.get(subscription)
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            self._filters[subscription] = known = (self._ask_filter_kind(subscription), now)
+        return known[0]
+
+    def _ask_filter_kind(self, subscription: Subscription) -> FilterKind:
+        kinds: set[FilterKind] = set()
+        try:
+            addresses = [place.master for place in self._routes.whereabouts(subscription.topic)]
+        except ReconcilerError:
+            return FilterKind.UNKNOWN
+        for address in addresses:
+            kind = FilterKind.UNKNOWN
+            with suppress(ReconcilerError):
+                if address is not None:
+                    told = self._admin.group_filter(address, subscription.group, subscription.topic)
+                    kind = FilterKind.NONE if told is None else told.filter_kind
+            kinds.add(kind)
+        by_weight = (FilterKind.SQL92, FilterKind.TAG, FilterKind.UNKNOWN, FilterKind.NONE)
+        return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
+
+    def horizon(self, topic: str) -> Horizon:
+        """Sends a probe to every master of the topic's route and waits until its index has it."""
+        return self._probes.horizon(topic)
+
+    def committed_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
+        return _proved(self._lookups.committed_copies(topic, unique_key), horizon, not_before_ms)
+
+    def half_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
+    ) -> Lookup[StoredMessage]:
+        """All half copies, oldest first. Up to 4.2 the outbox row's offset shows a half that no key finds.
+
+        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker and nobody has
+        retired it.
+        """
+        found = _proved(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
+        if outbox is None or outbox.half_broker is None:
+            return found
+        broker_name, offset = outbox.half_broker, outbox.half_commit_log_offset
+        if any((half.broker, half.commit_log_offset) == (broker_name, offset) for half in found.records):
+            return found
+        if all(answer.witness != broker_name for answer in found.answers):
+            if broker_name in self._retired_brokers:
+                return found
+            gone = Lookup[StoredMessage].unknown(broker_name, "the half's broker is in no route of the topic")
+            return _together([found, gone])
+        facts = self._facts(topic, broker_name)
+        if facts is None or facts.has_half_topic or offset is None:
+            return found
+        by_offset = self._lookups.at_offset(topic, broker_name, offset, unique_key)
+        halves = tuple(
+            record
+            for record in by_offset.records
+            if record.topic == topic and record.transaction_state is TransactionState.PREPARED
+        )
+        if halves:
+            return _together([found, replace(by_offset, records=halves)])
+        return found if by_offset.is_found else _together([found, by_offset])
+
+    def parked_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        return _proved(self._lookups.parked_copies(topic, unique_key), horizon, not_before_ms)
+
+    def group_copies(
+        self, subscription: Subscription, unique_key: str, *, horizon: Horizon
+    ) -> Mapping[str, Lookup[StoredMessage]]:
+        """Copies in the group's own topics: "retry" (those that still wait for their delay too), "dead-letter"."""
+        topic, retry = subscription.topic, retry_topic(subscription.group)
+        waiting = [
+            self._lookups.copies_under(topic, delay_topic, unique_key, meant_for=retry)
+            for delay_topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        ]
+        back = self._lookups.copies_under(topic, retry, unique_key)
+        dead = self._lookups.copies_under(topic, dead_letter_topic(subscription.group), unique_key)
+        blind = self._not_indexing(topic)
+        return {
+            "retry": _unless(_proved(_together([*waiting, back]), horizon, 0), blind),
+            "dead-letter": _unless(_proved(dead, horizon, 0), blind),
+        }
+
+    def _not_indexing(self, topic: str) -> str | None:
+        """3.2.6 indexes no record with the bits of a committed transaction, so no retry of one either."""
+        try:
+            masters = self._routes.masters(topic)
+            blind = sorted(name for name, at in masters.items() if not self._families.facts(at).indexes_committed)
+        except ReconcilerError as error:
+            return str(error)
+        return f"{', '.join(blind)} indexes no copies of committed transactions" if blind else None
+
+    def check_back_wait_seconds(self, half: StoredMessage) -> float:
+        """How long to leave a half to the broker's own check-back; 0 up to 4.2 or if no producer could answer it.
+
+        Not answered: as if a producer were there, with the version's defaults.
+        """
+        address = self._address(half)
+        facts = self._facts(half.real_topic, half.broker)
+        if facts is not None and not facts.has_check_back:
+            return 0.0
+        if address is not None and self._has_no_producer(address, half.producer_group):
+            return 0.0
+        intervals = self._intervals(address)
+        if intervals is not None:
+            return sum(intervals)
+        if facts is None:
+            return _UNKNOWN_WAIT_SECONDS
+        return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
+
+    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
+        """Age at which an open half would have a put-back copy; None if the half's broker cannot tell.
+
+        Halves in RocksDB (5.4) are never put back: their checks are counted there (TransactionalMessageRocksDBService).
+        """
+        if half.topic == ROCKSDB_HALF_TOPIC:
+            return None
+        facts = self._facts(half.real_topic, half.broker)
+        intervals = self._intervals(self._address(half))
+        if facts is None or not facts.has_check_back or intervals is None:
+            return None
+        timeout_seconds, interval_seconds = intervals
+        immunity = half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", "")
+        if immunity.isascii() and immunity.isdigit():
+            timeout_seconds = max(timeout_seconds, float(immunity))
+        return timeout_seconds + 2 * interval_seconds
+
+    # ----------------------------------------------------------------- about brokers
+
+    def _address(self, half: StoredMessage) -> str | None:
+        try:
+            places = self._routes.whereabouts(half.real_topic)
+        except ReconcilerError:
+            return None
+        return next((place.master for place in places if place.broker_name == half.broker), None)
+
+    def _facts(self, topic: str, broker_name: str) -> BrokerFacts | None:
+        try:
+            places = self._routes.whereabouts(topic)
+            address = next((place.master for place in places if place.broker_name == broker_name), None)
+            return None if address is None else self._families.facts(address)
+        except ReconcilerError:
+            return None
+
+    def _has_no_producer(self, address: str, group: str) -> bool:
+        """True only if the broker says so: then nobody could answer its question."""
+        now = self._clock.monotonic_seconds()
+        known = self._producers.get((address, group))
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            try:
+                known = (not self._admin.producer_connections(address, group), now)
+            except ReconcilerError:
+                return False
+            self._producers[address, group] = known
+        return known[0]
+
+    def _intervals(self, address: str | None) -> tuple[float, float] | None:
+        """Seconds of transactionTimeOut and transactionCheckInterval; None if the broker did not tell."""
+        if address is None:
+            return None
+        now = self._clock.monotonic_seconds()
+        known = self._configs.get(address)
+        if known is None or now - known[1] >= _REMEMBER_SECONDS:
+            try:
+                known = (self._admin.broker_config(address), now)
+            except ReconcilerError:
+                return None
+            self._configs[address] = known
+        try:
+            return (
+                int(known[0]["transactionTimeOut"]) / 1000,
+                int(known[0]["transactionCheckInterval"]) / 1000,
+            )
+        except (KeyError, ValueError, OverflowError):
+            return None
+
+
+def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:
+    """Where a broker's index did not provably pass the time, "absent" is "unknown", and "found" may be a part."""
+    answers = tuple(
+        answer if horizon.covers([answer.witness], not_before_ms) else _unproved(answer, horizon, not_before_ms)
+        for answer in lookup.answers
+    )
+    return _of(lookup.records, answers)
+
+
+def _unproved(answer: WitnessAnswer, horizon: Horizon, not_before_ms: int) -> WitnessAnswer:
+    if answer.presence is Presence.FOUND:
+        return replace(answer, is_partial=True)
+    if answer.presence is Presence.UNKNOWN:
+        return answer
+    return replace(answer, presence=Presence.UNKNOWN, detail=_short_of(horizon, answer, not_before_ms))
+
+
+def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> str:
+    """Why that broker's "absent" proves nothing."""
+    at_ms = horizon.at_ms.get(answer.witness)
+    if at_ms is None:
+        missing = "it did not show the probe"
+    else:
+        missing = f"by its own clock {(not_before_ms - at_ms) / 1000:.1f} s are missing"
+    return f"{answer.detail}, but its index is not proved to be so far: {missing}"
+
+
+def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
+    parts = list(lookups)
+    records = {(record.broker, record.commit_log_offset): record for lookup in parts for record in lookup.records}
+    ordered = sorted(records.values(), key=lambda one: (one.store_timestamp_ms, one.broker, one.commit_log_offset))
+    return _of(tuple(ordered), tuple(answer for lookup in parts for answer in lookup.answers))
+
+
+def _unless(lookup: Lookup[StoredMessage], blind: str | None) -> Lookup[StoredMessage]:
+    """ABSENT means nothing where such copies are not indexed, and there may be more than what is found."""
+    return lookup if blind is None or lookup.is_unknown else _together([lookup, Lookup.unknown("index", blind)])
+
+
+def _of(records: tuple[StoredMessage, ...], answers: tuple[WitnessAnswer, ...]) -> Lookup[StoredMessage]:
+    if records:
+        return Lookup(presence=Presence.FOUND, records=records, answers=answers)
+    is_absent = bool(answers) and all(answer.presence is Presence.ABSENT for answer in answers)
+    return Lookup(presence=Presence.ABSENT if is_absent else Presence.UNKNOWN, answers=answers)

@@ -1,0 +1,188 @@
+"""Consumers' inboxes as evidence: adapter of ports.InboxEvidence, by SELECT only."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.clock import utc_text
+from reconciler.contract.row_values import ReadRow, RowReader
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import INBOX
+from reconciler.errors import DatabaseAway, ReconcilerError
+from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
+from reconciler.sql.engines import is_whole_number, reading, shown
+from reconciler.sql.tables import inbox
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
+
+#: Keys of one query: below every database's limit of parameters (SQLite 3.31: 999).
+KEYS_PER_QUERY = 500
+
+_NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
+_COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
+_ROWS = RowReader(INBOX, _NAMES)
+#: Of a key's answers, those that say most come first: what is kept of them is bounded.
+_ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
+
+
+class SqlInboxEvidence:
+    """Reads the inbox of each subscription from all of its databases. Shared by threads: engines are, nothing else is
+    kept.
+    """
+
+    def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
+        """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes."""
+        self._databases = {
+            subscription: tuple(WitnessDatabase(engine, inbox) for engine in several)
+            for subscription, several in engines.items()
+            if several
+        }
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        """Whether there is a database to ask."""
+        return subscription in self._databases
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        """One answer a key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
+
+        A database that is away, lacks the table or is a replica answers UNKNOWN, never ABSENT.
+        """
+        if not self.is_configured(subscription):
+            return {key: Lookup.unknown("inbox", "no inbox_url is configured") for key in unique_keys}
+        answers = [_ask(database, subscription, unique_keys) for database in self._databases[subscription]]
+        return {key: _combine([one[key] for one in answers]) for key in unique_keys}
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """One page of all databases by (applied_at_ms, unique_key). A row that nobody can read keeps its place in the
+        page and says so.
+
+        Rows are stamped before their commit: start a scan earlier than needed, by the longest transaction. Raises
+        DatabaseAway, also where no inbox is configured.
+        """
+        pages = [
+            self._page(engine, subscription, since_ms=since_ms, after=after, limit=limit)
+            for engine in self._all(subscription)
+        ]
+        # Each of them holds the first rows behind `after`, so the first of all are among them. A row that ends the page
+        # and stands in two databases is left out once, and its key is in the page.
+        return list(islice(heapq.merge(*pages, key=_place), limit)) if len(pages) > 1 else pages[0]
+
+    def _page(
+        self, engine: sa.Engine, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """Of one database, on the index (consumer_group, applied_at_ms)."""
+        query = (
+            sa.select(*_COLUMNS)
+            .where(
+                inbox.c.consumer_group == subscription.group,
+                inbox.c.topic == subscription.topic,
+                inbox.c.applied_at_ms >= (since_ms if after is None else max(since_ms, after[0])),
+            )
+            .order_by(inbox.c.applied_at_ms, inbox.c.unique_key)
+            .limit(limit)
+        )
+        if after is not None:
+            at_ms, key = after
+            query = query.where(
+                sa.or_(
+                    inbox.c.applied_at_ms > at_ms,
+                    sa.and_(inbox.c.applied_at_ms == at_ms, inbox.c.unique_key > key),
+                )
+            )
+        with reading(engine) as connection:
+            return [_scanned(row) for row in connection.execute(query)]
+
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        """The highest applied_at_ms of all databases. Raises DatabaseAway, also where no inbox is configured."""
+        newest = [self._newest_ms(engine, subscription) for engine in self._all(subscription)]
+        return max((at_ms for at_ms in newest if at_ms is not None), default=None)
+
+    def _newest_ms(self, engine: sa.Engine, subscription: Subscription) -> int | None:
+        """MAX(applied_at_ms) of one database, on the same index."""
+        query = sa.select(sa.func.max(inbox.c.applied_at_ms)).where(
+            inbox.c.consumer_group == subscription.group,
+            inbox.c.topic == subscription.topic,
+            is_whole_number(inbox.c.applied_at_ms, engine.dialect.name),
+        )
+        with reading(engine) as connection:
+            newest: int | None = connection.execute(query).scalar()
+            return newest
+
+    def _all(self, subscription: Subscription) -> Sequence[sa.Engine]:
+        if not self.is_configured(subscription):
+            raise DatabaseAway(f"no inbox_url is configured for {subscription}")
+        return [database.engine for database in self._databases[subscription]]
+
+
+def _ask(
+    database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
+) -> Mapping[str, Lookup[InboxRow]]:
+    """What one database says."""
+    witness = f"inbox {shown(database.engine)}"
+    answers: dict[str, Lookup[InboxRow]] = {}
+    for first in range(0, len(unique_keys), KEYS_PER_QUERY):
+        page = unique_keys[first : first + KEYS_PER_QUERY]
+        try:
+            role, rows = _read_page(database, subscription, page)
+            answers |= {key: _answer(witness, rows.get(key), role) for key in page}
+        except ReconcilerError as error:
+            answers |= {key: Lookup.unknown(witness, str(error)[:300]) for key in page}
+    return answers
+
+
+def _read_page(
+    database: WitnessDatabase, subscription: Subscription, page: Sequence[str]
+) -> tuple[DatabaseRole, Mapping[str, ReadRow]]:
+    query = sa.select(*_COLUMNS).where(inbox.c.consumer_group == subscription.group)
+    role, found = database.probe(query, inbox.c.unique_key, page)
+    return role, {row.unique_key: _ROWS.read(row[-len(_COLUMNS) :]) for row in found}
+
+
+def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
+    """An effect in any database is FOUND, in two it is there twice; ABSENT needs all of them.
+
+    A row that nobody can read may be a second effect: beside a found one it leaves the key UNKNOWN.
+    """
+    told = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
+    if any(one.is_damaged for one in told):
+        return Lookup(presence=Presence.UNKNOWN, answers=tuple(told))
+    rows = sorted((row for lookup in answers for row in lookup.records), key=lambda row: row.applied_at_ms)
+    is_unknown = any(lookup.is_unknown for lookup in answers)
+    presence = Presence.FOUND if rows else Presence.UNKNOWN if is_unknown else Presence.ABSENT
+    return Lookup(presence=presence, records=tuple(rows), answers=tuple(told))
+
+
+def _place(row: InboxRow) -> tuple[bool, float, str]:
+    """Where a row of a scan stands: texts and bytes sort behind every time, as databases have it."""
+    is_time = isinstance(row.applied_at_ms, int | float)
+    return not is_time, row.applied_at_ms if is_time else 0, str(row.unique_key)
+
+
+def _answer(witness: str, read: ReadRow | None, role: DatabaseRole) -> Lookup[InboxRow]:
+    if read is None:
+        answer = absence(witness, role)
+        return Lookup(presence=answer.presence, answers=(answer,))
+    if read.damage is not None:
+        answer = WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=read.damage, is_damaged=True)
+        return Lookup(presence=Presence.UNKNOWN, answers=(answer,))
+    row = _row(read)
+    detail = f"{row.source}, applied at {utc_text(row.applied_at_ms, timespec='milliseconds')}"
+    answer = WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=detail)
+    return Lookup(presence=Presence.FOUND, records=(row,), answers=(answer,))
+
+
+def _row(read: ReadRow) -> InboxRow:
+    values = dict(read.values)
+    return InboxRow(group=values.pop("consumer_group"), **values, damage=read.damage)
+
+
+def _scanned(row: sa.Row[Any]) -> InboxRow:
+    """The row at its place in the page, which is where the next one begins: with key and time as they stand there."""
+    return replace(_row(_ROWS.read(row)), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)

@@ -1,0 +1,351 @@
+"""Looking messages up by key: FOUND, ABSENT or UNKNOWN per broker, never an exception for "not found".
+
+QUERY_MESSAGE compares a 31-bit hash of topic and key, returns at most so many hits, and answers "not found" also when
+its index failed or is behind. So every hit is compared again here, and an ABSENT means no more than "this broker's
+index has nothing now": whoever acts on it needs an index horizon (horizon.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
+from reconciler.evidence.broker_said import MAXIMUM_HITS, Accepts, Said, judge, together
+from reconciler.evidence.queue_scan import copies_of_prepared
+from reconciler.evidence.stored import real_topic
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
+from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.rocketmq.client.families import BrokerFacts, Families
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound, Whereabouts
+from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.record import MessageRecord, decode_records
+
+#: Messages of the largest size (4 MiB) that fit one frame with certainty.
+FEW_HITS = 3
+#: Java's Long.MAX_VALUE.
+END_OF_TIME_MS = 2**63 - 1
+
+#: Remark of VIEW_MESSAGE_BY_ID where the log has nothing (QueryMessageProcessor.viewMessageById).
+_NOTHING_THERE = "can not find message by the offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Broker store times to look in, milliseconds; the index keeps whole seconds, which find() allows for."""
+
+    begin_ms: int = 0
+    end_ms: int = END_OF_TIME_MS
+
+
+ALWAYS = Window()
+
+
+def query_messages(
+    client: RemotingClient,
+    address: str,
+    topic: str,
+    key: str,
+    *,
+    maximum: int = MAXIMUM_HITS,
+    begin_ms: int = 0,
+    end_ms: int = END_OF_TIME_MS,
+    broker_name: str = "",
+    by_unique_key: bool = False,
+) -> list[MessageRecord]:
+    """Hits of QUERY_MESSAGE at one broker, hash collisions included; empty for "not found" (22).
+
+    `by_unique_key`: the key is a UNIQ_KEY; else it is a word of KEYS, which 5.4's RocksDB index keeps apart.
+
+    Raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
+    """
+    command = _query(topic, key, maximum, begin_ms, end_ms, by_unique_key=by_unique_key)
+    return _hits(client.request(address, command), topic, broker_name)
+
+
+def view_message_by_id(
+    client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
+) -> MessageRecord:
+    """The record at a commit-log offset, of whatever topic. Raises BrokerRefused (code 1) if there is none.
+
+    `address` must come from a route: never connect to where a message id points.
+    """
+    command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
+    answer = require_success(client.request(address, command), f"message at {commit_log_offset}")
+    records = decode_records(answer.body, broker_name)
+    if len(records) != 1:
+        raise MalformedInput(f"{len(records)} records in the answer for one")
+    return records[0]
+
+
+class Lookups:
+    """Asks every broker that may hold messages of a topic, at the same time. Thread-safe, holds no state."""
+
+    def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
+        self._client = client
+        self._routes = routes
+        self._families = families
+
+    def find(self, topic: str, key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
+        """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it.
+
+        5.4's RocksDB index, where a broker has nothing else, is asked for UNIQ_KEY only.
+        """
+        return self._find(topic, topic, key, window, lambda record: _carries(record, key))
+
+    def committed_copies(
+        self, topic: str, unique_key: str, window: Window = ALWAYS, *, halves: Sequence[StoredMessage] = ()
+    ) -> Lookup[StoredMessage]:
+        """Copies that consumers get: committed, or sent as ordinary messages.
+
+        3.2.6 does not index committed copies: there the queue of every prepared record is scanned, of those that the
+        key finds and of `halves`, which somebody knows from their offsets.
+        """
+
+        def accepts(record: MessageRecord) -> bool:
+            return record.unique_key == unique_key and record.transaction_state in (
+                TransactionState.NONE,
+                TransactionState.COMMIT,
+            )
+
+        return self._find(topic, topic, unique_key, window, accepts, scans=_Scan(unique_key, tuple(halves)))
+
+    def view_message(self, topic: str, unique_key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
+        """All half copies of the message, oldest first, whatever the family (the original design's word).
+
+        Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
+        on two topics may hold them: which one depends on the broker's settings when the half came.
+        """
+        places = self._places(topic)
+        if isinstance(places, Lookup):
+            return places
+        with_half_topic: list[Whereabouts] = []
+        with_two: list[Whereabouts] = []
+        without: list[Whereabouts] = []
+        unknown: list[Said] = []
+        for place in places:
+            facts = self._facts(place)
+            if isinstance(facts, str):
+                unknown.append(Said(place.broker_name, Presence.UNKNOWN, facts))
+            else:
+                (with_half_topic if facts.has_half_topic else without).append(place)
+                if facts.may_keep_halves_in_rocksdb:
+                    with_two.append(place)
+
+        def accepts(record: MessageRecord) -> bool:
+            return record.unique_key == unique_key and real_topic(record) == topic
+
+        said = self._ask(with_half_topic, HALF_TOPIC, unique_key, window, accepts)
+        others = {one.broker_name: one for one in self._ask(with_two, ROCKSDB_HALF_TOPIC, unique_key, window, accepts)}
+        said = [one.and_elsewhere(others[one.broker_name]) if one.broker_name in others else one for one in said]
+        said += self._ask(
+            without,
+            topic,
+            unique_key,
+            window,
+            lambda record: record.unique_key == unique_key and record.transaction_state is TransactionState.PREPARED,
+        )
+        return together(said + unknown)
+
+    def parked_copies(self, topic: str, unique_key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
+        """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
+        return self._find(
+            topic,
+            DISCARD_TOPIC,
+            unique_key,
+            window,
+            lambda record: record.unique_key == unique_key and real_topic(record) == topic,
+        )
+
+    def copies_under(
+        self, topic: str, stored_topic: str, unique_key: str, window: Window = ALWAYS, *, meant_for: str | None = None
+    ) -> Lookup[StoredMessage]:
+        """Copies in another topic (retry, dead letters) at the brokers of `topic`.
+
+        `meant_for` is the property REAL_TOPIC that a delayed copy must have.
+        """
+
+        def accepts(record: MessageRecord) -> bool:
+            is_meant = meant_for is None or record.properties.get("REAL_TOPIC") == meant_for
+            return record.unique_key == unique_key and is_meant
+
+        return self._find(topic, stored_topic, unique_key, window, accepts)
+
+    def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
+        """The record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
+        places = self._places(topic)
+        if isinstance(places, Lookup):
+            return places
+        place = next((place for place in places if place.broker_name == broker_name), None)
+        if place is None or place.master is None:
+            return Lookup.unknown(broker_name, "the broker has no master in the route")
+        command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields={"offset": str(commit_log_offset)})
+        try:
+            answer = self._client.request(place.master, command)
+            if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
+                said = Said(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
+                return together([said.doubted(place.doubt)])
+            records = decode_records(require_success(answer, "message by offset").body, broker_name)
+            said = judge(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
+        except ReconcilerError as error:
+            said = Said(broker_name, Presence.UNKNOWN, str(error))
+        return together([said.doubted(place.doubt)])
+
+    # ----------------------------------------------------------------- asking
+
+    def _find(
+        self,
+        topic: str,
+        stored_topic: str,
+        key: str,
+        window: Window,
+        accepts: Accepts,
+        *,
+        scans: _Scan | None = None,
+        by_unique_key: bool = True,
+    ) -> Lookup[StoredMessage]:
+        places = self._places(topic)
+        if isinstance(places, Lookup):
+            return places
+        said = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
+        return together(said)
+
+    def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
+        try:
+            return self._routes.whereabouts(topic)
+        except (TopicNotFound, BrokerUnavailable) as error:
+            return Lookup.unknown("route", str(error))
+
+    def _facts(self, place: Whereabouts) -> BrokerFacts | str:
+        if place.master is None:
+            return place.detail
+        try:
+            return self._families.facts(place.master)
+        except ReconcilerError as error:
+            return str(error)
+
+    def _ask(
+        self,
+        places: list[Whereabouts],
+        topic: str,
+        key: str,
+        window: Window,
+        accepts: Accepts,
+        *,
+        scans: _Scan | None = None,
+        by_unique_key: bool = True,
+    ) -> list[Said]:
+        # An entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
+        begin_ms = max(0, window.begin_ms - 1_000)
+        command = _query(topic, key, MAXIMUM_HITS, begin_ms, window.end_ms, by_unique_key=by_unique_key)
+        asked: list[tuple[Whereabouts, Future[Command] | str]] = []
+        for place in places:
+            if place.master is None:
+                asked.append((place, place.detail))
+                continue
+            try:
+                asked.append((place, self._client.submit(place.master, command)))
+            except ReconcilerError as error:
+                asked.append((place, str(error)))
+        return [self._hear(place, answer, command, accepts, scans).doubted(place.doubt) for place, answer in asked]
+
+    def _hear(
+        self,
+        place: Whereabouts,
+        answer: Future[Command] | str,
+        query: Command,
+        accepts: Accepts,
+        scans: _Scan | None,
+    ) -> Said:
+        if isinstance(answer, str):
+            return Said(place.broker_name, Presence.UNKNOWN, answer)
+        try:
+            hits, maximum = self._answered(place, answer, query)
+            topic = query.fields["topic"]
+            said = judge(
+                place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
+            )
+        except ReconcilerError as error:
+            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+        unindexed = None if scans is None or said.presence is Presence.UNKNOWN else self._unindexed(place, hits, scans)
+        return said if unindexed is None else unindexed.and_elsewhere(said)
+
+    def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], scans: _Scan) -> Said | None:
+        """3.2.6 has committed copies that no key finds, beside ordinary ones that it finds; None: the index has all."""
+        if place.master is None:
+            return None
+        try:
+            if self._families.facts(place.master).indexes_committed:
+                return None
+            return self._scan(place.broker_name, place.master, hits, scans)
+        except ReconcilerError as error:
+            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+
+    def _answered(self, place: Whereabouts, answer: Future[Command], query: Command) -> tuple[list[MessageRecord], int]:
+        """The hits, and how many there can be at most.
+
+        Many copies of a large message do not fit a frame, which costs the connection: then the newest ones will do.
+        """
+        client, name, topic = self._client, place.broker_name, query.fields["topic"]
+        try:
+            waited = client.wait(answer, client.request_timeout_seconds, f"look-up at {name}")
+            return _hits(waited, topic, name), MAXIMUM_HITS
+        except ConnectionLost:
+            if place.master is None:
+                raise
+            few = replace(query, fields={**query.fields, "maxNum": str(FEW_HITS)})
+            return _hits(client.request(place.master, few), topic, name), FEW_HITS
+
+    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> Said:
+        """3.2.6: the committed copy is seen in the queue of the prepared record only."""
+        prepared = {
+            hit.physical_offset: (hit.topic, hit.queue_id, hit.store_timestamp_ms)
+            for hit in hits
+            if hit.unique_key == scans.unique_key and hit.transaction_state is TransactionState.PREPARED
+        }
+        for half in scans.halves:
+            if half.broker == broker_name:
+                prepared[half.commit_log_offset] = (half.topic, half.queue_id, half.store_timestamp_ms)
+        found: list[MessageRecord] = []
+        for offset, (topic, queue_id, stored_at_ms) in prepared.items():
+            queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
+            found += copies_of_prepared(self._client, address, queue, prepared_offset=offset, stored_at_ms=stored_at_ms)
+        if not found:
+            return Said(broker_name, Presence.ABSENT, f"{len(prepared)} queues scanned, no committed copy")
+        return judge(broker_name, found, lambda record: record.unique_key == scans.unique_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What to look for in queues where committed copies are not indexed."""
+
+    unique_key: str
+    halves: tuple[StoredMessage, ...]
+
+
+def _query(topic: str, key: str, maximum: int, begin_ms: int, end_ms: int, *, by_unique_key: bool) -> Command:
+    # 5.4's RocksDB index has an entry for each kind of key and is asked for words of KEYS unless told otherwise
+    # (QueryMessageRequestHeader.indexType); index files have one kind, and brokers that have no others ignore it.
+    fields = {"indexType": "U"} if by_unique_key else {}
+    fields |= {
+        "topic": topic,
+        "key": key,
+        "maxNum": str(maximum),
+        "beginTimestamp": str(begin_ms),
+        "endTimestamp": str(end_ms),
+    }
+    return Command(code=RequestCode.QUERY_MESSAGE, fields=fields)
+
+
+def _hits(answer: Command, topic: str, broker_name: str) -> list[MessageRecord]:
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return []
+    return decode_records(require_success(answer, f"look-up in {topic}").body, broker_name)
+
+
+def _carries(record: MessageRecord, key: str) -> bool:
+    return record.unique_key == key or key in record.keys

@@ -1,0 +1,143 @@
+"""Reads producers' outboxes as evidence of commits: SELECT only, on engines that cannot write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_values import RowReader
+from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.errors import ReconcilerError
+from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
+from reconciler.sql.engines import open_engine
+from reconciler.sql.tables import outbox
+from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
+
+#: Keys asked for in one statement.
+KEYS_MAX = 500
+
+_ROWS = RowReader(OUTBOX)
+_COLUMNS = len(OUTBOX.columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOutbox:
+    """One producer group's outbox and the topics it sends."""
+
+    producer_group: str
+    topics: frozenset[str]
+    #: None: the group runs without an outbox, or it cannot be reached from here.
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A row that is there and that nobody can read."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What one database answered."""
+
+    rows: Mapping[str, OutboxRow | Damage] = field(default_factory=dict)
+    #: None: it did not answer.
+    role: DatabaseRole | None = None
+    problem: str = ""
+
+
+class SqlOutboxReader:
+    """The port OutboxEvidence over any number of databases; one engine a URL. Thread-safe."""
+
+    def __init__(self, outboxes: Iterable[ReadOutbox], *, pool_size: int = 5) -> None:
+        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        self._outboxes = tuple(outboxes)
+        self._databases = {
+            url: WitnessDatabase(open_engine(url, pool_size=pool_size, read_only=True), outbox, has_sign_of_life=True)
+            for url in sorted({found.url for found in self._outboxes if found.url is not None})
+        }
+
+    def is_configured(self, topic: str) -> bool:
+        """True if at least one producer group of the topic has an outbox here."""
+        return any(found.url is not None for found in self._of(topic))
+
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        """FOUND with the committed rows, or with tombstones if every other outbox of the topic proved that it has no
+        row; ABSENT if every one proved it; else UNKNOWN.
+
+        A primary proves it, and a replica whose sign of life is later than the key's time. A tombstone needs no proof
+        of its own database: it excludes a commit there, however old the replica is. A group without an outbox can
+        never answer, so its topic's missing keys stay UNKNOWN.
+        """
+        keys = list(not_before_ms)
+        rows: dict[str, list[OutboxRow]] = {key: [] for key in keys}
+        answers: dict[str, list[WitnessAnswer]] = {key: [] for key in keys}
+        for witness, url in self._witnesses(topic):
+            for start in range(0, len(keys), KEYS_MAX):
+                batch = keys[start : start + KEYS_MAX]
+                said = self._ask(url, topic, batch)
+                for key in batch:
+                    row = said.rows.get(key)
+                    answers[key].append(_answer(witness, row, said, not_before_ms[key]))
+                    if isinstance(row, OutboxRow):
+                        rows[key].append(row)
+        return {key: _combine(rows[key], answers[key]) for key in keys}
+
+    def close(self) -> None:
+        """Closes all engines."""
+        for database in self._databases.values():
+            database.engine.dispose()
+
+    def _of(self, topic: str) -> list[ReadOutbox]:
+        return [found for found in self._outboxes if topic in found.topics]
+
+    def _witnesses(self, topic: str) -> list[tuple[str, str | None]]:
+        # Groups that share a database are one witness.
+        named: dict[str | None, list[str]] = {}
+        for found in self._of(topic):
+            named.setdefault(found.url, []).append(found.producer_group)
+        return [(f"outbox of {', '.join(groups)}", url) for url, groups in named.items()]
+
+    def _ask(self, url: str | None, topic: str, keys: Sequence[str]) -> _Said:
+        if url is None:
+            return _Said(problem="no outbox is configured")
+        # By key alone: a row whose topic nobody can read is no absence.
+        try:
+            role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys)
+        except ReconcilerError as error:
+            return _Said(problem=str(error))
+        rows = {row.unique_key: _row(row[-_COLUMNS:]) for row in found}
+        return _Said(
+            rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.topic == topic}, role=role
+        )
+
+
+def _answer(witness: str, row: OutboxRow | Damage | None, said: _Said, not_before_ms: int) -> WitnessAnswer:
+    if isinstance(row, Damage):
+        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=row.reason, is_damaged=True)
+    if said.role is None:
+        return WitnessAnswer(witness=witness, presence=Presence.UNKNOWN, detail=said.problem)
+    if row is None:
+        return absence(witness, said.role, not_before_ms)
+    return WitnessAnswer(witness=witness, presence=Presence.FOUND, detail=row.state.value)
+
+
+def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
+    """A committed row anywhere beats a tombstone anywhere; a tombstone, like an absence, needs every database."""
+    committed = tuple(row for row in rows if row.is_committed)
+    if committed:
+        return Lookup(presence=Presence.FOUND, records=committed, answers=tuple(answers))
+    if not answers or any(answer.presence is Presence.UNKNOWN for answer in answers):
+        return Lookup(presence=Presence.UNKNOWN, answers=tuple(answers))
+    return Lookup(presence=Presence.FOUND if rows else Presence.ABSENT, records=tuple(rows), answers=tuple(answers))
+
+
+def _row(row: Sequence[Any]) -> OutboxRow | Damage:
+    read = _ROWS.read(row)
+    if read.damage is not None:
+        return Damage(read.damage)
+    return OutboxRow(**read.values | {"state": OutboxState(read.values["state"])})

@@ -1,0 +1,82 @@
+"""Where the queues of a topic begin and end now, and since when what nobody has read waits there.
+
+Only masters are asked, all queues of one broker in a row: one that fails costs one question, not as many as it has
+queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from reconciler.errors import ReconcilerError
+from reconciler.evidence.queue_scan import first_stored_ms
+from reconciler.rocketmq.client.demands import explained
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEnd:
+    """One queue as its master tells it."""
+
+    queue: MessageQueue
+    address: str
+    begin: int
+    #: Offset that the next message gets.
+    end: int
+
+
+class QueueEnds:
+    """Thread-safe, holds no state."""
+
+    def __init__(self, client: RemotingClient, routes: Routes) -> None:
+        self._client = client
+        self._routes = routes
+        self._offsets = Offsets(client)
+
+    def read(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
+        """Queues of every broker of the route; and what keeps a broker from telling, by its name.
+
+        Also those that may be written only: what is announced there nobody reads.
+
+        `known`: broker -> queues that something was read of before: such a broker is asked though it left the route.
+        Raises TopicNotFound or BrokerUnavailable.
+        """
+        self._routes.expect(topic, known)
+        offered: dict[str, list[MessageQueue]] = {}
+        for queue in sorted({*self._routes.read_queues(topic), *self._routes.write_queues(topic)}):
+            offered.setdefault(queue.broker_name, []).append(queue)
+        ends: list[QueueEnd] = []
+        silent: dict[str, str] = {}
+        for place in self._routes.whereabouts(topic):
+            name = place.broker_name
+            left = (MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in known.get(name, ()))
+            if place.master is None or place.doubt:  # offsets would be another broker's
+                silent[name] = place.doubt or place.detail
+                continue
+            try:
+                ends += self._of(place.master, offered.get(name) or left)
+            except ReconcilerError as error:
+                silent[name] = explained(error, place.master)
+        return ends, silent
+
+    def waiting_since_ms(self, end: QueueEnd, offset: int) -> int | None:
+        """Store time of the first message at or behind the offset; None: there is none up to the end.
+
+        Raises what a pull raises, and BrokerUnavailable for a queue that cannot be read there.
+        """
+        return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end)
+
+    def _of(self, address: str, queues: Iterable[MessageQueue]) -> list[QueueEnd]:
+        # The end last: what is stored meanwhile may count as waiting, never the other way round.
+        return [
+            QueueEnd(
+                queue=queue,
+                address=address,
+                begin=max(0, self._offsets.minimum(address, queue)),
+                end=self._offsets.maximum(address, queue),
+            )
+            for queue in queues
+        ]

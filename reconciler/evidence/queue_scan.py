@@ -1,0 +1,86 @@
+"""Reading a stretch of one queue. On 3.2.6 it is the only way to see whether a prepared message was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reconciler.errors import BrokerUnavailable
+from reconciler.policy.evidence import TransactionState
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
+from reconciler.rocketmq.wire.record import MessageRecord
+
+#: Group under which scans read; it stores no offsets.
+SCAN_GROUP = "RECONCILER_SCAN"
+#: A committed copy is younger than its half; the margin is for clocks and the search by time.
+_BEFORE_MS = 600_000
+#: More records than this between half and maximum: give up rather than read for ever.
+MAXIMUM_SCANNED = 1_000_000
+#: Records that a pull may skip (moved offset) before the position counts as unreadable.
+_MAXIMUM_STEPS = 8
+
+
+def copies_of_prepared(
+    client: RemotingClient,
+    address: str,
+    queue: MessageQueue,
+    *,
+    prepared_offset: int,
+    stored_at_ms: int,
+    until_offset: int | None = None,
+) -> list[MessageRecord]:
+    """Committed copies of a prepared record in its queue: their prepared-transaction offset is its physical offset.
+
+    Reads from ten minutes before the prepared record was stored to `until_offset` (default: the queue's maximum when
+    the scan begins). Raises BrokerUnavailable if the stretch cannot be read whole, and what pull() raises.
+    """
+    offsets = Offsets(client)
+    end = offsets.maximum(address, queue) if until_offset is None else until_offset
+    begin = offsets.at_time(address, queue, stored_at_ms - _BEFORE_MS)
+    return [
+        record
+        for record in scan(client, address, queue, begin_offset=begin, end_offset=end)
+        if record.transaction_state is TransactionState.COMMIT and record.prepared_transaction_offset == prepared_offset
+    ]
+
+
+def scan(
+    client: RemotingClient, address: str, queue: MessageQueue, *, begin_offset: int, end_offset: int
+) -> Iterator[MessageRecord]:
+    """Records of the queue from one offset up to another, the latter not included.
+
+    Raises BrokerUnavailable if the stretch is too long or the broker does not let it be read to its end.
+    """
+    if end_offset - begin_offset > MAXIMUM_SCANNED:
+        raise BrokerUnavailable(f"{queue}: {end_offset - begin_offset} records are too many to scan")
+    offset = begin_offset
+    while offset < end_offset:
+        result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP))
+        if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+            raise BrokerUnavailable(f"{queue}: nothing at offset {offset} although the queue ends at {end_offset}")
+        for record in result.records:
+            if record.queue_offset < end_offset:
+                yield record
+        offset = result.next_offset
+
+
+def first_stored_ms(
+    client: RemotingClient, address: str, queue: MessageQueue, *, offset: int, end_offset: int
+) -> int | None:
+    """Store time of the first record at or behind an offset; None if there is none below `end_offset`.
+
+    Raises BrokerUnavailable if no record can be read there, and what pull() raises.
+    """
+    for _ in range(_MAXIMUM_STEPS):
+        result = pull(client, address, PullRequest(queue=queue, offset=offset, group=SCAN_GROUP, maximum=1))
+        if result.records:
+            return result.records[0].store_timestamp_ms
+        if result.next_offset >= end_offset:
+            return None
+        if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+            break
+        offset = result.next_offset
+    where = f"{queue.topic} queue {queue.queue_id} on {queue.broker_name}"
+    raise BrokerUnavailable(f"no record to read at {where} offset {offset}")

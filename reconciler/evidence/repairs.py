@@ -1,0 +1,124 @@
+"""The acts of repair on real brokers (reconciler/ports.py: BrokerRepairs): END_TRANSACTION again, and republish.
+
+Each sends at most one request that can have an effect, and never raises for a broker that fails.
+"""
+
+from __future__ import annotations
+
+from reconciler.contract.content_digest import content_keys
+from reconciler.contract.properties import user_properties
+from reconciler.errors import (
+    BrokerRefused,
+    BrokerUnavailable,
+    InvalidValue,
+    ProtocolViolation,
+    RequestTimeout,
+    TransientError,
+)
+from reconciler.evidence.lookup import Lookups
+from reconciler.policy.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage, TransactionState
+from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.wire.codes import HALF_TOPICS, ResponseCode
+from reconciler.rocketmq.wire.message import Message
+
+#: Producer group under which messages are republished.
+REPUBLISH_GROUP = "RECONCILER_REPUBLISH"
+
+
+class RemotingBrokerRepairs:
+    """Thread-safe, holds no state."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self._instance = instance
+        self._lookups = Lookups(instance.client, instance.routes, instance.families)
+        self._sender = instance.sender(REPUBLISH_GROUP)
+
+    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+        """Reads the half copy again at its offset, checks that it is the expected message, then ends it two-way.
+
+        An END on anything else than a half is accepted by brokers and delivers again, or closes somebody else's half;
+        hence the guards. Group and offsets of the END are the record's own.
+        """
+        try:
+            address = self._address(half)
+            has_half_topic = self._instance.families.facts(address).has_half_topic
+        except (TransientError, BrokerRefused) as error:
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
+        again = self._lookups.at_offset(half.real_topic, half.broker, half.commit_log_offset, half.unique_key)
+        if again.is_unknown:
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=again.reason)
+        if again.is_absent:
+            return SendAnswer(outcome=EndOutcome.MISMATCH, detail=f"read again: {again.reason}")
+        now = again.records[0]
+        guard = _objection(now, half, expected, has_half_topic=has_half_topic)
+        if guard is not None:
+            return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard)
+        request = EndRequest(
+            address=address,
+            producer_group=now.producer_group,
+            # Up to 4.2 the prepared record has no place in its queue: 0 is what the broker compares.
+            tran_state_table_offset=now.queue_offset if has_half_topic else 0,
+            commit_log_offset=now.commit_log_offset,
+            decision=EndDecision.COMMIT if commit else EndDecision.ROLLBACK,
+            message_id=now.unique_key,
+            transaction_id=now.properties.get("__transactionId__"),
+            from_transaction_check=True,
+        )
+        answer = end_transaction(self._instance.client, request)
+        return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+
+    def republish(self, message: StoredMessage) -> SendAnswer:
+        """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties.
+
+        Nothing else of the half goes with it: TRAN_MSG alone would make it a half again. Tried once.
+        """
+        try:
+            again = Message(
+                topic=message.real_topic,
+                body=message.body,
+                tags=message.tag,
+                keys=tuple(content_keys(message.properties.get("KEYS"), message.unique_key).split()),
+                properties=user_properties(message.properties),
+                flag=message.flag,
+                unique_key=message.unique_key,
+            )
+        except InvalidValue as error:
+            return SendAnswer(outcome=EndOutcome.NOT_SENT, detail=str(error))
+        try:
+            result = self._sender.send(again, attempts=1)
+        except (RequestTimeout, ConnectionLost, ProtocolViolation) as error:
+            return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
+        except BrokerRefused as error:
+            is_hopeless = error.code == ResponseCode.MESSAGE_ILLEGAL
+            outcome = EndOutcome.NOT_SENT if is_hopeless else EndOutcome.REFUSED_FOR_NOW
+            return SendAnswer(outcome=outcome, code=error.code, detail=str(error))
+        except TransientError as error:
+            return SendAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, detail=str(error))
+        detail = f"{result.broker_name}/{result.queue_id}@{result.queue_offset}: {result.status.name}"
+        return SendAnswer(outcome=EndOutcome.DONE, code=int(result.status.value), detail=detail)
+
+    def _address(self, half: StoredMessage) -> str:
+        for place in self._instance.routes.whereabouts(half.real_topic):
+            if place.broker_name == half.broker and place.master is not None:
+                return place.master
+        raise BrokerUnavailable(f"{half.broker} has no master that could be asked")
+
+
+def _objection(now: StoredMessage, half: StoredMessage, expected: OutboxRow, *, has_half_topic: bool) -> str | None:
+    """Why the record is not the half that is to be ended; None if it is."""
+    is_prepared = now.transaction_state is TransactionState.PREPARED
+    if not (now.topic in HALF_TOPICS if has_half_topic else is_prepared):
+        return f"the record at {half.commit_log_offset} is no half: topic {now.topic}, {now.transaction_state}"
+    if now.real_topic != expected.topic:
+        return f"REAL_TOPIC is {now.real_topic}, expected {expected.topic}"
+    if now.unique_key != expected.unique_key:
+        return f"UNIQ_KEY is {now.unique_key}, expected {expected.unique_key}"
+    if now.producer_group != expected.producer_group:
+        return f"PGROUP is {now.producer_group}, expected {expected.producer_group}"
+    if now.queue_offset != half.queue_offset:
+        return f"queue offset is {now.queue_offset}, expected {half.queue_offset}"
+    if expected.content_digest is not None and now.content_digest != expected.content_digest:
+        return "the content is not what the outbox row says"
+    return None

@@ -1,0 +1,54 @@
+"""A stored record as the value that policy works with."""
+
+from __future__ import annotations
+
+from reconciler.policy.evidence import StoredMessage
+from reconciler.rocketmq.wire.codes import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DISCARD_TOPIC,
+    HALF_TOPICS,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+from reconciler.rocketmq.wire.properties import whole_number
+from reconciler.rocketmq.wire.record import MessageRecord
+
+#: Topics whose records keep the business topic in a property.
+_SYSTEM_TOPICS = HALF_TOPICS | {DISCARD_TOPIC}
+_DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+
+
+def stored_message(record: MessageRecord) -> StoredMessage:
+    """The message in a record. Raises ProtocolViolation (damaged body) or MissingDependency (its compression)."""
+    properties = record.properties
+    check_times = properties.get("TRANSACTION_CHECK_TIMES", "")
+    return StoredMessage(
+        unique_key=record.unique_key,
+        topic=record.topic,
+        real_topic=real_topic(record),
+        broker=record.broker_name,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        commit_log_offset=record.physical_offset,
+        born_timestamp_ms=record.born_timestamp_ms,
+        store_timestamp_ms=record.store_timestamp_ms,
+        transaction_state=record.transaction_state,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+        producer_group=properties.get("PGROUP", ""),
+        check_times=whole_number(check_times),
+        reconsume_times=record.reconsume_times,
+        properties=dict(properties),
+        body=record.plain_body(),
+        flag=record.flag,
+    )
+
+
+def real_topic(record: MessageRecord) -> str:
+    """The topic that consumers see: REAL_TOPIC of a half or a given-up half, RETRY_TOPIC of what came back."""
+    topic = record.topic
+    if topic in _SYSTEM_TOPICS:
+        return record.properties.get("REAL_TOPIC", topic)
+    if topic in _DELAY_TOPICS or topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)):
+        return record.properties.get("RETRY_TOPIC") or record.properties.get("REAL_TOPIC", topic)
+    return topic

@@ -1,0 +1,113 @@
+"""Low watermark of a consumer group: everything stored before it has been consumed.
+
+It rests on the offsets that brokers keep for the group. One queue that does not answer makes it UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from reconciler.errors import BrokerUnavailable, ReconcilerError
+from reconciler.evidence.queue_scan import first_stored_ms
+from reconciler.policy.evidence import QueuePosition, Watermark, WatermarkState
+from reconciler.rocketmq.client.offsets import Offsets
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
+from reconciler.rocketmq.wire.codes import retry_topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    address: str
+    queue: MessageQueue
+    position: QueuePosition
+
+
+class Watermarks:
+    """Thread-safe, holds no state."""
+
+    def __init__(self, client: RemotingClient, routes: Routes) -> None:
+        self._client = client
+        self._routes = routes
+        self._offsets = Offsets(client)
+
+    def watermark(self, topic: str, group: str, *, skew_margin_seconds: float) -> Watermark:
+        """The group's low watermark over all readable queues of the topic and of its retry topic.
+
+        Never later than now minus the margin, which is taken before the first question is asked.
+        """
+        caught_up_ms = self._client.clock.now_ms() - round(skew_margin_seconds * 1000)
+        lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail="every queue is consumed to its end")
+        try:
+            for placed in self._placed(topic, group):
+                at_ms = self._queue_watermark(placed, group)
+                if at_ms is not None and at_ms < lowest.at_ms:
+                    lowest = Watermark(state=WatermarkState.KNOWN, at_ms=at_ms, detail=_held_back(placed.position))
+        except ReconcilerError as error:
+            return Watermark(state=WatermarkState.UNKNOWN, at_ms=0, detail=str(error))
+        return lowest
+
+    def positions(self, topic: str, group: str) -> list[QueuePosition] | None:
+        """Where the group stands in every queue; None if a broker did not answer."""
+        try:
+            return [placed.position for placed in self._placed(topic, group)]
+        except ReconcilerError:
+            return None
+
+    def _placed(self, topic: str, group: str) -> list[_Placed]:
+        for place in self._routes.whereabouts(topic):
+            if place.master is None:
+                raise BrokerUnavailable(f"{place.broker_name}: {place.detail}")
+            if place.doubt:  # offsets would be another broker's
+                raise BrokerUnavailable(place.doubt)
+        placed = self._of_topic(topic, group)
+        with contextlib.suppress(TopicNotFound):  # the group never had a retry
+            placed += self._of_topic(retry_topic(group), group)
+        return placed
+
+    def _of_topic(self, topic: str, group: str) -> list[_Placed]:
+        route = self._routes.route(topic)
+        masters = route.masters
+        placed: list[_Placed] = []
+        for queue in route.readable_queues:
+            address = masters.get(queue.broker_name)
+            if address is None:
+                raise BrokerUnavailable(f"{queue.broker_name} has no master in the route of {topic}")
+            placed.append(_Placed(address=address, queue=queue, position=self._position(address, queue, group)))
+        return placed
+
+    def _position(self, address: str, queue: MessageQueue, group: str) -> QueuePosition:
+        # The group's offset first: what is stored meanwhile counts as not consumed, never the other way round.
+        consumer_offset = self._offsets.of_group(address, queue, group)
+        return QueuePosition(
+            topic=queue.topic,
+            broker=queue.broker_name,
+            queue_id=queue.queue_id,
+            consumer_offset=consumer_offset,
+            min_offset=max(0, self._offsets.minimum(address, queue)),
+            max_offset=self._offsets.maximum(address, queue),
+        )
+
+    def _queue_watermark(self, placed: _Placed, group: str) -> int | None:
+        """Store time of the first record that is not consumed; None: there is none."""
+        position = placed.position
+        if position.max_offset <= position.min_offset:
+            return None
+        if not position.consumer_offset:
+            raise BrokerUnavailable(f"{group} has stored no offset for {_named(position)}, where messages wait")
+        if position.consumer_offset >= position.max_offset:
+            return None
+        return self._store_time_ms(placed, position.consumer_offset)
+
+    def _store_time_ms(self, placed: _Placed, offset: int) -> int | None:
+        end_offset = placed.position.max_offset
+        return first_stored_ms(self._client, placed.address, placed.queue, offset=offset, end_offset=end_offset)
+
+
+def _named(position: QueuePosition) -> str:
+    return f"{position.topic} queue {position.queue_id} on {position.broker}"
+
+
+def _held_back(position: QueuePosition) -> str:
+    return f"{_named(position)}: at {position.consumer_offset} of {position.max_offset}"

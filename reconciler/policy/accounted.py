@@ -1,0 +1,272 @@
+"""Until when every commit is accounted for: the least of how far the links of the chain have come. Pure.
+
+On its way a commit passes five links. Its outbox row is announced; its announcement is taken from the unique-key topic
+by a round; rounds go on; and once it is due, it gets a verdict. A row that was announced to somebody else passes these
+unseen: it is found in the outbox, without effect and verdict. Behind all five it is matched, not taken, settled,
+waits for its group, or is listed by name. Each link is asked at the moment of asking and nothing is remembered, so the
+time moves without traffic. A link that nobody can read has come nowhere: silence is no calm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reconciler.clock import utc_text
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound
+
+#: Of pending, of one shard: that many keys have their rows, open ones all of them.
+PAGES_MAX = 40
+
+_CONSUMER = "does an announcement consumer run (`reconciler run`), and what does its log say?"
+_EXTRA = "no process reads that queue: unique_key_topic.queues and `queues` of the producers must be the same"
+_RUN = "is `reconciler run` alive, with --shards for all of them?"
+_SWEEP = "is `reconciler sweep` alive, and what does its log say?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How far one link has come."""
+
+    #: Every commit until then has passed it, by the clock of whoever asks. None: nobody can tell.
+    until_ms: int | None
+    #: What holds it back, and what to do.
+    cause: str
+    #: Its own pace: it may be so much older than a monitor allows.
+    pace_ms: int = 0
+    #: Nothing has begun yet: an alarm only for a monitor that names its time.
+    is_new: bool = False
+    #: Of many alike, such as "queues", one cause is told, and how many more there are; "": it is told by itself.
+    kind: str = ""
+
+    def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:
+        """True if it is older than that and its pace, or if nobody can tell."""
+        if self.until_ms is None:
+            return is_given or not self.is_new
+        return asked_ms - self.until_ms > within_ms + self.pace_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounted:
+    """Until when every commit of a subscription is accounted for."""
+
+    subscription: Subscription
+    #: None: nobody can tell.
+    until_ms: int | None
+    #: What holds it there.
+    cause: str
+    #: Causes of the links that are late, the one that is furthest behind first.
+    late: tuple[str, ...] = ()
+
+
+def accounted(
+    subscription: Subscription, links: Sequence[Link], *, asked_ms: int, within_ms: int, is_given: bool
+) -> Accounted:
+    """The least of the links, of which there is one at least.
+
+    `within_ms`: how old it may be; `is_given`: a monitor named that time.
+    """
+    ordered = sorted(links, key=lambda link: _order(link.until_ms))
+    late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
+    least = ordered[0]
+    return Accounted(subscription=subscription, until_ms=least.until_ms, cause=least.cause, late=tuple(_causes(late)))
+
+
+def _causes(late: Sequence[Link]) -> Iterator[str]:
+    """One of each kind, the first."""
+    alike = Counter(link.kind or link.cause for link in late)
+    for link in late:
+        others = alike.pop(link.kind or link.cause, 0) - 1
+        if others >= 0:
+            yield f"{link.cause} (and {others} more {link.kind})" if others and link.kind else link.cause
+
+
+def _order(until_ms: int | None) -> int:
+    return -1 if until_ms is None else until_ms
+
+
+# ----------------------------------------------------------------- outboxes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSeen:
+    """What one statement read of a producer group's rows of a topic; times by the database's clock."""
+
+    producer_group: str
+    now_ms: int
+    #: Last sweep: what was committed until then is visible here, on a replica, too. None: no sweep is on record.
+    swept_at_ms: int | None
+    #: The oldest row that nobody has announced; None: there is none.
+    oldest_key: str | None = None
+    #: When it was written; None although there is such a row: nobody can read that.
+    oldest_ms: int | None = None
+
+
+def outbox_link(seen: OutboxSeen, *, asked_ms: int, pace_ms: int) -> Link:
+    """Announced is what is older than every NEW row, as far as the last sweep: a dead sweeper announces nothing."""
+    outbox = f"the outbox of {seen.producer_group}"
+    if seen.oldest_key is not None and seen.oldest_ms is None:
+        return Link(until_ms=None, cause=f"{outbox}: created_at_ms of {seen.oldest_key} is no time: mend the value")
+    swept_ms = seen.now_ms if seen.swept_at_ms is None else min(seen.swept_at_ms, seen.now_ms)
+    until_ms, cause = swept_ms, f"{outbox} was swept last at {utc_text(swept_ms)}: {_SWEEP}"
+    if seen.oldest_ms is not None and seen.oldest_ms < swept_ms:
+        until_ms = seen.oldest_ms
+        cause = f"{outbox} has had {seen.oldest_key} since {utc_text(until_ms)} and nobody announced it: {_SWEEP}"
+    return Link(until_ms=asked_ms - (seen.now_ms - until_ms), cause=cause, pace_ms=pace_ms)
+
+
+# ----------------------------------------------------------------- queues of the unique-key topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSeen:
+    """What a queue's master holds, and what the last round of its shard had taken of it."""
+
+    name: str
+    #: Offsets of the first message and behind the last one.
+    begin: int
+    end: int
+    #: Next offset when the round ran; None: the round knew none.
+    taken: int | None
+    #: Store time of the first message that was not taken; None: there is none that can be read.
+    waiting_since_ms: int | None = None
+    #: Its number is not below the number of shards.
+    is_extra: bool = False
+
+
+def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
+    """Taken is what was stored before the first message that was not; everything until now where there is none."""
+    if seen.end <= seen.begin or seen.taken == seen.end:
+        return Link(until_ms=asked_ms, cause="")
+    remedy = _EXTRA if seen.is_extra else _CONSUMER
+    waiting_ms = None if seen.waiting_since_ms is None else min(seen.waiting_since_ms, asked_ms)
+    if seen.taken is None:
+        cause = f"no round has taken announcements of {seen.name}: {remedy}"
+        return Link(until_ms=waiting_ms, cause=cause, kind="queues")
+    if seen.taken > seen.end:
+        lost = f"{seen.name} ends at {seen.end} although it was read to {seen.taken}: the broker lost its end, or"
+        return Link(until_ms=None, cause=f"{lost} the topic was made anew; {remedy}")
+    if seen.taken < seen.begin:
+        lost = f"announcements {seen.taken} to {seen.begin - 1} of {seen.name} were deleted before they were taken"
+        return Link(until_ms=None, cause=f"{lost}: {remedy}")
+    waits = f"announcements of {seen.name} wait from offset {seen.taken} on, {seen.end - seen.taken} of them"
+    until_ms = asked_ms if waiting_ms is None else waiting_ms
+    return Link(until_ms=until_ms, cause=f"{waits}: {remedy}", kind="queues")
+
+
+# ----------------------------------------------------------------- rounds and verdicts
+
+
+def rounds_link(rounds: Sequence[StoredRound], *, shards: int) -> Link:
+    """The round of the shard that has waited longest. `rounds`: the newest of every shard below `shards`.
+
+    A shard without one counts from the second round of another shard on: before, the first turn is under way.
+    """
+    if not rounds:
+        return Link(until_ms=None, cause=f"there never was a round: {_RUN}", is_new=True)
+    missing = sorted(set(range(shards)) - {stored.done.shard.number for stored in rounds})
+    if missing and any(stored.done.generation > 1 for stored in rounds):
+        return Link(until_ms=None, cause=f"shards {', '.join(map(str, missing))} never had a round: {_RUN}")
+    oldest = min(rounds, key=lambda stored: stored.stored_at_ms)
+    since = f"shard {oldest.done.shard.number} had its last round at {utc_text(oldest.stored_at_ms)}"
+    return Link(until_ms=oldest.stored_at_ms, cause=f"{since}: {_RUN}")
+
+
+def due_for_long_until_ms(
+    watermark: Watermark, *, asked_ms: int, grace_ms: int, margin_ms: int, within_ms: int
+) -> int | None:
+    """Keys first seen until then have been due for so long that a round should have written a verdict.
+
+    None: nobody can tell. A group that has just caught up made keys due at once: they, too, have that time.
+    """
+    if watermark.state is WatermarkState.UNKNOWN:
+        return None
+    return min(asked_ms - grace_ms, watermark.at_ms - margin_ms) - within_ms
+
+
+def oldest_unlisted(
+    memory: ShardMemory, candidates: Candidates, shard: Shard, *, seen_until_ms: int
+) -> PendingKey | None:
+    """The oldest pending key, first seen until then, of which the ledger has no row; it looks through PAGES_MAX pages.
+
+    Raises RedisAway and DatabaseAway.
+    """
+    after: PendingKey | None = None
+    for _ in range(PAGES_MAX):
+        page = memory.due(shard, first_seen_until_ms=seen_until_ms, limit=PAGE_KEYS, after=after)
+        rows = candidates.read(shard.subscription, [pending.unique_key for pending in page]) if page else {}
+        for pending in page:
+            if pending.unique_key not in rows:
+                return pending
+        if len(page) < PAGE_KEYS:
+            break
+        after = page[-1]
+    return None
+
+
+def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
+    """`unlisted`: the oldest key that has been due for long, and of which the ledger has no row (oldest_unlisted)."""
+    if unlisted is None:
+        return Link(until_ms=asked_ms, cause="")
+    due = f"{unlisted.unique_key}, first seen at {utc_text(unlisted.first_seen_ms)}, is due and has no verdict"
+    cause = f"{due}: rounds fail or do not keep up, their log says why"
+    return Link(until_ms=unlisted.first_seen_ms, cause=cause, kind="shards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnheardRow:
+    """An outbox row that was announced, and of which neither inbox nor ledger has anything."""
+
+    unique_key: str
+    producer_group: str
+    #: By the outbox' clock.
+    announced_ms: int
+
+
+def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
+    """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
+    clock is ahead of that of whoever asks."""
+    if unheard is None:
+        return Link(until_ms=asked_ms, cause="")
+    until_ms = unheard.announced_ms - ahead_ms
+    announced = f"{unheard.unique_key}, which {unheard.producer_group} announced at {utc_text(until_ms)}"
+    cause = (
+        f"{announced}, has neither effect nor verdict: is unique_key_topic the same in its service and here, and do "
+        "rounds keep up?"
+    )
+    return Link(until_ms=until_ms, cause=cause, kind="outboxes")
+
+
+# ----------------------------------------------------------------- words
+
+
+def sentence(
+    accounts: Sequence[Accounted], *, troubles: Sequence[str], persons: Sequence[str], sees_announced_only: bool = False
+) -> str:
+    """What a person reads first: all is well until when, or what needs whom. Of one subscription at least.
+
+    `troubles`: what else is away or stands still; `persons`: what a person must look at; `sees_announced_only`: there
+    is no outbox to tell of commits that nobody announced.
+    """
+    what = "announced commit" if sees_announced_only else "commit"
+    behind = [one for one in accounts if one.late]
+    if behind:
+        first = min(behind, key=lambda one: _order(one.until_ms))
+        since = "" if first.until_ms is None else f" after {utc_text(first.until_ms)}"
+        others = sum(len(one.late) for one in behind) - 1 + len(troubles)
+        more = f" (and {others} more, below)" if others else ""
+        return f"{what.capitalize()}s{since} are not accounted for: {first.subscription}: {first.late[0]}{more}"
+    least = min(accounts, key=lambda one: _order(one.until_ms))
+    if least.until_ms is None:
+        until = f"no {what} is accounted for yet: {least.subscription}: {least.cause}"
+    else:
+        until = f"every {what} until {utc_text(least.until_ms)} is accounted for"
+    if troubles:
+        return f"Not all is well: {troubles[0]}; {until}"
+    if persons:
+        return f"A person is needed: {'; '.join(persons)}; {until}"
+    return f"N{until[1:]}" if least.until_ms is None else f"All is well: {until}"

@@ -1,0 +1,195 @@
+"""Brakes of step 10: a token bucket per topic, and the circuit breaker.
+
+Buckets live in memory: a restart refills them, nothing else. The breaker's state lives in the ledger (a hold of
+kind BREAKER), so all processes see it; only the count of calm rounds is kept here, and a restart starts it again.
+
+Several processes share a topic's shards, or its subscriptions. Whoever proves too many losses dates the hold anew; a
+process that has shards of the topic lifts it after three calm rounds that began since. The round after a storm dates it
+anew at every page, so that short calm rounds elsewhere do not lift it in the middle of a long one. A process without
+shards, a stand-by, sees no losses, so its calm means nothing: neither its own rounds nor its subscriptions without
+shards count. Each process compares its own losses with the ceiling.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import HoldKind
+from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
+from reconciler.policy.ports import Holds
+
+#: Ladders that must have reached the half's rung before their share of "nothing anywhere" means anything.
+ABSENT_LADDERS_MIN = 50
+ABSENT_SHARE_MAX = 0.2
+CALM_ROUNDS_TO_CLOSE = 3
+
+
+class TokenBucket:
+    """Lets `rate_per_second` through on average and `burst` at once. Confined to one thread."""
+
+    def __init__(self, rate_per_second: float, *, burst: float) -> None:
+        self._rate = rate_per_second
+        self._burst = burst
+        self._tokens = burst
+        self._at_seconds: float | None = None
+
+    def available(self, now_seconds: float) -> int:
+        """Whole tokens at a monotonic time; never negative."""
+        if self._at_seconds is not None:
+            self._tokens = min(self._burst, self._tokens + (now_seconds - self._at_seconds) * self._rate)
+        self._at_seconds = now_seconds
+        # The tiny amount forgives the rounding of many small refills.
+        return max(0, int(self._tokens + 1e-9))
+
+    def charge(self, tokens: float) -> None:
+        """Takes tokens; the bucket may go into debt, which later refills pay first."""
+        self._tokens -= tokens
+
+
+class RateLimit:
+    """A bucket for each topic, in the time of a clock. Confined to one thread."""
+
+    def __init__(self, rate_per_second: float, *, burst: float, clock: Clock) -> None:
+        self._rate = rate_per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def brake(self, topic: str) -> str | None:
+        """Why nothing may be sent now; None if something may."""
+        has_token = self._bucket(topic).available(self._clock.monotonic_seconds()) > 0
+        return None if has_token else "rate limit"
+
+    def charge(self, topic: str) -> None:
+        """Something is sent."""
+        self._bucket(topic).charge(1)
+
+    def _bucket(self, topic: str) -> TokenBucket:
+        if topic not in self._buckets:
+            self._buckets[topic] = TokenBucket(self._rate, burst=self._burst)
+        return self._buckets[topic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundLoad:
+    """What a subscription's round showed."""
+
+    #: Keys, without those that were never committed.
+    announced: int
+    #: Candidates that became due in this round and that it had no room to verify.
+    left_over: int
+    #: Keys that were verified, without losses that were proved in an earlier round.
+    verified: int
+    #: Those of them that are losses: what would be repaired.
+    losses: int
+    #: Ladders that asked for the half, and those of them that found nothing anywhere.
+    ladders: int
+    ladders_absent: int
+
+    @property
+    def losses_expected(self) -> int:
+        """Losses, and as many in proportion among the keys that were left over."""
+        return self.losses + (self.losses * self.left_over // self.verified if self.verified else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerRules:
+    """When the breaker opens."""
+
+    candidates_min: int = 1_000
+    share: float = 0.05
+
+    def ceiling(self, announced: int) -> float:
+        """Losses that one round may prove: more open the breaker."""
+        return max(float(self.candidates_min), self.share * announced)
+
+    def too_many(self, load: RoundLoad) -> str | None:
+        """Why the number of losses opens the breaker; None if it does not."""
+        ceiling = self.ceiling(load.announced)
+        if load.losses_expected <= ceiling:
+            return None
+        left_over = f" among {load.verified} verified keys, with {load.left_over} to go" if load.left_over else ""
+        return f"{load.losses} new losses in one round{left_over}: more than {ceiling:g}"
+
+    def too_absent(self, ladders: int, ladders_absent: int) -> str | None:
+        """Why the share of messages that are nowhere opens the breaker; None if it does not."""
+        if ladders >= ABSENT_LADDERS_MIN and ladders_absent > ABSENT_SHARE_MAX * ladders:
+            return f"{ladders_absent} of {ladders} messages were found nowhere: rather the look-ups are wrong"
+        return None
+
+
+class CircuitBreaker:
+    """Freezes the repairs of a topic by a hold of kind BREAKER. Confined to the thread of the rounds."""
+
+    def __init__(self, *, holds: Holds, rules: BreakerRules, owner: str, clock: Clock, events: EventSink) -> None:
+        self._holds = holds
+        self.rules = rules
+        self._owner = owner
+        self._clock = clock
+        self._events = events
+        #: When the last calm rounds in a row began, three at most; None: other processes have all its shards.
+        self._calm: dict[Subscription, deque[float] | None] = {}
+
+    def open_if(self, subscription: Subscription, reason: str | None) -> None:
+        """Opens for a reason; None does nothing."""
+        if reason is None:
+            return
+        self._calm[subscription] = _no_calm()
+        if self._holds.place(
+            subscription.environment, subscription.topic, HoldKind.BREAKER, by=self._owner, reason=reason
+        ):
+            self._events.emit(
+                BreakerOpened(environment=subscription.environment, topic=subscription.topic, reason=reason)
+            )
+
+    def renew_after_storm(self, subscription: Subscription) -> None:
+        """Keeps the hold young until the round that follows a storm has ended calmly, however long it takes.
+
+        Else a process whose rounds are short and calm would lift it in the middle of that round. One that an operator
+        lifted is not placed again.
+        """
+        calm = self._calm.get(subscription)
+        if calm is not None and not calm:
+            self._holds.renew(subscription.environment, subscription.topic)
+
+    def round_ended(
+        self,
+        subscription: Subscription,
+        load: RoundLoad,
+        *,
+        began_seconds: float,
+        has_shards: bool,
+        siblings: Sequence[Subscription],
+    ) -> None:
+        """Counts calm rounds; closes when every subscription with shards of ours had three in a row.
+
+        `began_seconds`: monotonic time. A subscription of the topic that had no round yet keeps it open.
+        """
+        self._count(subscription, load, began_seconds=began_seconds, has_shards=has_shards)
+        ours = [calm for calm in (self._calm.get(sibling, _no_calm()) for sibling in siblings) if calm is not None]
+        if not ours or min(len(calm) for calm in ours) < CALM_ROUNDS_TO_CLOSE:
+            return
+        calm_seconds = self._clock.monotonic_seconds() - min(calm[0] for calm in ours)
+        if self._holds.lift(
+            subscription.environment, subscription.topic, HoldKind.BREAKER, calm_seconds=max(0.0, calm_seconds)
+        ):
+            self._events.emit(BreakerClosed(environment=subscription.environment, topic=subscription.topic))
+
+    def _count(self, subscription: Subscription, load: RoundLoad, *, began_seconds: float, has_shards: bool) -> None:
+        if not has_shards:
+            self._calm[subscription] = None
+            return
+        if self.rules.too_many(load) or self.rules.too_absent(load.ladders, load.ladders_absent):
+            self._calm[subscription] = _no_calm()
+            return
+        calm = self._calm.get(subscription) or _no_calm()
+        calm.append(began_seconds)
+        self._calm[subscription] = calm
+
+
+def _no_calm() -> deque[float]:
+    return deque(maxlen=CALM_ROUNDS_TO_CLOSE)

@@ -1,0 +1,213 @@
+"""What policy tells about itself: frozen values for one sink, which fans out to log, metrics and traces.
+
+A round tells exactly one RoundFinished; everything else is told once, when it happens. ShardRoundRan, VerdictsWritten,
+KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after what an event
+tells of loses the event. Events carry no message bodies and no secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.ports import RoundDone, Verification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFinished:
+    """The canonical event of a subscription's round, over all its shards."""
+
+    subscription: Subscription
+    #: Redis TIME of the newest shard round, milliseconds; 0 if none ran.
+    at_ms: int
+    #: Shards whose round ran, and shards that another owner has or that did not run.
+    shards_run: int
+    shards_skipped: int
+    announced: int
+    matched: int
+    pending_after: int
+    #: Age of the oldest pending key, seconds.
+    oldest_pending_seconds: float
+    #: "open", "shut", or "not asked" (nothing is old enough).
+    gate: str
+    gate_detail: str
+    #: The group's watermark, milliseconds of broker store time; None: not asked, or nobody could tell.
+    watermark_ms: int | None
+    #: Keys that became due in this round, and keys verified.
+    became_due: int
+    verified: int
+    #: Keys that left pending with a verdict.
+    settled: int
+    broker_look_ups: int
+    #: Verdict -> keys.
+    verdicts: Mapping[str, int]
+    #: Outcome of the topic's repairs that were worked on -> number.
+    repairs: Mapping[str, int]
+    #: Kinds of hold that were active: HOLD, BREAKER.
+    holds: tuple[str, ...]
+    #: True: no outbox or no inbox is configured, so verdicts rest on weaker evidence.
+    weaker: bool
+    #: Keys that left pending because the group does not take their tag.
+    not_taken: int = 0
+    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
+    clock_behind_seconds: float = 0.0
+    #: How far a broker's clock is ahead of Redis' at least (negative: behind), if that is more than the skew margin.
+    clocks_apart_seconds: float = 0.0
+    #: Why the round ended early, one line each; empty when all went well.
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRoundRan:
+    """A shard's round ran and its row is in the ledger. A round whose reply was lost is not told."""
+
+    done: RoundDone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictsWritten:
+    """Verdicts that are committed in the ledger."""
+
+    shard: Shard
+    verifications: Sequence[Verification]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftKey:
+    """One key that was taken out of pending, and the ledger's row that allowed it."""
+
+    unique_key: str
+    #: SETTLED or QUARANTINED.
+    state: CandidateState
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysLeft:
+    """Keys that are out of pending because of their verdicts; some may have left by a match just before."""
+
+    shard: Shard
+    keys: Sequence[LeftKey]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysNotTaken:
+    """Keys that are out of pending because the group does not take the tag that they have in the outbox.
+
+    Some may have left by a match just before, or come with the next round, which tells of them again.
+    """
+
+    shard: Shard
+    unique_keys: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairStepped:
+    """A repair changed its state."""
+
+    environment: str
+    topic: str
+    #: EVERY_GROUP, or the group of a hand-over.
+    scope: str
+    unique_key: str
+    rung: Rung
+    before: RepairState
+    after: RepairState
+    attempts: int
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOpened:
+    """Repairs of the topic are frozen: too much became lost at once."""
+
+    environment: str
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerClosed:
+    """Calm rounds closed the breaker."""
+
+    environment: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStopped:
+    """A shard's memory is not what it must be (wrong key type, foreign environment): a person must look."""
+
+    shard: Shard
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsVoided:
+    """Redis fell back behind rounds that had been stored: it lost the end of what it had acknowledged."""
+
+    shard: Shard
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageOpened:
+    """Redis is away, or lost its memory: rounds pause, announcements suspend."""
+
+    environment: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageScanned:
+    """Inbox rows were put back into the commit sets; announcements resume."""
+
+    environment: str
+    started_at_ms: int
+    since_ms: int
+    #: Subscription -> applied_at_ms of the newest row that belongs to the scan, by its inbox's clock.
+    until_ms: Mapping[str, int]
+    scanned: int
+    #: Subscription -> rows.
+    by_subscription: Mapping[str, int] = field(default_factory=dict)
+    #: Subscription -> why rows of it were left out: each of their keys costs a look-up in the inbox.
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageClosed:
+    """Rounds run again."""
+
+    environment: str
+    started_at_ms: int
+    scanned: int
+
+
+Event = (
+    RoundFinished
+    | ShardRoundRan
+    | VerdictsWritten
+    | KeysLeft
+    | KeysNotTaken
+    | RepairStepped
+    | BreakerOpened
+    | BreakerClosed
+    | ShardStopped
+    | RoundsVoided
+    | OutageOpened
+    | OutageScanned
+    | OutageClosed
+)
+
+
+class EventSink(Protocol):
+    """Takes every event. Must not raise and must not block."""
+
+    def emit(self, event: Event) -> None:
+        """Tells one event."""
+        ...

@@ -1,0 +1,374 @@
+"""Step 8: which pending keys are looked at in this round. The gate is asked before any per-key question.
+
+A key is due when it is older than the grace period and the group has consumed everything that was stored before it
+(watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
+are still found: what databases alone settle leaves first, and takes no place in it. Whatever has waited for a quarter
+of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (not_taken.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from reconciler.contract.subscription import Shard
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, is_unique_key
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.events import LeftKey
+from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier, lacked_commit
+from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.ports import Candidate, Candidates, PendingKey, ShardMemory
+
+#: Of pending, of a shard that has little room: keys that the ledger knows are passed over.
+PAGE_KEYS_MIN = 50
+#: Sorts behind every other key, as text and as bytes.
+_LAST_KEY = "F" * UNIQUE_KEY_DIGITS_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionRules:
+    """How many and how careful."""
+
+    skew_margin_seconds: float = 10.0
+    #: Keys verified in one pass of a round, and keys that brokers are asked for in one round, of a subscription.
+    candidates_max: int = 2_000
+    #: Pending keys walked through in one round: those that the ledger knows already are skipped.
+    scan_max: int = 20_000
+    #: fileReservedTime of the brokers.
+    retention_seconds: float = 72 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Up to which first-seen time keys may be judged."""
+
+    #: "open", "shut" or "unknown".
+    state: str
+    detail: str
+    #: Keys first seen at or before this are due.
+    due_until_ms: int
+    #: Keys first seen at or before this are older than the grace period: the trickle takes from them.
+    old_until_ms: int
+    #: Redis TIME of the round.
+    now_ms: int
+    #: The group's watermark; None: not asked, or unknown.
+    watermark_ms: int | None = None
+
+    def lets_through(self, first_seen_ms: int) -> bool:
+        """True if a key may be judged."""
+        return first_seen_ms <= self.due_until_ms
+
+
+def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules: SelectionRules) -> Gate:
+    """due = score + grace <= now and watermark > score + skew_margin, or a quarter of the retention has passed."""
+    old_until = now_ms - round(plan.grace_period_seconds * 1000)
+    expiring_until = min(old_until, now_ms - round(rules.retention_seconds * 1000 / 4))
+    if watermark.state is WatermarkState.UNKNOWN:
+        return Gate(
+            state="unknown",
+            detail=watermark.detail,
+            due_until_ms=expiring_until,
+            old_until_ms=old_until,
+            now_ms=now_ms,
+        )
+    consumed_until = watermark.at_ms - round(rules.skew_margin_seconds * 1000) - 1
+    is_open = consumed_until >= old_until
+    return Gate(
+        state="open" if is_open else "shut",
+        detail=watermark.detail,
+        due_until_ms=old_until if is_open else max(consumed_until, expiring_until),
+        old_until_ms=old_until,
+        now_ms=now_ms,
+        watermark_ms=watermark.at_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a round looks at."""
+
+    #: Keys to be verified in full.
+    due: tuple[Dossier, ...]
+    #: Keys behind the shut gate: as many as the trickle allows.
+    trickle: tuple[Dossier, ...]
+    #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
+    closed: Mapping[Shard, Sequence[LeftKey]]
+    #: Members of pending that are no unique keys: somebody else wrote them, no message will ever match them.
+    misshapen: Mapping[Shard, Sequence[str]]
+    #: Keys that became due since the last round of this process and that the ledger did not know.
+    became_due: int
+    #: There may be more due keys than there was room for.
+    has_more: bool
+
+
+def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
+    """True if the key may leave pending without another look.
+
+    REJECTED is looked at at once when the key is announced again, without waiting until it is asked for again: who
+    announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
+    hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
+    So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
+    could be compared with: it may be another message's. Nor does a row close anything that nobody can read.
+    """
+    if candidate.damage is not None or candidate.state is CandidateState.OPEN:
+        return False
+    if candidate.verdict is Verdict.CONSUMED:
+        return not (plan.has_several_inboxes or lacked_commit(candidate.evidence))
+    return candidate.verdict not in {Verdict.REJECTED, Verdict.FILTERED}
+
+
+def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
+    """True if a round asks the ledger for the row: it is open, and of a shard that there still is.
+
+    After the number of queues was lowered, rows of the others are looked at where their keys are pending now; so are
+    rows that nobody can read, which may never be due.
+    """
+    return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
+
+
+class CandidateSelector:
+    """Walks pending and the ledger's open rows within bounds. Confined to the thread of the rounds.
+
+    The cursors are an economy: a restart walks from the oldest key again.
+    """
+
+    def __init__(self, *, memory: ShardMemory, candidates: Candidates, rules: SelectionRules) -> None:
+        self._memory = memory
+        self._candidates = candidates
+        self.rules = rules
+        self._due_before: dict[Shard, int] = {}
+        self._cursors: dict[Shard, PendingKey] = {}
+        self._behind_cursors: dict[Shard, PendingKey] = {}
+        self._turn = 0
+
+    def select(
+        self,
+        plan: SubscriptionPlan,
+        shards: Sequence[Shard],
+        gate: Gate,
+        *,
+        shards_in_all: int,
+        trickle: int,
+        count_until: float,
+        keys_max: int,
+        behind: Sequence[Dossier] = (),
+        going_on: Collection[str] = frozenset(),
+    ) -> Selection:
+        """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
+
+        `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
+        `count_until`: counting of keys that became due may stop above this number. `keys_max`: room for due keys.
+        `going_on`: keys that are candidates although they may be set apart again.
+        """
+        known = self._open_rows(plan, shards, gate, limit=max(1, keys_max // 2))
+        room = keys_max - len(known)
+        walk = _Walk(
+            plan,
+            room=room,
+            scan=self.rules.scan_max,
+            count_until=count_until,
+            shards_in_all=shards_in_all,
+            going_on=going_on,
+        )
+        # Another shard begins every round, so that none starves where there are more shards than room.
+        self._turn += 1
+        for number in range(len(shards)):
+            walk.share(len(shards) - number)
+            self._walk_shard(plan, shards[(self._turn + number) % len(shards)], gate, walk)
+        chosen = [*behind, *(s for s in known if not s.gate_open)][:trickle]
+        trickled = {s.unique_key for s in chosen}
+        return Selection(
+            due=tuple(s for s in (*known, *walk.found) if s.unique_key not in trickled),
+            trickle=tuple(replace(s, gate_open=True) for s in chosen),
+            closed=walk.closed,
+            misshapen=walk.misshapen,
+            became_due=walk.became_due,
+            has_more=walk.has_left_out or any(shard in self._cursors for shard in shards),
+        )
+
+    def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, *, limit: int) -> list[Dossier]:
+        numbers = {shard.number for shard in shards}
+        rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
+        known: list[Dossier] = []
+        for row in rows:
+            # Seen while Redis' clock was ahead, it would wait until that time comes: the round dates pending keys anew,
+            # too. What is recorded keeps the earlier time.
+            first_seen_ms = min(row.first_seen_ms, gate.now_ms)
+            known.append(
+                Dossier(
+                    unique_key=row.unique_key,
+                    first_seen_ms=first_seen_ms,
+                    shard=row.shard,
+                    known=row,
+                    # A loss is followed whatever the gate says: it was proved already.
+                    gate_open=row.loss_verdict is not None or gate.lets_through(first_seen_ms),
+                )
+            )
+        return known
+
+    def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: Gate, walk: _Walk) -> None:
+        # Not above what can be due now: Redis' clock may have been set back.
+        before = min(self._due_before.get(shard, -1), gate.old_until_ms)
+        after = self._cursors.pop(shard, None)
+        while walk.goes_on:
+            limit = walk.page_keys
+            page = self._memory.due(shard, first_seen_until_ms=gate.due_until_ms, limit=limit, after=after)
+            rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+            for pending in page:
+                walk.visit(shard, pending, rows.get(pending.unique_key), is_new=pending.first_seen_ms > before)
+            if len(page) < limit:
+                self._due_before[shard] = max(before, gate.due_until_ms)
+                return
+            after = page[-1]
+        # Stopped early: the next round goes on behind what was looked at.
+        if after is not None:
+            self._due_before[shard] = max(before, after.first_seen_ms)
+        resume = walk.resume_after(after)
+        if resume is not None:
+            self._cursors[shard] = resume
+
+    def behind_gate(
+        self,
+        plan: SubscriptionPlan,
+        shards: Sequence[Shard],
+        gate: Gate,
+        *,
+        shards_in_all: int,
+        going_on: Collection[str] = frozenset(),
+    ) -> Iterator[Selection]:
+        """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
+
+        `due` are those that the ledger does not follow. Whoever has enough of them stops; scan_max bounds all passes.
+        """
+        if gate.due_until_ms >= gate.old_until_ms:
+            return
+        edge = PendingKey(unique_key=_LAST_KEY, first_seen_ms=gate.due_until_ms)
+        places = {shard: self._behind_cursors.pop(shard, edge) for shard in shards}
+        places = {s: after if after.first_seen_ms > gate.due_until_ms else edge for s, after in places.items()}
+        scan_left, fruitful = self.rules.scan_max, set[int]()
+        while places and scan_left > 0:
+            walk = _Walk(
+                plan,
+                room=PAGE_KEYS * len(places),
+                scan=scan_left,
+                count_until=0,
+                shards_in_all=shards_in_all,
+                going_on=going_on,
+            )
+            walk.share(1)
+            for shard, after in tuple(places.items()):
+                page = self._memory.due(shard, first_seen_until_ms=gate.old_until_ms, limit=PAGE_KEYS, after=after)
+                rows = self._candidates.read(plan.subscription, [p.unique_key for p in page]) if page else {}
+                for pending in page:
+                    walk.visit(shard, pending, rows.get(pending.unique_key), is_new=False)
+                scan_left -= len(page)
+                if len(page) < PAGE_KEYS:
+                    del places[shard]
+                else:
+                    places[shard] = page[-1]
+            fruitful |= {dossier.shard for dossier in walk.found}
+            # Pages of keys that the ledger follows, and no other, are walked through once and not every round.
+            self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
+            yield Selection(
+                due=tuple(sorted(walk.found, key=lambda s: (s.first_seen_ms, s.unique_key))),
+                trickle=(),
+                closed=walk.closed,
+                misshapen=walk.misshapen,
+                became_due=0,
+                has_more=bool(places),
+            )
+        for shard in set(shards) - set(places):
+            self._behind_cursors.pop(shard, None)
+
+
+def _suspect(shard: Shard, pending: PendingKey, row: Candidate | None) -> Dossier:
+    return Dossier(unique_key=pending.unique_key, first_seen_ms=pending.first_seen_ms, shard=shard.number, known=row)
+
+
+class _Walk:
+    """Budget and findings of one walk over pending."""
+
+    def __init__(
+        self,
+        plan: SubscriptionPlan,
+        *,
+        room: int,
+        scan: int,
+        count_until: float,
+        shards_in_all: int,
+        going_on: Collection[str],
+    ) -> None:
+        self.plan = plan
+        self.shards_in_all = shards_in_all
+        self._going_on = going_on
+        self.found: list[Dossier] = []
+        self.closed: dict[Shard, list[LeftKey]] = {}
+        self.misshapen: dict[Shard, list[str]] = {}
+        self.became_due = 0
+        #: A key found no room.
+        self.has_left_out = False
+        self._room_left = room
+        self._scan_left = scan
+        self._count_until = count_until
+        self._room_share = 0
+        self._scan_share = 0
+        self._last: PendingKey | None = None
+        self._left_out = False
+
+    def share(self, shards_left: int) -> None:
+        """Gives the next shard its part of what is left."""
+        self._room_share = ceil(self._room_left / shards_left)
+        self._scan_share = ceil(self._scan_left / shards_left)
+        self._last = None
+        self._left_out = False
+
+    def resume_after(self, seen: PendingKey | None) -> PendingKey | None:
+        """Where the shard's next walk begins: before the first key that found no room, else behind all seen."""
+        return self._last if self._left_out else seen
+
+    @property
+    def goes_on(self) -> bool:
+        """True while there is room for keys, or the counting is not over."""
+        wants_more = self._room_share > 0 or self.became_due <= self._count_until
+        return wants_more and self._scan_share > 0
+
+    @property
+    def page_keys(self) -> int:
+        """How many to read next: not many more than there is room for, in whole pages where they are only counted."""
+        return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
+
+    def waits(self, pending: PendingKey) -> bool:
+        """True while its tag has not been compared with the outbox."""
+        return pending.is_apart and pending.unique_key not in self._going_on
+
+    def visit(self, shard: Shard, pending: PendingKey, row: Candidate | None, *, is_new: bool) -> None:
+        """Sorts one pending key."""
+        self._scan_share -= 1
+        self._scan_left -= 1
+        if not is_unique_key(pending.unique_key):
+            self.leave_out(shard, pending)
+        elif row is not None and is_closed(row, self.plan):
+            self.close(shard, row)
+        elif not self.waits(pending) and (row is None or not is_followed(row, self.shards_in_all)):
+            # Keys that the ledger knows are looked at again: their number says nothing of new losses.
+            self.became_due += is_new and row is None
+            if self._room_share <= 0:
+                self._left_out = self.has_left_out = True
+            else:
+                self._room_share -= 1
+                self._room_left -= 1
+                self.found.append(_suspect(shard, pending, row))
+        if not self._left_out:
+            self._last = pending
+
+    def leave_out(self, shard: Shard, pending: PendingKey) -> None:
+        """Notes a member that is no key."""
+        self.misshapen.setdefault(shard, []).append(pending.unique_key)
+
+    def close(self, shard: Shard, row: Candidate) -> None:
+        """Notes a key that the ledger has closed."""
+        left = LeftKey(unique_key=row.unique_key, state=row.state, verdict=row.verdict)
+        self.closed.setdefault(shard, []).append(left)

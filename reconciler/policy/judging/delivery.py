@@ -1,0 +1,240 @@
+"""Pure facts about copies of a message: whose copy it is, which is the newest, where a group stands.
+
+A unique key is a name that anybody may give to a message. A copy is the outbox row's message only if its content is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from reconciler.clock import utc_text
+from reconciler.contract.tables import OutboxState
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, QueuePosition, StoredMessage, TransactionState
+from reconciler.policy.plan import TopicPlan
+
+#: Keys of BrokerEvidence.group_copies.
+RETRY = "retry"
+DEAD_LETTER = "dead-letter"
+#: Messages with a delay level, so also every retry, wait in this topic (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC), from
+#: 5.0 also in the timer wheel's.
+DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
+
+#: Reasons that begin so are told by `status`.
+DOUBLE_EFFECT = "several inboxes of the group have this key: a double effect"
+
+
+def difference(copy: StoredMessage, row: OutboxRow | None) -> str | None:
+    """Why a copy has another content than the outbox row; None: it has the same, or there is no row to compare with.
+
+    A row without a digest tells its tag only.
+    """
+    if row is None:
+        return None
+    if copy.tag != (row.tag or None):
+        return f"its tag is {copy.tag!r}, the outbox says {row.tag!r}"
+    if row.content_digest is not None and copy.content_digest != row.content_digest:
+        return f"its digest is {shown(copy.content_digest)}, the outbox says {shown(row.content_digest)}"
+    return None
+
+
+def shown(digest: bytes) -> str:
+    """So much of a digest as people need to tell it from another."""
+    return digest.hex()[:16]
+
+
+def of_row(copies: Lookup[StoredMessage], row: OutboxRow | None) -> Lookup[StoredMessage]:
+    """The answer about copies with the row's content; others count for nothing."""
+    return copies.only(lambda copy: difference(copy, row) is None)
+
+
+def other_content(inbox: Lookup[InboxRow] | None, row: OutboxRow | None) -> str | None:
+    """Why an effect is not that of the outbox row's message; None: it is, or one of them has no digest."""
+    if inbox is None or not inbox.is_found or row is None or row.content_digest is None:
+        return None
+    seen = inbox.records[0].content_digest
+    if seen is None or seen == row.content_digest:
+        return None
+    return f"digest {shown(seen)}, the outbox says {shown(row.content_digest)}"
+
+
+def suspicion(row: OutboxRow | None, copies: Iterable[StoredMessage]) -> str | None:
+    """Why the outbox row itself is in doubt; None: it is not.
+
+    All copies have one content, which is not the row's, and one of them was sent as a half by the row's own group:
+    they look like its message, and its digest like one that was made in another way.
+    """
+    found = list(copies)
+    if row is None or all(copy.producer_group != row.producer_group for copy in found):
+        return None
+    if any(difference(copy, row) is None for copy in found) or len({copy.content_digest for copy in found}) > 1:
+        return None
+    return f"all copies differ alike from the outbox row, whose digest is suspect: {difference(found[-1], row)}"
+
+
+def disagreement(message: StoredMessage, *, topic: TopicPlan, row: OutboxRow | None) -> str | None:
+    """Why a half or parked copy is not the message that the outbox row speaks of; None if it is."""
+    if message.real_topic != topic.topic:
+        return f"REAL_TOPIC is {message.real_topic}, expected {topic.topic}"
+    if row is None:
+        if message.producer_group not in topic.producer_groups:
+            return f"PGROUP is {message.producer_group}, which is not configured for {topic.topic}"
+        return None
+    if message.producer_group != row.producer_group:
+        return f"PGROUP is {message.producer_group}, the outbox says {row.producer_group}"
+    return difference(message, row)
+
+
+def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: OutboxRow | None) -> Lookup[StoredMessage]:
+    """The answer about halves or parked copies that are the outbox row's message; others count for nothing."""
+    return halves.only(lambda half: disagreement(half, topic=topic, row=row) is None)
+
+
+def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessage]:
+    """The copy with the greatest commit-log offset on each broker: only an END on it stops the check-backs."""
+    newest: dict[str, StoredMessage] = {}
+    for copy in copies:
+        if copy.broker not in newest or copy.commit_log_offset > newest[copy.broker].commit_log_offset:
+            newest[copy.broker] = copy
+    return dict(sorted(newest.items()))
+
+
+def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool | None:
+    """True if the group's offset is behind the copy, False if it has not reached it, None if nobody knows."""
+    for position in positions:
+        if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
+            # No offset stored: nothing consumed yet, as far as the broker knows.
+            return position.consumer_offset is not None and position.consumer_offset > copy.queue_offset
+    return None
+
+
+def reach(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> Verdict | None:
+    """LAGGING while a copy is still to come, UNKNOWN if a position is unknown, None if the group is past all."""
+    if positions is None:
+        return Verdict.UNKNOWN
+    passed = [has_passed(positions, copy) for copy in copies]
+    if False in passed:
+        return Verdict.LAGGING
+    return Verdict.UNKNOWN if None in passed else None
+
+
+def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> str:
+    """Why reach() is UNKNOWN, for people."""
+    if positions is None:
+        return "the group's offsets are not known: a broker did not answer"
+    place = next(copy for copy in copies if has_passed(positions, copy) is None)
+    return (
+        f"a copy lies in {place.topic} queue {place.queue_id} on {place.broker}, which is not among the route's "
+        "readable queues: no consumer gets it there"
+    )
+
+
+def standing(
+    positions: Sequence[QueuePosition] | None,
+    group_copies: Mapping[str, Lookup[StoredMessage]],
+) -> Verdict:
+    """Where a group stands that is past every copy and has no inbox row.
+
+    The inbox must have been read after the positions, and the horizon of `group_copies` taken after them: a
+    failed message is sent back before its offset is committed, so one of the two would show it.
+    """
+    dead = group_copies[DEAD_LETTER]
+    if dead.is_found:
+        return Verdict.DEAD_LETTERED
+    retries = group_copies[RETRY]
+    if retries.is_found:
+        newest = max(retries.records, key=lambda copy: (copy.store_timestamp_ms, copy.commit_log_offset))
+        waits = newest.topic in DELAY_TOPICS or not has_passed(positions or (), newest)
+        if waits:
+            return Verdict.RETRYING
+    if dead.is_unknown or retries.is_unknown:
+        return Verdict.UNKNOWN
+    return Verdict.DELIVERED_NOT_APPLIED
+
+
+def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
+    """The outbox row, if one was found; of several, which are one message, one that has a digest."""
+    rows = outbox.records if outbox is not None and outbox.is_found else ()
+    return next((row for row in rows if row.content_digest is not None), rows[0] if rows else None)
+
+
+def contradiction(outbox: Lookup[OutboxRow] | None) -> str | None:
+    """Why the committed rows of a key, of several databases, are not one message; None: nothing speaks against it."""
+    rows = [row for row in outbox.records if row.is_committed] if outbox is not None else []
+    digests = sorted({shown(row.content_digest) for row in rows if row.content_digest})
+    tags = sorted({repr(row.tag or None) for row in rows})
+    if len(digests) > 1:
+        what = f"digests {', '.join(digests)}"
+    elif len(tags) > 1:
+        what = f"tags {', '.join(tags)}"  # all that a row without a digest tells
+    else:
+        return None
+    return f"outboxes have committed rows of this key with different contents: {what}"
+
+
+def double_effect(inbox: Lookup[InboxRow]) -> str | None:
+    """Why the rows of a key, of several databases, are more than the one effect there may be; None: they are not."""
+    if len(inbox.records) < 2:
+        return None
+    times = " and ".join(utc_text(row.applied_at_ms, timespec="milliseconds") for row in inbox.records)
+    return f"{DOUBLE_EFFECT}, applied at {times}"
+
+
+def written_ms(row: OutboxRow | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
+    """When the message was written: its outbox row, else its oldest copy; None if nobody knows."""
+    if row is not None:
+        return row.created_at_ms
+    copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]
+    return min((copy.born_timestamp_ms for copy in copies), default=None)
+
+
+def kept_message(row: OutboxRow | None) -> StoredMessage | None:
+    """The message as the outbox kept it; None without a body, or if it is not what the row's digest says.
+
+    It was never stored: its places are empty.
+    """
+    if row is None or row.body is None:
+        return None
+    properties = dict(row.properties or {})
+    properties.update({name: value for name, value in (("TAGS", row.tag), ("KEYS", row.message_keys)) if value})
+    message = StoredMessage(
+        unique_key=row.unique_key,
+        topic=row.topic,
+        real_topic=row.topic,
+        broker="",
+        queue_id=-1,
+        queue_offset=-1,
+        commit_log_offset=-1,
+        born_timestamp_ms=row.created_at_ms,
+        store_timestamp_ms=row.created_at_ms,
+        transaction_state=TransactionState.NONE,
+        prepared_transaction_offset=0,
+        producer_group=row.producer_group,
+        check_times=None,
+        reconsume_times=0,
+        properties=properties,
+        body=row.body,
+    )
+    return message if difference(message, row) is None else None
+
+
+def stand_in_row(half: StoredMessage) -> OutboxRow:
+    """What is expected of a half in the weaker mode, without an outbox: itself."""
+    return OutboxRow(
+        unique_key=half.unique_key,
+        topic=half.real_topic,
+        producer_group=half.producer_group,
+        tag=half.tag,
+        message_keys=None,
+        business_id=None,
+        half_broker=half.broker,
+        half_commit_log_offset=half.commit_log_offset,
+        half_queue_offset=half.queue_offset,
+        properties=None,
+        body=None,
+        content_digest=half.content_digest,
+        state=OutboxState.ANNOUNCED,
+        created_at_ms=half.born_timestamp_ms,
+        announced_at_ms=None,
+        settled_at_ms=None,
+    )

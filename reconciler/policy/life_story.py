@@ -1,0 +1,276 @@
+"""The life of one message in time order, from all witnesses: what `reconciler explain` tells. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
+from reconciler.contract.verdicts import MEANINGS, Verdict
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.judging.delivery import difference, double_effect, other_content, row_of
+from reconciler.policy.ports import LedgerLife, OperatorAction, Repair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeEvent:
+    """One thing that happened to the message."""
+
+    #: Milliseconds UTC by the clock of the witness; clocks of different witnesses may differ by the skew margin.
+    at_ms: int
+    #: outbox, broker, inbox, ledger, history, operator.
+    witness: str
+    what: str
+    #: Numbers and names behind it, JSON-ready.
+    evidence: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeStory:
+    """What is known of one unique key."""
+
+    unique_key: str
+    events: tuple[LifeEvent, ...]
+    #: Witnesses that could not tell: the story may be incomplete.
+    silent: tuple[str, ...]
+    #: Dependencies that are away now, one line each.
+    away: tuple[str, ...]
+    #: One sentence a subscription: where the message stands and what comes next. None of a key without events.
+    outlook: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0: told; 3: somebody is away who might know more; 2: nobody has heard of the key."""
+        if self.away:
+            return 3
+        return 0 if self.is_known else 2
+
+    @property
+    def is_known(self) -> bool:
+        """At least one witness has heard of the key."""
+        return bool(self.events)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "unique_key": self.unique_key,
+            "known": self.is_known,
+            "events": [asdict(event) for event in self.events],
+            "silent": list(self.silent),
+            "away": list(self.away),
+            "outlook": list(self.outlook),
+        }
+
+
+def tell(
+    unique_key: str,
+    *,
+    outbox: Lookup[OutboxRow],
+    copies: Mapping[str, Lookup[StoredMessage]],
+    inboxes: Mapping[Subscription, Lookup[InboxRow]],
+    ledger: LedgerLife,
+    history: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    history_problems: Sequence[str] = (),
+    away: Sequence[str] = (),
+) -> LifeStory:
+    """Puts the answers of all witnesses in order.
+
+    `history` are rows of its streams (contract/history_row.py), each with its stream's name.
+    `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
+    """
+    row = row_of(outbox)
+    told = {name: list(_copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
+    # Within one millisecond: in the order in which things cause each other.
+    events = [
+        *(event for name, of_kind in told.items() if _kind(name) == "half" for event in of_kind),
+        *_outbox_events(outbox.records),
+        *(event for name, of_kind in told.items() if _kind(name) != "half" for event in of_kind),
+        *(event for lookup in inboxes.values() for event in _inbox_events(lookup, row)),
+        *_history_events(history),
+        *_ledger_events(ledger),
+        *(_action_event(action) for action in ledger.actions),
+    ]
+    silent = [f"outbox: {outbox.reason}"] if outbox.is_unknown else []
+    silent += [f"broker, {name}: {lookup.reason}" for name, lookup in copies.items() if lookup.is_unknown]
+    silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if lookup.is_unknown]
+    silent += [f"history: {problem}" for problem in history_problems]
+    return LifeStory(
+        unique_key=unique_key,
+        events=tuple(sorted(events, key=lambda event: event.at_ms)),
+        silent=tuple(silent),
+        away=tuple(away),
+        outlook=tuple(_outlook(inboxes, ledger, row)) if events else (),
+    )
+
+
+def _outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
+    for row in rows:
+        about: dict[str, object] = {"topic": row.topic, "producer_group": row.producer_group, "tag": row.tag}
+        about["state"] = row.state.value
+        if row.state is OutboxState.ROLLED_BACK:
+            yield _event(
+                row.created_at_ms, "outbox", "a tombstone was written: the transaction counts as rolled back", about
+            )
+            continue
+        half = {"broker": row.half_broker, "commit_log_offset": row.half_commit_log_offset}
+        about |= {"business_id": row.business_id, "half": half}
+        yield _event(row.created_at_ms, "outbox", "recorded in the local transaction, which has committed", about)
+        if row.announced_at_ms is not None:
+            yield _event(row.announced_at_ms, "outbox", "announced on the unique-key topic", {})
+        if row.settled_at_ms is not None:
+            yield _event(row.settled_at_ms, "outbox", "settled: every inbox has it", {})
+
+
+def _copy_events(name: str, copies: Iterable[StoredMessage], row: OutboxRow | None) -> Iterator[LifeEvent]:
+    words = {
+        "half": "half message stored",
+        "committed": "visible to consumers",
+        "parked": "parked: the broker gave up asking",
+        "retry": "put into the retry topic",
+        "dead-letter": "put into the dead-letter topic",
+    }
+    kind = _kind(name)
+    for copy in copies:
+        what = words[kind]
+        if kind == "half" and copy.check_times:
+            what = f"half put back before check-back number {copy.check_times}"
+        why = difference(copy, row)
+        if why is not None:
+            what = f"{what}, but of another message: {why}"
+        evidence = {
+            "topic": copy.topic,
+            "broker": copy.broker,
+            "queue": copy.queue_id,
+            "queue_offset": copy.queue_offset,
+            "commit_log_offset": copy.commit_log_offset,
+        }
+        if kind == "committed" and copy.prepared_transaction_offset:
+            evidence["from_half_at"] = copy.prepared_transaction_offset
+        yield _event(copy.store_timestamp_ms, "broker", what, evidence)
+
+
+def _kind(name: str) -> str:
+    return name.rpartition(" ")[2]
+
+
+def _inbox_events(inbox: Lookup[InboxRow], row: OutboxRow | None) -> Iterator[LifeEvent]:
+    for effect in inbox.records:
+        evidence: dict[str, object] = {"group": effect.group, "source": effect.source}
+        what = f"took effect in {effect.group}"
+        other = other_content(inbox, row)
+        if other is not None:
+            what = f"another message of this key {what}: {other}"
+        if effect.duplicate_of is not None:
+            what = f"stood for by another message of the same business id in {effect.group}"
+            evidence["duplicate_of"] = effect.duplicate_of
+        yield _event(effect.applied_at_ms, "inbox", what, evidence)
+
+
+def _ledger_events(ledger: LedgerLife) -> Iterator[LifeEvent]:
+    for stored in ledger.rounds:
+        done = stored.done
+        yield _event(
+            done.at_ms,
+            "ledger",
+            f"first seen unmatched for {done.shard.subscription} in round {done.generation}",
+            {"shard": done.shard.number, "epoch": done.epoch, "void": stored.is_void},
+        )
+    for candidate in ledger.candidates:
+        evidence = dict(candidate.evidence) | {"attempts": candidate.attempts, "state": candidate.state.value}
+        if candidate.loss_verdict is not None:
+            evidence["loss_verdict"] = candidate.loss_verdict.value
+        yield _event(
+            candidate.updated_at_ms, "ledger", f"verdict for {candidate.subscription}: {candidate.verdict}", evidence
+        )
+    for repair in ledger.repairs:
+        yield from _repair_events(repair)
+
+
+def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
+    """How it ended, or stands, is told with the last thing that happened to it."""
+    reach = "every group" if repair.scope == EVERY_GROUP else repair.scope
+    stands: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
+    sent = {"rung": repair.rung.value, "target": repair.target}
+    is_sent, is_done = repair.sent_at_ms is not None, repair.done_at_ms is not None
+    yield _event(repair.created_at_ms, "ledger", f"repair opened for {reach}", {} if is_sent or is_done else stands)
+    if repair.sent_at_ms is not None:
+        what = f"repair sent by {repair.rung} for {reach}"
+        yield _event(repair.sent_at_ms, "ledger", what, sent if is_done else {**sent, **stands})
+    if repair.done_at_ms is not None:
+        yield _event(repair.done_at_ms, "ledger", f"repair verified for {reach}", stands)
+
+
+def _action_event(action: OperatorAction) -> LifeEvent:
+    """What was done by hand; without an end it is told as what it may be."""
+    intent = action.intent
+    result = "under way, or its process died" if action.ended_at_ms is None else action.result
+    evidence = {"by": intent.by, "topic": intent.topic, "group": intent.group, "detail": intent.detail or None}
+    return _event(action.started_at_ms, "operator", f"{intent.command} by hand: {result}", evidence)
+
+
+def _history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[LifeEvent]:
+    """What rounds did with the key, in the order in which one round does it; the ledger knows only how it stands."""
+    for stream, row in sorted(rows, key=lambda pair: _HISTORY_ORDER.get(pair[0], len(_HISTORY_ORDER))):
+        told = _history_event(stream, row)
+        if told is not None:
+            yield _event(row["at_ms"], "history", *told)
+
+
+_HISTORY_ORDER = {
+    stream: n for n, stream in enumerate(("announced", "consumed", "verdict", "repair", "left", "pending"))
+}
+
+
+def _history_event(stream: str, row: Mapping[str, Any]) -> tuple[str, Mapping[str, object]] | None:
+    place = {name: row[name] for name in ("shard", "epoch") if name in row}
+    whose = f"{row['topic']}/{row.get('consumer_group')}"
+    match stream:
+        case "announced":
+            return f"announcement taken by round {row['generation']} of {whose}", place
+        case "consumed":
+            return f"consumption taken by round {row['generation']} of {whose}", place
+        case "left" if row["reason"] == "MATCHED":
+            return f"left pending of {whose}: its consumption was recorded", place
+        case "left":
+            return f"left pending of {whose}: {row['reason']} as {row['detail']}", place
+        case "pending":
+            return f"still pending for {whose} when pending was written down", {"first_seen_ms": row["first_seen_ms"]}
+        case "verdict":
+            evidence = json.loads(row["evidence"])
+            return f"verdict for {whose}: {row['verdict']}", {"state": row["state"], **evidence}
+        case "repair":
+            reach = "every group" if row["scope"] == EVERY_GROUP else row["scope"]
+            what = f"repair by {row['rung']} for {reach}: {row['before']} became {row['after']}"
+            return what, {"attempts": row["attempts"], "answer": row["answer"]}
+        case _:
+            return None
+
+
+def _outlook(
+    inboxes: Mapping[Subscription, Lookup[InboxRow]], ledger: LedgerLife, row: OutboxRow | None
+) -> Iterator[str]:
+    candidates = {candidate.subscription: candidate for candidate in ledger.candidates}
+    failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}
+    for subscription, lookup in inboxes.items():
+        candidate = candidates.get(subscription)
+        if (doubled := double_effect(lookup)) is not None:
+            yield f"{subscription}: {doubled}: a person must look"
+        elif (other := other_content(lookup, row)) is not None:
+            yield f"{subscription}: COLLISION, a person must look: the effect is of another message, {other}"
+        elif lookup.is_found:
+            yield f"{subscription}: done, the message took effect"
+        elif candidate is None:
+            yield f"{subscription}: no effect seen and never judged: in flight, filtered, or not announced yet"
+        elif candidate.state is CandidateState.QUARANTINED or failed & {EVERY_GROUP, subscription.group}:
+            yield f"{subscription}: {candidate.verdict}, a person must look: {MEANINGS[Verdict(candidate.verdict)]}"
+        elif candidate.state is CandidateState.SETTLED:
+            yield f"{subscription}: settled as {candidate.verdict}"
+        else:
+            yield f"{subscription}: {candidate.verdict}, the next rounds go on: {MEANINGS[Verdict(candidate.verdict)]}"
+
+
+def _event(at_ms: int, witness: str, what: str, evidence: Mapping[str, object]) -> LifeEvent:
+    return LifeEvent(at_ms=at_ms, witness=witness, what=what, evidence=evidence)

@@ -1,0 +1,118 @@
+"""What the verification of one round has done so far: what its brakes, its event and its report tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from reconciler.contract.subscription import Shard
+from reconciler.contract.tables import CandidateState
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.errors import ReconcilerError
+from reconciler.policy.brakes import RoundLoad
+from reconciler.policy.judging.verify import Judged
+
+#: Of a pass' keys, so that another one follows in the same round.
+SETTLED_SHARE_MIN = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class Looked:
+    """One round of one subscription. Memory: two passes' keys, and those of the others that brokers were asked for."""
+
+    announced: int
+    became_due: int = 0
+    #: Keys that were taken out of pending.
+    settled: int = 0
+    #: Keys that were, because the group does not take their tag.
+    not_taken: int = 0
+    #: Keys that were set apart, and that are candidates by the outbox's word.
+    going_on: set[str] = field(default_factory=set)
+    judged: list[Judged] = field(default_factory=list)
+    #: Keys of earlier passes, and behind the gate, that databases alone had settled: counted by verdict and not kept;
+    #: and those of the passes that the ledger did not know.
+    let_go: Counter[Verdict] = field(default_factory=Counter)
+    let_go_first: int = 0
+    #: What a person should know of, one line each.
+    problems: list[str] = field(default_factory=list)
+    #: The first error of a page that no error of ours explains: told when all others are done.
+    failure: Exception | None = None
+    _pass_begins: int = 0
+
+    @property
+    def verified(self) -> int:
+        """Keys of all passes."""
+        return len(self.judged) + self.let_go.total()
+
+    @property
+    def asked_brokers(self) -> int:
+        """Keys for which brokers were asked."""
+        return sum(j.asked_brokers for j in self.judged)
+
+    def note_misshapen(self, shard: Shard, members: Sequence[str]) -> None:
+        """Members of pending that are no unique keys were taken out of it."""
+        what = f"{len(members)} members that are no unique keys were taken out of pending"
+        self.problems.append(f"{shard}: {what}, the first has {len(members[0]) // 2} bytes: {members[0][:64]}")
+
+    @contextmanager
+    def beyond_bugs(self) -> Iterator[None]:
+        """One page: what goes wrong in it that nobody expects must not stop the others. Raises ReconcilerError."""
+        try:
+            yield
+        except ReconcilerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raise_failure() tells it
+            self.failure = self.failure or error
+
+    def raise_failure(self) -> None:
+        """Raises the first unexpected error of a page: a bug, which the log must tell."""
+        if self.failure is not None:
+            raise self.failure
+
+    def last_pass_settled(self) -> bool:
+        """Whether the last pass had keys, most of which databases alone have settled: arrived, or never committed."""
+        last = self.judged[self._pass_begins :]
+        return bool(last) and sum(map(_is_settled, last)) >= SETTLED_SHARE_MIN * len(last)
+
+    def begin_pass(self) -> None:
+        """Another pass begins; of the last one, unless it was the first, what databases alone have settled goes."""
+        if self._pass_begins:
+            last = self.judged[self._pass_begins :]
+            gone = [j for j in last if _is_settled(j)]
+            self.judged[self._pass_begins :] = [j for j in last if not _is_settled(j)]
+            self.let_go.update(j.verification.verdict for j in gone)
+            self.let_go_first += sum(j.dossier.known is None for j in gone)
+        self._pass_begins = len(self.judged)
+
+    def sort_out(self, judged: Sequence[Judged]) -> list[Judged]:
+        """Those of keys that are not due yet that databases alone have settled: counted by verdict and not kept."""
+        settled = [j for j in judged if _is_settled(j)]
+        self.let_go.update(j.verification.verdict for j in settled)
+        return settled
+
+    def verdicts(self) -> dict[str, int]:
+        """How often each was given."""
+        counts = self.let_go + Counter(j.verification.verdict for j in self.judged)
+        return {str(verdict): count for verdict, count in sorted(counts.items())}
+
+    def load(self) -> RoundLoad:
+        """What the brakes want to know of it."""
+        fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
+        verified = len(fresh) + self.let_go.total()
+        committed = verified - self.verdicts().get(str(Verdict.REJECTED), 0)
+        first_looks = sum(j.dossier.known is None for j in self.judged) + self.let_go_first
+        return RoundLoad(
+            # As many in proportion as have turned out to be committed: a flood must not make room for losses.
+            announced=self.announced * committed // verified if verified else self.announced,
+            left_over=max(0, self.became_due - first_looks),
+            verified=verified,
+            losses=sum(j.verification.verdict in LOSSES for j in fresh),
+            ladders=sum(j.reached_half for j in self.judged),
+            ladders_absent=sum(j.found_nowhere for j in self.judged),
+        )
+
+
+def _is_settled(judged: Judged) -> bool:
+    return judged.verification.state is CandidateState.SETTLED and not judged.asked_brokers

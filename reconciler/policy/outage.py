@@ -1,0 +1,256 @@
+"""What happens when Redis goes away or loses its memory: the original design's procedure, by itself.
+
+1. An open row in reconciler_outage notes the start: announcements suspend, rounds pause, the business goes on.
+2. Redis is back; a shard without an epoch marker has lost its memory and gets a new one.
+3. Inbox rows applied since the start - 60 s are scanned into the commit sets, each once, up to the newest row that was
+   there when every recorder had noticed that Redis is back: no SADD that failed is left out.
+4. The row is marked as scanned: announcements resume, rewinding where their offset was lost.
+5. When every announcement consumer has had the time to resume, the next round (round.py) runs and closes
+   the row. A round before that would only age the commit sets.
+
+A crash in the middle starts again at 3. Correctness never rests on the scan: verification asks the inbox by key; the
+scan saves that work for everything consumed while Redis was away. So an inbox that cannot be read is left out, after a
+while, rather than hold up all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import DatabaseAway, InvariantViolation, ReconcilerError, RedisAway, TransientError, UsageError
+from reconciler.policy.events import EventSink, OutageScanned
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import CommitSets, InboxEvidence, Outage, Outages, ShardMemory
+
+#: Rows this much older than the start are scanned too: their SADD may have been on its way.
+OVERLAP_MS = 60_000
+PAGE_ROWS = 1_000
+#: Recorders try Redis again after a second at most (checkback_consumers.recorder), plus the time-out of the try before.
+RECORDERS_RETURN_SECONDS = 2.0
+#: Rows are stamped before their commit: a row below the end of the scan may appear this much later. One that takes
+#: longer is recorded by its recorder, which has Redis again.
+SETTLE_SECONDS = 1.0
+#: Announcement consumers look for the end of the scan every second and then step (reconciler/announcing/step.py).
+ANNOUNCEMENTS_RETURN_SECONDS = 3.0
+#: How long an inbox that is away holds up everything, from the first try on; then it is left out of the scan.
+INBOX_WAIT_SECONDS = 60.0
+#: Characters of the reason that are kept in reconciler_outage.
+_REASON_CHARACTERS = 300
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutageReport:
+    """How far the procedure is."""
+
+    outage: Outage
+    #: False: Redis is still away, or the inbox scan has not ended.
+    is_scanned: bool
+    scanned: int
+    detail: str
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Progress of one scan over all subscriptions."""
+
+    since_ms: int
+    progress: Progress | None
+    scanned: int = 0
+    #: Subscription -> rows, and -> applied_at_ms of the last row that belongs to the scan, by the inbox's clock.
+    by_subscription: dict[str, int] = field(default_factory=dict)
+    until_ms: dict[str, int] = field(default_factory=dict)
+    #: Subscription -> why rows of it were left out.
+    left_out: dict[str, str] = field(default_factory=dict)
+    first_error: ReconcilerError | None = None
+
+    def leave_out(self, subscription: Subscription, error: ReconcilerError) -> None:
+        """Notes why; the first reason counts."""
+        self.left_out.setdefault(str(subscription), str(error)[:_REASON_CHARACTERS])
+        self.first_error = self.first_error or error
+
+    def position(self) -> dict[str, object]:
+        """As reconciler_outage.scan_position keeps it."""
+        position = {"since_ms": self.since_ms, "until_ms": dict(self.until_ms), "rows": dict(self.by_subscription)}
+        return {**position, "left_out": dict(self.left_out)} if self.left_out else position
+
+
+def _is_until(applied_at_ms: object, until_ms: int) -> bool:
+    return isinstance(applied_at_ms, int | float) and applied_at_ms <= until_ms
+
+
+class OutageRecovery:
+    """Steps 2 to 4. Confined to one thread; two processes at once only do the work twice."""
+
+    def __init__(
+        self,
+        topics: Sequence[TopicPlan],
+        *,
+        memory: ShardMemory,
+        commit_sets: CommitSets,
+        inbox: InboxEvidence,
+        outages: Outages,
+        clock: Clock,
+        events: EventSink,
+        page_rows: int = PAGE_ROWS,
+    ) -> None:
+        self._topics = topics
+        self._memory = memory
+        self._commit_sets = commit_sets
+        self._inbox = inbox
+        self._outages = outages
+        self._clock = clock
+        self._events = events
+        self._page_rows = page_rows
+        #: Start of the outage whose scan waits for an inbox, and since when, monotonic: a restart waits anew.
+        self._waits: tuple[int, float] | None = None
+
+    def run(self, environment: str, *, progress: Progress | None = None) -> OutageReport | None:
+        """Goes on with the open outage; None: none is open. Raises DatabaseAway: try again later."""
+        outage = self._outages.current(environment)
+        if outage is None:
+            return None
+        try:
+            if not outage.is_scanned:
+                scanned = self._recover(environment, outage, progress).scanned
+            else:
+                scanned = outage.scanned
+                if not outage.rounds_may_run:
+                    self._let_rounds_run(outage, outage.scan_position or {}, scanned)
+        except RedisAway as error:
+            return OutageReport(outage=outage, is_scanned=False, scanned=0, detail=f"Redis is still away: {error}")
+        return OutageReport(outage=outage, is_scanned=True, scanned=scanned, detail="the next round closes the outage")
+
+    def rebuild(self, environment: str, *, since_ms: int | None = None, progress: Progress | None = None) -> int:
+        """By hand: scans inbox rows applied since a time, or goes on with the open outage. Returns rows scanned.
+
+        Raises UsageError without a time and without an open outage, RedisAway and DatabaseAway. What an inbox or a
+        shard refuses is raised, too, after all others were scanned.
+        """
+        outage = self._outages.current(environment)
+        if since_ms is None:
+            if outage is None:
+                raise UsageError("no outage is open: say since when the inboxes are to be scanned (--since)")
+            scan = self._recover(environment, outage, progress)
+        else:
+            scan = _Scan(since_ms=since_ms, progress=progress)
+            self._scan(environment, scan, outage=None)
+        if scan.first_error is not None:
+            raise scan.first_error
+        return scan.scanned
+
+    def _of(self, environment: str) -> list[TopicPlan]:
+        return [topic for topic in self._topics if topic.environment == environment]
+
+    def _recover(self, environment: str, outage: Outage, progress: Progress | None) -> _Scan:
+        for topic in self._of(environment):
+            for plan in topic.subscriptions:
+                for shard in topic.shards_of(plan.subscription):
+                    self._begin(shard)
+        scan = _Scan(since_ms=outage.started_at_ms - OVERLAP_MS, progress=progress)
+        self._clock.sleep(RECORDERS_RETURN_SECONDS)
+        self._scan(environment, scan, outage=outage)
+        self._waits = None
+        self._outages.advance(outage, scan_position={"complete": True, **scan.position()}, scanned=scan.scanned)
+        self._events.emit(
+            OutageScanned(
+                environment=environment,
+                started_at_ms=outage.started_at_ms,
+                since_ms=scan.since_ms,
+                until_ms=dict(scan.until_ms),
+                scanned=scan.scanned,
+                by_subscription=dict(scan.by_subscription),
+                left_out=dict(scan.left_out),
+            )
+        )
+        self._let_rounds_run(outage, {"complete": True, **scan.position()}, scan.scanned)
+        return scan
+
+    def _let_rounds_run(self, outage: Outage, scan_position: Mapping[str, object], scanned: int) -> None:
+        self._clock.sleep(ANNOUNCEMENTS_RETURN_SECONDS)
+        self._outages.advance(outage, scan_position={**scan_position, "rounds": True}, scanned=scanned)
+
+    def _begin(self, shard: Shard) -> None:
+        try:
+            if self._memory.state(shard).epoch is None:
+                self._memory.begin_epoch(shard)
+        except InvariantViolation:
+            # Its round stops and tells; the other shards must not wait for it.
+            return
+
+    def _scan(self, environment: str, scan: _Scan, *, outage: Outage | None) -> None:
+        plans = [
+            (topic, plan.subscription)
+            for topic in self._of(environment)
+            for plan in topic.subscriptions
+            if self._inbox.is_configured(plan.subscription)
+        ]
+        for _, subscription in plans:
+            try:
+                newest_ms = self._inbox.newest_ms(subscription)
+            except ReconcilerError as error:
+                self._leave_out(subscription, error, scan, outage)
+                continue
+            scan.until_ms[str(subscription)] = scan.since_ms if newest_ms is None else newest_ms
+            scan.by_subscription[str(subscription)] = 0
+        self._clock.sleep(SETTLE_SECONDS)
+        for topic, subscription in plans:
+            if str(subscription) in scan.until_ms:
+                self._scan_inbox(topic, subscription, scan, outage)
+
+    def _scan_inbox(self, topic: TopicPlan, subscription: Subscription, scan: _Scan, outage: Outage | None) -> None:
+        name = str(subscription)
+        after: tuple[int, str] | None = None
+        while True:
+            try:
+                page = self._inbox.applied_since(
+                    subscription, since_ms=scan.since_ms, after=after, limit=self._page_rows
+                )
+            except ReconcilerError as error:
+                self._leave_out(subscription, error, scan, outage)
+                return
+            # Texts and bytes sort behind every time: what follows them is of no type that could be compared.
+            rows = [row for row in page if _is_until(row.applied_at_ms, scan.until_ms[name])]
+            if rows:
+                self._record(topic, subscription, [row.unique_key for row in rows if row.damage is None], scan)
+                after = (rows[-1].applied_at_ms, rows[-1].unique_key)
+                scan.scanned += len(rows)
+                scan.by_subscription[name] += len(rows)
+                self._tell(scan, outage)
+            if len(rows) < self._page_rows:
+                return
+
+    def _record(self, topic: TopicPlan, subscription: Subscription, unique_keys: Sequence[str], scan: _Scan) -> None:
+        try:
+            self._commit_sets.record(subscription, unique_keys, shards=topic.shards)
+        except RedisAway:
+            raise
+        except ReconcilerError as error:
+            # A shard's key of a wrong type: its round stops and tells; the keys of the other shards are recorded.
+            scan.leave_out(subscription, error)
+
+    def _leave_out(
+        self, subscription: Subscription, error: ReconcilerError, scan: _Scan, outage: Outage | None
+    ) -> None:
+        """Notes that an inbox cannot be read; raises DatabaseAway while it is worth another try."""
+        if outage is not None and isinstance(error, TransientError):
+            now_seconds = self._clock.monotonic_seconds()
+            if self._waits is None or self._waits[0] != outage.started_at_ms:
+                self._waits = (outage.started_at_ms, now_seconds)
+            left_seconds = self._waits[1] + INBOX_WAIT_SECONDS - now_seconds
+            if left_seconds > 0:
+                raise DatabaseAway(
+                    f"rounds and announcements wait up to {left_seconds:.0f} s more for the inbox of {subscription}, "
+                    f"then it is left out of the scan: {error}"
+                ) from error
+        scan.leave_out(subscription, error)
+
+    def _tell(self, scan: _Scan, outage: Outage | None) -> None:
+        if outage is not None:
+            self._outages.advance(outage, scan_position=scan.position(), scanned=scan.scanned)
+        if scan.progress is not None:
+            scan.progress(scan.scanned)

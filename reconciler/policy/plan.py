@@ -1,0 +1,88 @@
+"""What policy has to know about a topic and its subscriptions; reconciler/wiring makes it from the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.contract.keyspace import SHARDS_DEFAULT
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import Rung
+from reconciler.contract.unique_key import shard_of
+from reconciler.errors import InvalidValue
+
+REPAIR_ORDER_DEFAULT = (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER)
+#: Between the look into an inbox and the effect of what is sent then; inbox rows may be deleted this much too early.
+INBOX_MARGIN_SECONDS = 3600.0
+
+
+def inbox_reaches(keep_seconds: float | None, written_ms: int, *, now_ms: int) -> bool:
+    """True if an inbox that keeps its rows for so long (None: for ever) has that of an effect of such a message."""
+    return keep_seconds is None or now_ms - written_ms < (keep_seconds - INBOX_MARGIN_SECONDS) * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionPlan:
+    """One group of a topic."""
+
+    subscription: Subscription
+    #: Tags that the group takes; None: all, also messages without a tag.
+    tags: frozenset[str] | None = None
+    #: A key younger than this is never judged.
+    grace_period_seconds: float = 30.0
+    #: Age at which the service deletes inbox rows; None: never.
+    inbox_keep_seconds: float | None = None
+    #: Its inbox is in several databases: where one of them has a key, another one may have it, too.
+    has_several_inboxes: bool = False
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self.subscription.group
+
+    def accepts(self, tag: str | None) -> bool:
+        """True if the group's filter lets the tag through (FilterAPI: a message without a tag matches '*' only)."""
+        return self.tags is None or tag in self.tags
+
+    def inbox_reaches(self, written_ms: int, *, now_ms: int) -> bool:
+        """True if a missing inbox row of a message that was written then proves that it had no effect.
+
+        An older message may have had its effect, and its row may have been deleted by age since.
+        """
+        return inbox_reaches(self.inbox_keep_seconds, written_ms, now_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """A business topic with every configured subscription: END and republish reach all of them."""
+
+    environment: str
+    topic: str
+    #: Never empty.
+    subscriptions: tuple[SubscriptionPlan, ...]
+    #: Producer groups that may own a half of the topic.
+    producer_groups: frozenset[str]
+    shards: int = SHARDS_DEFAULT
+    #: The ladder of the topic's repairs; subscriptions of one topic share it.
+    repair_order: tuple[Rung, ...] = REPAIR_ORDER_DEFAULT
+    #: The declared weaker mode: without an outbox the announcement counts as the evidence of the commit.
+    trust_announcements: bool = False
+
+    @property
+    def grace_period_seconds(self) -> float:
+        """The longest one of its subscriptions."""
+        return max(plan.grace_period_seconds for plan in self.subscriptions)
+
+    def plan_of(self, group: str) -> SubscriptionPlan:
+        """The plan of one group; raises InvalidValue for a group that is not configured."""
+        for plan in self.subscriptions:
+            if plan.group == group:
+                return plan
+        raise InvalidValue("group", group, f"no [[subscriptions]] section has it for topic {self.topic}")
+
+    def shard_of(self, unique_key: str) -> int:
+        """The shard of a key."""
+        return shard_of(unique_key, self.shards)
+
+    def shards_of(self, subscription: Subscription) -> tuple[Shard, ...]:
+        """Every shard of a subscription."""
+        return tuple(Shard(subscription=subscription, number=number) for number in range(self.shards))

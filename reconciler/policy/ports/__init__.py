@@ -1,0 +1,124 @@
+"""All ports: what the policy (rounds, gate, verification, repair, outage) asks of the outside world.
+
+Every call has one effect and says what a crash in its middle leaves. Ports raise only TransientError (nothing is
+lost, the next round tries again) or PermanentError; "not found" and "don't know" are values (evidence.py).
+Adapters: reconciler/shards (Redis), reconciler/ledger (SQL), reconciler/evidence (brokers, outboxes, inboxes).
+reconciler/wiring puts them together.
+"""
+
+from reconciler.policy.ports.actions import Intent, OperatorAction, OperatorActions
+from reconciler.policy.ports.announcing import (
+    Admission,
+    AnnouncementLedger,
+    AnnouncementQueue,
+    CommitSets,
+    HalfSets,
+    RefusedAnnouncement,
+)
+from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
+from reconciler.policy.ports.ledger import (
+    Candidate,
+    Candidates,
+    HandOvers,
+    Holds,
+    KnownBrokers,
+    Outage,
+    Outages,
+    Repair,
+    RepairBatches,
+    RepairChange,
+    Repairs,
+    Verification,
+)
+from reconciler.policy.ports.reports import (
+    Floor,
+    HeldTopic,
+    KeyReports,
+    Ledger,
+    LedgerFilter,
+    LedgerLife,
+    LedgerReports,
+    OperationReports,
+    QuarantinedAnnouncement,
+    RepairCount,
+    StoredRound,
+    VerdictCount,
+)
+from reconciler.policy.ports.rounds import (
+    PendingKey,
+    RoundCounts,
+    RoundDone,
+    RoundLeases,
+    Rounds,
+    ShardMemory,
+    ShardState,
+)
+from reconciler.policy.ports.witnesses import (
+    WHENEVER_COMMITTED_MS,
+    BrokerCopies,
+    BrokerEvidence,
+    BrokerPositions,
+    BrokerRepairs,
+    Horizon,
+    InboxEvidence,
+    OutboxEvidence,
+)
+from reconciler.policy.ports.workers import OneByOne, Workers
+
+__all__ = [
+    "WHENEVER_COMMITTED_MS",
+    "Admission",
+    "AnnouncementLedger",
+    "AnnouncementQueue",
+    "BrokerCopies",
+    "BrokerEvidence",
+    "BrokerPositions",
+    "BrokerRepairs",
+    "Candidate",
+    "Candidates",
+    "Capture",
+    "CapturedRound",
+    "CommitSets",
+    "Floor",
+    "HalfSets",
+    "HandOvers",
+    "HeldTopic",
+    "Holds",
+    "Horizon",
+    "InboxEvidence",
+    "Intent",
+    "KeyReports",
+    "KnownBrokers",
+    "Ledger",
+    "LedgerFilter",
+    "LedgerLife",
+    "LedgerReports",
+    "OneByOne",
+    "OperationReports",
+    "OperatorAction",
+    "OperatorActions",
+    "Outage",
+    "Outages",
+    "OutboxEvidence",
+    "PendingKey",
+    "PendingSnapshot",
+    "QuarantinedAnnouncement",
+    "RefusedAnnouncement",
+    "Repair",
+    "RepairBatches",
+    "RepairChange",
+    "RepairCount",
+    "Repairs",
+    "RoundCapture",
+    "RoundCounts",
+    "RoundDone",
+    "RoundLeases",
+    "RoundMark",
+    "Rounds",
+    "ShardMemory",
+    "ShardState",
+    "StoredRound",
+    "VerdictCount",
+    "Verification",
+    "Workers",
+]

@@ -1,0 +1,313 @@
+"""The ledger in SQL: verdicts, repairs and claims, hand-overs, holds, outages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.evidence import StoredMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A row of reconciler_candidate."""
+
+    subscription: Subscription
+    unique_key: str
+    shard: int
+    state: CandidateState
+    verdict: Verdict
+    loss_verdict: Verdict | None
+    #: JSON-ready.
+    evidence: Mapping[str, object]
+    attempts: int
+    first_seen_ms: int
+    next_at_ms: int
+    updated_at_ms: int
+    #: When the databases are asked once more whether a closed row's verdict still holds; None: they are not.
+    ask_again_at_ms: int | None = None
+    #: Which of the row's values nobody can read; harmless ones stand in their place until the next verdict is written.
+    #: Such a row closes nothing: its key is looked at as long as it is pending.
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """A verdict to be written down."""
+
+    unique_key: str
+    verdict: Verdict
+    evidence: Mapping[str, object]
+    first_seen_ms: int
+    #: SETTLED or QUARANTINED leave pending afterwards; OPEN stays.
+    state: CandidateState
+    #: Wait before the next look, from database time.
+    wait_seconds: float
+    #: Of what leaves pending: the wait before its databases are asked once more; None: they are not.
+    ask_again_seconds: float | None = None
+
+
+class Candidates(Protocol):
+    """Verdicts with their evidence. Raises DatabaseAway."""
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+        """Rows that exist, by key."""
+        ...
+
+    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+        """Inserts or updates; attempts grow by one; loss_verdict is set once and kept; committed when it returns.
+
+        OPEN < QUARANTINED < SETTLED: a verdict of a lower state leaves the row as it is (a slower owner, a Redis
+        that fell back). first_seen_ms keeps the earliest. What nobody can read in a row is written anew.
+        """
+        ...
+
+    def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN candidates whose loss_verdict is set and next_at_ms has passed, oldest first."""
+        ...
+
+    def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
+        """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
+
+        Only of the shards: rows of one that nobody looks at must not take the others' room. Also those that have left
+        pending by a match since: their rows end by the inbox.
+        """
+        ...
+
+    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+        """An operator's wish: a row that is not OPEN is OPEN again and due now. False if there is none."""
+        ...
+
+    def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """Rows whose ask_again_at_ms has passed, by that time: REJECTED ones, and those that wait for a person."""
+        ...
+
+    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
+        """Puts off when rows are asked again, from database time; None: for good. Nothing else of them changes.
+
+        Rows that are not asked again stay so: a person may have dismissed one since.
+        """
+        ...
+
+    def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """Rows that are to be asked again are OPEN, due now and of this shard. Verdict and evidence stay.
+
+        A row that a person has dismissed since is left alone.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """A row of reconciler_repair."""
+
+    environment: str
+    topic: str
+    #: EVERY_GROUP, or the group of a hand-over.
+    scope: str
+    unique_key: str
+    state: RepairState
+    rung: Rung
+    token: str | None
+    lease_until_ms: int | None
+    attempts: int
+    next_at_ms: int
+    target: Mapping[str, object] | None
+    answer: str | None
+    created_at_ms: int
+    sent_at_ms: int | None
+    done_at_ms: int | None
+    #: Never changed once it is set; None though it was sent: a release that did not write it down sent first.
+    first_sent_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairChange:
+    """What an owner writes under its token."""
+
+    state: RepairState
+    rung: Rung
+    #: True: attempts grow by one and sent_at_ms is now, first_sent_at_ms too if it is the first; written and committed
+    #: before a byte leaves.
+    counts_as_attempt: bool = False
+    #: True: attempts fall by one: what was counted did not come to what it was counted for.
+    takes_back_attempt: bool = False
+    #: None keeps what is written.
+    target: Mapping[str, object] | None = None
+    #: None keeps what is written.
+    answer: str | None = None
+    #: Not claimable again before, from database time.
+    wait_seconds: float = 0.0
+    #: True: token and lease are given up with this change; DONE and FAILED give them up always.
+    releases: bool = False
+
+
+class RepairBatches(Protocol):
+    """The same for many rows in one transaction: all or nothing, answers in the order asked. Raises DatabaseAway."""
+
+    def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
+        """Inserts an OPEN row of scope '*' for each key; rows that exist are left as they are."""
+        ...
+
+    def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
+        """Takes each row under its token if it is still claimable. None: somebody else has it."""
+        ...
+
+    def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> Sequence[Repair | None]:
+        """Writes each change under its token. None: the token is no longer the owner; stop at once."""
+        ...
+
+
+class Repairs(RepairBatches, Protocol):
+    """Repair rows and claims on them; all times are database time. Raises DatabaseAway."""
+
+    def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
+        """Inserts an OPEN row of scope '*'; a row that exists is left as it is."""
+        ...
+
+    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+        """All rows of each key (scope '*' and groups)."""
+        ...
+
+    def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
+        """Rows that are not DONE or FAILED, are due, and have no living claim; longest due first: none starves."""
+        ...
+
+    def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Takes the row if it is still claimable; the state is taken over as it is. None: somebody else has it."""
+        ...
+
+    def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
+        """Writes under the token. None: the token is no longer the owner; stop at once."""
+        ...
+
+    def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Extends the lease from now, for handlers that take long. None: the token is no longer the owner."""
+        ...
+
+    def reopen(self, repair: Repair, *, rung: Rung) -> bool:
+        """An operator's wish: a FAILED row is OPEN again on the rung. False if it is not FAILED.
+
+        It counts one attempt: whatever copy is out there has been waited for, so the next step sends again.
+        """
+        ...
+
+    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+        """A person has seen to it: a FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED."""
+        ...
+
+
+class HandOvers(Protocol):
+    """Hand-over rows: the daemon inserts, a ReplayWorker of the group claims (Repairs.claim). Raises DatabaseAway.
+
+    The daemon claims, too: to end a row whose effect came another way.
+    """
+
+    def insert(
+        self,
+        environment: str,
+        message: StoredMessage,
+        *,
+        groups: Sequence[str],
+        content_digest: bytes | None = None,
+    ) -> None:
+        """One OPEN row a group with the message and the digest that it must have (None: the message's own). Rows that
+        exist are left as they are, except FAILED ones: they begin again, with this message and no attempts."""
+        ...
+
+    def message_of(self, repair: Repair) -> StoredMessage | None:
+        """The message of a row; None once it was emptied. Raises MalformedInput for one that was changed."""
+        ...
+
+    def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
+        """DONE and the message emptied, under the token. None: no longer the owner."""
+        ...
+
+
+class Holds(Protocol):
+    """Stopped topics. Raises DatabaseAway."""
+
+    def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
+        """Topic -> kinds that hold it."""
+        ...
+
+    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+        """False if it was there already: a HOLD stays as it is, a BREAKER is dated anew."""
+        ...
+
+    def renew(self, environment: str, topic: str) -> bool:
+        """Dates a BREAKER anew; False if there is none, and none is placed."""
+        ...
+
+    def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
+        """False if there was none, or one that is younger than that by the ledger's time."""
+        ...
+
+
+class KnownBrokers(Protocol):
+    """Brokers that may hold messages of a topic, those included that have left its route. Raises DatabaseAway."""
+
+    def note(
+        self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
+    ) -> frozenset[str]:
+        """Notes the brokers of the route and returns all that count: these, and those missed for at most keep_seconds.
+
+        A broker is missed from the first call that does not name it, so none is forgotten while nobody looks. None:
+        the route is not known, nothing is noted. Writes only what changed; a broker that is back is missed no more.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """A row of reconciler_outage."""
+
+    environment: str
+    started_at_ms: int
+    reason: str
+    #: JSON: progress of the scan: since_ms, and a subscription's until_ms and rows, "left_out": why rows of some
+    #: subscriptions were; "complete": true once it has ended, "rounds": true once announcement consumers had the time
+    #: to resume.
+    scan_position: Mapping[str, object] | None
+    scanned: int
+    closed_at_ms: int | None
+
+    @property
+    def is_scanned(self) -> bool:
+        """The inbox scan has ended: announcements resume."""
+        return bool(self.scan_position and self.scan_position.get("complete") is True)
+
+    @property
+    def rounds_may_run(self) -> bool:
+        """Announcements have resumed: the next round closes the row."""
+        return bool(self.is_scanned and self.scan_position and self.scan_position.get("rounds") is True)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Subscription -> why the scan left rows of it out; empty where all were scanned."""
+        left_out = (self.scan_position or {}).get("left_out")
+        return left_out if isinstance(left_out, Mapping) else {}
+
+
+class Outages(Protocol):
+    """Times without Redis, or after it lost its memory. Raises DatabaseAway."""
+
+    def current(self, environment: str) -> Outage | None:
+        """The open row, if any."""
+        ...
+
+    def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
+        """Opens a row unless one is open; starts at database time or at the last stored round if that is earlier."""
+        ...
+
+    def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
+        """Notes progress of the scan."""
+        ...
+
+    def close(self, outage: Outage) -> None:
+        """Closes the row."""
+        ...

@@ -1,0 +1,161 @@
+"""Steps 8 and 9: who is asked. Step 10: what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.contract.subscription import Subscription
+from reconciler.policy.evidence import (
+    FilterKind,
+    InboxRow,
+    Lookup,
+    OutboxRow,
+    QueuePosition,
+    SendAnswer,
+    StoredMessage,
+    Watermark,
+)
+
+#: Time of a key of which nobody knows when it was committed: only a primary proves then that an outbox has no row.
+WHENEVER_COMMITTED_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """How far each broker's index had come when a probe was found in it."""
+
+    #: Broker -> store time of the probe, ms; a broker that is missing did not prove anything.
+    at_ms: Mapping[str, int]
+
+    def covers(self, brokers: Iterable[str], time_ms: int) -> bool:
+        """True if every broker's index had passed the time."""
+        return all(self.at_ms.get(broker, -1) > time_ms for broker in brokers)
+
+
+class BrokerPositions(Protocol):
+    """How far brokers and groups are. A broker that fails is UNKNOWN in the answer, never an exception."""
+
+    def brokers_seen(self, topic: str) -> frozenset[str] | None:
+        """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
+        ...
+
+    def expect(self, topic: str, brokers: Collection[str]) -> None:
+        """From now on these may hold messages of the topic, too: one that cannot be asked makes answers UNKNOWN.
+
+        Takes the place of what was expected before. Brokers of the route count in any case.
+        """
+        ...
+
+    def watermark(self, subscription: Subscription) -> Watermark:
+        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin."""
+        ...
+
+    def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
+        """Offsets of the group in every queue; None if a broker did not answer."""
+        ...
+
+    def filter_kind(self, subscription: Subscription) -> FilterKind:
+        """How the group filters the topic, as its members told the brokers."""
+        ...
+
+    def horizon(self, topic: str) -> Horizon:
+        """Sends a probe to every master of the topic's route and waits until its index has it."""
+        ...
+
+    def check_back_wait_seconds(self, half: StoredMessage) -> float:
+        """How long to leave a half to the broker's own check-back (decisions.md); 0 if nobody could answer it."""
+        ...
+
+    def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
+        """Age at which an open half would have a put-back copy: time-out + 2 check intervals, at least its immunity.
+
+        None: the half's broker cannot tell (up to 4.2, or its configuration was not answered).
+        """
+        ...
+
+
+class BrokerCopies(Protocol):
+    """Which copies of a message brokers have. A broker that fails is UNKNOWN in the answer, never an exception."""
+
+    def committed_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
+        ...
+
+    def half_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
+    ) -> Lookup[StoredMessage]:
+        """All half copies, oldest first (commit-log order per broker). 3.2.6 uses the outbox row's offsets too."""
+        ...
+
+    def parked_copies(
+        self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
+    ) -> Lookup[StoredMessage]:
+        """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        ...
+
+    def group_copies(
+        self, subscription: Subscription, unique_key: str, *, horizon: Horizon
+    ) -> Mapping[str, Lookup[StoredMessage]]:
+        """Copies in the group's own topics: {"retry": ..., "dead-letter": ...}."""
+        ...
+
+
+class BrokerEvidence(BrokerPositions, BrokerCopies, Protocol):
+    """What brokers know."""
+
+
+class OutboxEvidence(Protocol):
+    """Producers' outboxes, by SELECT only."""
+
+    def read(self, topic: str, not_before_ms: Mapping[str, int]) -> Mapping[str, Lookup[OutboxRow]]:
+        """For every key, given with its time: FOUND with its committed rows, usually one, else UNKNOWN unless every
+        outbox answered and proved that it has all that was committed before that time: then FOUND with tombstones, or
+        ABSENT."""
+        ...
+
+    def is_configured(self, topic: str) -> bool:
+        """False: no outbox URL for the topic; the announcement is the only evidence, which every report says."""
+        ...
+
+
+class InboxEvidence(Protocol):
+    """Consumers' inboxes, by SELECT only."""
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
+        """For every key: FOUND with its row, ABSENT, or UNKNOWN (away, no inbox URL configured, or no row in a database
+        that did not prove to be a primary)."""
+        ...
+
+    def applied_since(
+        self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
+    ) -> Sequence[InboxRow]:
+        """Page of rows with applied_at_ms >= since_ms, ordered by (applied_at_ms, unique_key). Raises DatabaseAway.
+
+        A replica may lack the newest ones: they are no proof of anything that has no row.
+        """
+        ...
+
+    def newest_ms(self, subscription: Subscription) -> int | None:
+        """The highest applied_at_ms among the rows that are visible now; None: no row. Raises DatabaseAway."""
+        ...
+
+    def is_configured(self, subscription: Subscription) -> bool:
+        """False: no inbox URL; effects are UNKNOWN and nothing can be settled by them."""
+        ...
+
+
+class BrokerRepairs(Protocol):
+    """The acts. Each sends at most one request that can have an effect."""
+
+    def end_transaction(self, half: StoredMessage, *, expected: OutboxRow, commit: bool) -> SendAnswer:
+        """Reads the half copy again at its offset, checks the guards (half topic or PREPARED bits, REAL_TOPIC, PGROUP,
+        UNIQ_KEY, digest), then sends END_TRANSACTION two-way with fromTransactionCheck=true."""
+        ...
+
+    def republish(self, message: StoredMessage) -> SendAnswer:
+        """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties."""
+        ...

@@ -1,0 +1,1 @@
+"""Step 10: a lost message is sent again, at most once by each rung of the ladder."""

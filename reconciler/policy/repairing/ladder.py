@@ -1,0 +1,368 @@
+"""Step 10 as pure functions: what to do next with a repair, from evidence alone (states: case.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from reconciler.contract.tables import RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.evidence import EndOutcome, SendAnswer, StoredMessage
+from reconciler.policy.judging.delivery import contradiction, kept_message, newest_per_broker, row_of
+from reconciler.policy.ports import Repair
+from reconciler.policy.repairing.case import (
+    ATTEMPTS_MAX,
+    DAMAGED_SECONDS_MAX,
+    SEND_MARGIN_MS,
+    SENT_WAIT_SECONDS_MAX,
+    Act,
+    Ask,
+    Case,
+    Decision,
+    back_off_seconds,
+    next_rung,
+)
+
+
+def decide(case: Case) -> Ask | Decision:
+    """The next act or the next question."""
+    if not case.missing:
+        return _every_effect_seen(case)
+    match case.repair.state:
+        case RepairState.OPEN:
+            return _unless_damaged(case, _open(case))
+        case RepairState.SENDING:
+            return _sending(case)
+        case _:
+            return _sent(case)
+
+
+def _unless_damaged(case: Case, answer: Ask | Decision) -> Ask | Decision:
+    """Nothing was sent, and what it waits for is a value that nobody can read: that does not pass by itself."""
+    if isinstance(answer, Ask) or answer.state is not RepairState.OPEN or answer.goes_on:
+        return answer
+    if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
+        return answer
+    return _failed(case, f"damaged, mend it and repair the key by hand: {case.damage}")
+
+
+def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = None, wait_seconds: float = 0.0,
+           goes_on: bool = False) -> Decision:  # fmt: skip
+    return Decision(
+        act=Act.WRITE,
+        state=state,
+        rung=case.repair.rung if rung is None else rung,
+        reason=reason,
+        wait_seconds=wait_seconds,
+        goes_on=goes_on,
+    )
+
+
+def _wait(case: Case, reason: str, seconds: float | None = None) -> Decision:
+    usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
+    if case.repair.state is RepairState.SENT:
+        # A group that stands still for hours keeps every repair SENT: asked less and less often, never forgotten.
+        usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
+    return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
+
+
+def _failed(case: Case, reason: str) -> Decision:
+    return _write(case, RepairState.FAILED, reason)
+
+
+# --------------------------------------------------------------------------- the effect is there
+
+
+def _every_effect_seen(case: Case) -> Ask | Decision:
+    if case.repair.state is not RepairState.SENT:
+        return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
+    if case.repair.attempts == 0:
+        return _done(case, "healed without a repair")
+    if case.repair.rung is Rung.HAND_OVER:
+        # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
+        # that nobody has run is withdrawn: its worker may come when the inbox has long forgotten the effect.
+        if case.rows is None:
+            return Ask.ROWS
+        if case.rows:
+            return _handed_over(case, case.rows)
+    return _finish(case)
+
+
+def _finish(case: Case) -> Ask | Decision:
+    """DONE, after the broker has been stopped from asking for half copies that no longer matter."""
+    if case.waited_seconds < case.verify_after_seconds:
+        # 5.1+ writes OP records up to 3 s late: a check round in between puts the half back once more.
+        return _wait(case, "waits for put-back copies", case.verify_after_seconds - case.waited_seconds)
+    if case.copies is None:
+        return Ask.COPIES
+    if case.halves is None:
+        return Ask.HALVES
+    unknown = [lookup.reason for lookup in (case.copies, case.halves) if lookup.is_unknown]
+    if unknown:
+        return _wait(case, f"the effect is there; open halves are not known: {unknown[0]}")
+    still_open = open_halves(case)
+    if still_open:
+        done = _done(case, "the effect is there; newer half copies are closed")
+        return replace(done, act=Act.CLOSE, halves=still_open)
+    return _done(case, "the effect is there")
+
+
+def _done(case: Case, reason: str) -> Decision:
+    """Nothing is left to be sent, but the effect of another message is not this one's."""
+    other = case.other_content
+    return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)
+
+
+def open_halves(case: Case) -> tuple[StoredMessage, ...]:
+    """Newest half copies (4.3 and newer) that no committed copy was made from: the broker still asks for them."""
+    copies = case.copies.records if case.copies is not None else ()
+    halves = case.halves.records if case.halves is not None else ()
+    closed = {(copy.broker, copy.prepared_transaction_offset) for copy in copies}
+    return tuple(
+        half
+        for half in newest_per_broker(halves).values()
+        if half.topic != half.real_topic and (half.broker, half.commit_log_offset) not in closed
+    )
+
+
+# --------------------------------------------------------------------------- OPEN
+
+
+def _open(case: Case) -> Ask | Decision:
+    refused = _too_often(case) or _commit_unproved(case) or _effect_unknown(case)
+    if refused is not None:
+        return refused
+    if case.copies is None:
+        return Ask.COPIES
+    if case.copies.is_unknown:
+        return _wait(case, f"committed copy: {case.copies.reason}")
+    if case.copies.is_found:
+        settled = _copy_found(case)
+        if settled is not None:
+            return settled
+    if case.repair.rung not in case.topic.repair_order:
+        return _climb(case, f"{case.repair.rung} is not in repair_order any more")
+    if case.repair.rung is Rung.END:
+        return _end(case)
+    return _send_again(case)
+
+
+def _beyond_inbox(case: Case, message: StoredMessage) -> Decision | None:
+    """What is older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
+    row = row_of(case.outbox)
+    written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
+    unsure = [
+        plan.group
+        for plan in case.missing
+        if plan.group in case.inboxes and not plan.inbox_reaches(written_ms, now_ms=case.now_ms)
+    ]
+    if not unsure:
+        return None
+    groups = ", ".join(sorted(unsure))
+    return _failed(case, f"older than inbox_keep_days of {groups}: its inbox row may have been deleted")
+
+
+def _too_often(case: Case) -> Decision | None:
+    if case.repair.attempts < ATTEMPTS_MAX:
+        return None
+    return _failed(case, f"{case.repair.attempts} attempts without an effect")
+
+
+def _commit_unproved(case: Case) -> Decision | None:
+    if not case.has_outbox:
+        return None if case.topic.trust_announcements else _wait(case, "no outbox is configured")
+    if case.outbox.is_unknown:
+        return _wait(case, f"outbox: {case.outbox.reason}")
+    row = row_of(case.outbox)
+    if row is None or not row.is_committed:
+        return _failed(case, "the outbox row is not committed any more")
+    contradicted = contradiction(case.outbox)
+    return None if contradicted is None else _failed(case, contradicted)
+
+
+def _effect_unknown(case: Case) -> Decision | None:
+    """The loss was proved some time ago: a group may have got its effect by another way since."""
+    if case.effect_unknown is None:
+        return None
+    return _wait(case, f"no group is known to lack the effect: {case.effect_unknown}")
+
+
+def _copy_found(case: Case) -> Ask | Decision | None:
+    """A copy is there before a send: it is waited for, unless every missing group is past it without an effect."""
+    first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
+    if first_try:
+        return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
+    if case.standings is None:
+        return Ask.STANDINGS
+    if any(case.standings.get(p.group) is Verdict.DELIVERED_NOT_APPLIED for p in case.missing):
+        return None
+    return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
+
+
+def _end(case: Case) -> Ask | Decision:
+    if case.halves is None:
+        return Ask.HALVES
+    if case.halves.is_unknown:
+        return _wait(case, f"half: {case.halves.reason}")
+    newest = newest_per_broker(case.halves.records)
+    if not newest:
+        return _climb(case, "there is no half to end")
+    row = row_of(case.outbox)
+    # Ghosts of a retried send have the same key on another broker: one is committed, the others are closed at the end.
+    first = row.half_broker if row is not None else None
+    half = newest[first] if first in newest else next(iter(newest.values()))
+    return _beyond_inbox(case, half) or Decision(
+        act=Act.END,
+        state=RepairState.SENDING,
+        rung=Rung.END,
+        reason="END_TRANSACTION(COMMIT)",
+        message=half,
+    )
+
+
+def _send_again(case: Case) -> Ask | Decision:
+    source = message_to_send(case)
+    if isinstance(source, Ask):
+        return source
+    if source is None:
+        unknown = [lookup for lookup in (case.halves, case.parked) if lookup is not None and lookup.is_unknown]
+        if unknown:
+            return _wait(case, f"no readable copy: {unknown[0].reason}")
+        return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
+    is_republish = case.repair.rung is Rung.REPUBLISH
+    return _beyond_inbox(case, source) or Decision(
+        act=Act.REPUBLISH if is_republish else Act.HAND_OVER,
+        state=RepairState.SENDING,
+        rung=case.repair.rung,
+        reason="republish" if is_republish else "hand-over",
+        message=source,
+        groups=() if is_republish else tuple(p.group for p in case.missing),
+    )
+
+
+def message_to_send(case: Case) -> StoredMessage | Ask | None:
+    """The half, else the parked copy, else the committed copy, else the outbox body; the half has every field."""
+    if case.halves is None:
+        return Ask.HALVES
+    if case.halves.is_found:
+        return case.halves.records[-1]
+    if case.parked is None:
+        return Ask.PARKED
+    if case.parked.is_found:
+        return case.parked.records[-1]
+    if case.copies is not None and case.copies.is_found:
+        return case.copies.records[-1]
+    return kept_message(row_of(case.outbox))
+
+
+def _climb(case: Case, reason: str) -> Decision:
+    """The next rung, at once."""
+    rung = next_rung(case.topic.repair_order, case.repair.rung)
+    if rung is None:
+        return _failed(case, f"{reason}, and there is no further rung")
+    return _write(case, RepairState.OPEN, reason, rung=rung, goes_on=True)
+
+
+# --------------------------------------------------------------------------- SENDING
+
+
+def _sending(case: Case) -> Ask | Decision:
+    """A send whose answer nobody has: its trace decides."""
+    if case.repair.rung is Rung.HAND_OVER:
+        # Inserting the rows again is harmless, and nothing else tells whether they are there.
+        return _too_often(case) or _commit_unproved(case) or _send_again(case)
+    if case.copies is None:
+        return Ask.COPIES
+    if case.copies.is_unknown:
+        return _wait(case, f"committed copy: {case.copies.reason}")
+    if case.copies.is_found:
+        return _write(case, RepairState.SENT, "a committed copy was found", wait_seconds=case.verify_after_seconds)
+    return _write(case, RepairState.OPEN, "no copy although the index has passed the send", goes_on=True)
+
+
+def after_answer(case: Case, answer: SendAnswer) -> Decision:
+    """What the answer to END COMMIT or a republish means for the SENDING repair of the case."""
+    said = f"{answer.outcome} {'' if answer.code is None else answer.code} {answer.detail}".strip()
+    match answer.outcome:
+        case EndOutcome.DONE:
+            return _write(case, RepairState.SENT, said, wait_seconds=case.verify_after_seconds)
+        case EndOutcome.NO_ANSWER:
+            wait = max(SEND_MARGIN_MS / 1000, back_off_seconds(case.repair.attempts))
+            return _write(case, RepairState.SENDING, said, wait_seconds=wait)
+        case EndOutcome.HALF_GONE:
+            return _climb(case, said)
+        case EndOutcome.NOT_SENT if case.repair.rung is Rung.REPUBLISH:
+            # Too large, or not what the half was: another try would not change it.
+            return _climb(case, said)
+        case _:
+            # REFUSED_FOR_NOW, MISMATCH and a half that is not the expected one: certainly not executed, look again.
+            return _write(case, RepairState.OPEN, said, wait_seconds=back_off_seconds(case.repair.attempts))
+
+
+# --------------------------------------------------------------------------- SENT
+
+
+def _sent(case: Case) -> Ask | Decision:
+    if case.repair.rung is Rung.HAND_OVER and case.repair.attempts > 0:
+        if case.rows is None:
+            return Ask.ROWS
+        if case.rows:
+            return _handed_over(case, case.rows)
+    if case.waited_seconds < case.patience_seconds:
+        return _wait(case, "waits for the effect")
+    if case.has_outbox and case.outbox.is_unknown and case.outbox.damage is None:
+        # Without its tag, a group that does not take the message looks like one that has passed it without an effect.
+        return _wait(case, f"outbox: {case.outbox.reason}")
+    if case.copies is None:
+        return Ask.COPIES
+    if case.copies.is_unknown:
+        return _wait(case, f"committed copy: {case.copies.reason}")
+    if case.copies.is_absent:
+        return _write(case, RepairState.OPEN, "the copy is gone before it was consumed", goes_on=True)
+    if case.standings is None:
+        return Ask.STANDINGS
+    return _by_standings(case, case.standings)
+
+
+def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | Decision:
+    if case.unneeded:
+        return _withdrawn(case)
+    failed = [row for row in rows if row.state is RepairState.FAILED]
+    if failed:
+        return _failed(case, f"the hand-over to {failed[0].scope} failed: {failed[0].answer or 'no answer noted'}")
+    if all(row.state is RepairState.DONE for row in rows):
+        return _finish(case)
+    return _wait(case, "waits for the replay workers")
+
+
+def _withdrawn(case: Case) -> Decision:
+    """Before the repair may end: nobody looks at its rows afterwards. What a worker holds, or has put off, is waited
+    for; it finds the effect, or its claim ends."""
+    free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
+    if not free:
+        return _wait(case, "waits for the replay workers")
+    return Decision(
+        act=Act.WITHDRAW,
+        state=case.repair.state,
+        rung=case.repair.rung,
+        reason=f"withdraws what was handed over to {', '.join(row.scope for row in free)}: the effect is there",
+        rows=free,
+        goes_on=True,
+    )
+
+
+def _is_free(row: Repair, now_ms: int) -> bool:
+    """As claims are given: due, and nobody's, or a dead worker's."""
+    return row.next_at_ms <= now_ms and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
+
+
+def _by_standings(case: Case, standings: Mapping[str, Verdict]) -> Decision:
+    stands = {p.group: standings.get(p.group, Verdict.UNKNOWN) for p in case.missing}
+    unapplied = sorted(group for group, verdict in stands.items() if verdict is Verdict.DELIVERED_NOT_APPLIED)
+    if unapplied:
+        reason = f"{', '.join(unapplied)} acknowledged the copy without an effect"
+        # Nothing was sent by us: the message was delivered after all, and what the group did with it is only shown.
+        return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
+    if all(verdict is Verdict.DEAD_LETTERED for verdict in stands.values()):
+        return _failed(case, f"dead-lettered by {', '.join(sorted(stands))}")
+    return _wait(case, "; ".join(f"{group}: {verdict}" for group, verdict in sorted(stands.items())))

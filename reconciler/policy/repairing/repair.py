@@ -1,0 +1,415 @@
+"""Step 10: works on claimed repairs, one effect a call; what to do is decided in ladder.py.
+
+Every step may be the last: a claim that nobody releases runs out, a SENDING row tells the next owner that a send may
+have happened, and the inbox makes a second copy harmless. Whoever finds that a row is no longer his stops at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.clock import Clock
+from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.brakes import RateLimit
+from reconciler.policy.events import EventSink, RepairStepped
+from reconciler.policy.evidence import EndOutcome, InboxRow, Lookup, SendAnswer
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import (
+    BrokerEvidence,
+    BrokerRepairs,
+    HandOvers,
+    Holds,
+    InboxEvidence,
+    OneByOne,
+    OutboxEvidence,
+    Repair,
+    RepairChange,
+    Repairs,
+    Workers,
+)
+from reconciler.policy.repairing.case import (
+    Act,
+    Ask,
+    Case,
+    Decision,
+    RepairOutcome,
+    RepairReport,
+    expected_row,
+    first_rung,
+    not_sent,
+    outcome_of,
+    require_legal,
+    stay,
+    target_of,
+    word_of,
+)
+from reconciler.policy.repairing.ladder import after_answer, decide
+from reconciler.policy.repairing.questions import RepairQuestions
+from reconciler.policy.repairing.repair_pass import RepairPass
+
+#: Claimed together, so that inboxes and outboxes are read for all of them at once.
+BATCH = 64
+#: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
+TURNS = 4
+#: Stands in a case until decide() has answered.
+_UNDECIDED = Decision(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
+#: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
+STEPS_MAX = 24
+
+
+#: What a repair says that had FAILED and whose effects came another way.
+CAME_LATER = "the effect came later"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRules:
+    """Brakes and times."""
+
+    #: False: dry run. Verdicts are written and repairs opened, nothing is sent.
+    enabled: bool = True
+    rate_per_second: float = 200.0
+    #: Repairs at once; the average stays rate_per_second.
+    burst: float = 1_000.0
+    claim_lease_seconds: float = 60.0
+    #: A send is verified no earlier: 5.1+ may put a half back up to 3 s after its END.
+    verify_after_seconds: float = 5.0
+    #: A repair that a brake stopped is looked at again after this.
+    held_wait_seconds: float = 5.0
+    #: Rows worked on in one pass of a topic.
+    repairs_max: int = 1_000
+    skew_margin_seconds: float = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One claimed repair of a batch. Touched by the thread of the rounds only."""
+
+    case: Case
+    token: str
+    #: What follows; nothing is done before it is decided.
+    decision: Decision = _UNDECIDED
+    #: Told instead of the state's own word.
+    word: str | None = None
+    outcome: RepairOutcome | None = None
+
+
+class Repairer:
+    """Works on the repairs of a topic. Confined to the thread of the rounds; several processes are harmless."""
+
+    def __init__(
+        self,
+        *,
+        brokers: BrokerEvidence,
+        sends: BrokerRepairs,
+        outbox: OutboxEvidence,
+        inbox: InboxEvidence,
+        repairs: Repairs,
+        hand_overs: HandOvers,
+        holds: Holds,
+        rules: RepairRules,
+        clock: Clock,
+        owner: str,
+        events: EventSink,
+        workers: Workers | None = None,
+    ) -> None:
+        """`workers` ask and tell brokers about several keys at once; without them one key after the other."""
+        self._workers = workers or OneByOne()
+        self._brokers = brokers
+        self._sends = sends
+        self._outbox = outbox
+        self._inbox = inbox
+        self._repairs = repairs
+        self._hand_overs = hand_overs
+        self._holds = holds
+        self._rules = rules
+        self._clock = clock
+        self._owner = owner
+        self._events = events
+        self._claims = 0
+        self._rate_limit = RateLimit(rules.rate_per_second, burst=rules.burst, clock=clock)
+
+    # ---- entry points
+
+    def open(self, topic: TopicPlan, losses: Mapping[str, Verdict]) -> None:
+        """Notes that losses were proved (key -> verdict); a repair that exists is left as it is."""
+        rungs = {key: first_rung(topic.repair_order, verdict) for key, verdict in losses.items()}
+        if rungs:
+            self._repairs.open_all(topic.environment, topic.topic, rungs)
+
+    def run(self, topic: TopicPlan) -> RepairReport:
+        """One pass: due repairs, longest due first, in batches. While a brake is on, effects are still looked for."""
+        one_pass = self._pass(topic)
+        rows = self._repairs.claimable(topic.environment, topic.topic, scope=EVERY_GROUP, limit=self._rules.repairs_max)
+        outcomes: list[RepairOutcome] = []
+        for start in range(0, len(rows), BATCH):
+            outcomes += self._work_batch(one_pass, rows[start : start + BATCH])
+        return RepairReport(outcomes=tuple(outcomes), holds=one_pass.holds)
+
+    def repair_one(self, topic: TopicPlan, unique_key: str, *, dry_run: bool) -> RepairOutcome | None:
+        """One key now, through the same brakes; None: it has no repair. A dry run tells the next step only."""
+        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        found = [row for row in rows if row.scope == EVERY_GROUP]
+        if not found:
+            return None
+        one_pass = self._pass(topic)
+        if found[0].state in (RepairState.DONE, RepairState.FAILED):
+            return outcome_of(found[0], found[0].answer or "finished", found[0].state.lower())
+        if dry_run:
+            case = self._cases(topic, [replace(found[0], lease_until_ms=None)])[0]
+            planned = _Work(case=case, token="")
+            self._decide(one_pass, [planned])
+            return outcome_of(found[0], planned.decision.reason, "planned")
+        outcomes = self._work_batch(one_pass, found)
+        return outcomes[0] if outcomes else None
+
+    def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
+        """Of repairs that FAILED: DONE is what has its effect in every group by now. One that failed with a group's
+        hand-over stays: what its worker met is for a person."""
+        if not failed:
+            return
+        rows = self._repairs.read(topic.environment, topic.topic, [repair.unique_key for repair in failed])
+        for case in self._cases(topic, failed):
+            of_key = [row for row in rows.get(case.repair.unique_key, ()) if row.state is RepairState.FAILED]
+            if not case.missing and of_key == [case.repair]:
+                self._repairs.dismiss(case.repair, answer=CAME_LATER)
+
+    def _pass(self, topic: TopicPlan) -> RepairPass:
+        questions = RepairQuestions(topic, brokers=self._brokers, inbox=self._inbox, repairs=self._repairs)
+        dry = not self._rules.enabled
+        return RepairPass(topic, questions=questions, repairs=self._repairs, holds=self._holds, is_dry_run=dry)
+
+    # ---- one batch
+
+    def _work_batch(self, one_pass: RepairPass, rows: Sequence[Repair]) -> list[RepairOutcome]:
+        outcomes: list[RepairOutcome] = []
+        brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
+        if brake is not None:
+            # Nothing can be sent: what only waits for a send is neither claimed nor asked about at brokers.
+            idle = {c.repair.unique_key for c in self._cases(one_pass.topic, rows) if c.waits_for_a_send}
+            outcomes = [outcome_of(row, f"held: {brake}", "held") for row in rows if row.unique_key in idle]
+            rows = [row for row in rows if row.unique_key not in idle]
+        claims: list[tuple[Repair, str]] = []
+        for row in rows:
+            self._claims += 1
+            claims.append((row, f"{self._owner}/{self._claims}"))
+        # Nothing is sent later: the claim could be somebody else's by then.
+        until_seconds = self._clock.monotonic_seconds() + self._rules.claim_lease_seconds / 2
+        mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
+        outcomes += [
+            outcome_of(row, "another owner has it, or it is not due", "taken")
+            for row, claimed in zip(rows, mine, strict=True)
+            if claimed is None
+        ]
+        tokens = {claimed.unique_key: token for claimed, (_, token) in zip(mine, claims, strict=True) if claimed}
+        cases = self._cases(one_pass.topic, [claimed for claimed in mine if claimed is not None])
+        works = [_Work(case=case, token=tokens[case.repair.unique_key]) for case in cases]
+        together = min(BATCH, TURNS * self._workers.width)
+        for start in range(0, len(works), together):
+            self._work(one_pass, works[start : start + together], until_seconds)
+        return outcomes + [work.outcome for work in works if work.outcome is not None]
+
+    def _cases(self, topic: TopicPlan, repairs: Sequence[Repair]) -> list[Case]:
+        """Inboxes of every group and the outbox, read after the claims."""
+        if not repairs:
+            return []
+        keys = [repair.unique_key for repair in repairs]
+        inboxes: Mapping[str, Mapping[str, Lookup[InboxRow]]] = {
+            plan.group: self._inbox.read(plan.subscription, keys)
+            for plan in topic.subscriptions
+            if self._inbox.is_configured(plan.subscription)
+        }
+        # The commit was seen before the repair was opened: only what has come as far may say that it is not there.
+        margin_ms = round(self._rules.skew_margin_seconds * 1000)
+        outbox = self._outbox.read(topic.topic, {r.unique_key: r.created_at_ms + margin_ms for r in repairs})
+        has_outbox = self._outbox.is_configured(topic.topic)
+        return [
+            Case(
+                repair=repair,
+                topic=topic,
+                now_ms=self._now_ms(repair),
+                has_outbox=has_outbox,
+                verify_after_seconds=self._rules.verify_after_seconds,
+                inboxes={
+                    group: read[repair.unique_key] for group, read in inboxes.items() if repair.unique_key in read
+                },
+                outbox=outbox.get(repair.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer"),
+            )
+            for repair in repairs
+        ]
+
+    def _now_ms(self, repair: Repair) -> int:
+        # The claim was written with database time: the lease tells it back.
+        if repair.lease_until_ms is None:
+            return self._clock.now_ms()
+        return repair.lease_until_ms - round(self._rules.claim_lease_seconds * 1000)
+
+    # ---- a few repairs for each that brokers are asked about at once
+
+    def _work(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> None:
+        """Step by step until each has its outcome. Only brokers see them at once, all else is done in their order."""
+        for _ in range(STEPS_MAX):
+            going = [work for work in works if work.outcome is None]
+            if not going:
+                return
+            self._decide(one_pass, going)
+            self._withdraw(one_pass, [work for work in going if work.decision.act is Act.WITHDRAW])
+            acting = [work for work in going if work.decision.act not in (Act.WRITE, Act.WITHDRAW)]
+            self._send(self._begin(one_pass, acting, until_seconds), until_seconds)
+            self._write([work for work in going if work.outcome is None])
+        for work in works:
+            work.decision = stay(work.case, "goes on later", 1.0)
+        self._write([work for work in works if work.outcome is None])
+
+    def _decide(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
+        """Asks until each is decided."""
+        undecided = list(works)
+        while undecided:
+            asking: list[tuple[_Work, Ask]] = []
+            for work in undecided:
+                answer = decide(work.case)
+                if isinstance(answer, Ask):
+                    asking.append((work, answer))
+                else:
+                    work.decision = answer
+            one_pass.questions.prepare(ask for _, ask in asking)
+            cases = self._workers.map(lambda asked: one_pass.questions.answer(asked[0].case, asked[1]), asking)
+            for (work, _), case in zip(asking, cases, strict=True):
+                work.case = case
+            undecided = [work for work, _ in asking]
+
+    def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
+        """Whatever brake is on: nothing is sent. The rows are read again, a worker may have been quicker."""
+        rows = [(row, work.token) for work in works for row in work.decision.rows]
+        if rows:
+            one_pass.withdraw(rows, lease_seconds=self._rules.claim_lease_seconds)
+        for work in works:
+            work.case = replace(work.case, rows=None)
+
+    def _begin(self, one_pass: RepairPass, works: Sequence[_Work], until_seconds: float) -> list[_Work]:
+        """Brakes in the order of the batch, then the rows of all that are to be sent, before a byte leaves.
+
+        Returns what is to be sent.
+        """
+        begun: list[_Work] = []
+        if works:
+            one_pass.read_holds()
+        for work in works:
+            if self._is_late(until_seconds):
+                work.decision = stay(work.case, "goes on later", 1.0)
+                continue
+            braked = self._braked(one_pass)
+            if braked is not None:
+                work.decision = stay(work.case, braked, self._rules.held_wait_seconds)
+                work.word = "held"
+            else:
+                begun.append(work)
+        sending = [work for work in begun if work.decision.act is not Act.CLOSE]
+        for work, changed in zip(sending, self._change(sending, counts=True), strict=True):
+            if changed is None:
+                work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
+            else:
+                # Every look-up is asked again before another send: this one may have changed the answers.
+                work.case = replace(work.case, repair=changed, copies=None, halves=None, parked=None, standings=None)
+        return [work for work in begun if work.outcome is None]
+
+    def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
+        to_brokers = [work for work in works if work.decision.act is not Act.HAND_OVER]
+        decisions = self._workers.map(
+            lambda work: not_sent(work.case) if self._is_late(until_seconds) else self._act(work.case, work.decision),
+            to_brokers,
+        )
+        for work in works:
+            if work.decision.act is Act.HAND_OVER:
+                work.decision = self._act(work.case, work.decision)
+        for work, decision in zip(to_brokers, decisions, strict=True):
+            work.decision = decision
+
+    def _is_late(self, until_seconds: float) -> bool:
+        return self._clock.monotonic_seconds() > until_seconds
+
+    def _write(self, works: Sequence[_Work]) -> None:
+        for work, changed in zip(works, self._change(works, counts=False), strict=True):
+            if changed is None:
+                work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
+            elif not work.decision.goes_on:
+                work.outcome = outcome_of(changed, work.decision.reason, work.word or word_of(changed))
+            else:
+                work.case = replace(work.case, repair=changed)
+
+    def _braked(self, one_pass: RepairPass) -> str | None:
+        brake = one_pass.held_by or self._rate_limit.brake(one_pass.topic.topic)
+        if brake is not None:
+            return f"held: {brake}"
+        self._rate_limit.charge(one_pass.topic.topic)
+        return None
+
+    def _change(self, works: Sequence[_Work], *, counts: bool) -> Sequence[Repair | None]:
+        """Writes what was decided, all in one transaction; None where the claim ran out."""
+        changes: list[tuple[Repair, RepairChange, str]] = []
+        for work in works:
+            repair, decision = work.case.repair, work.decision
+            require_legal(repair.state, decision.state)
+            change = RepairChange(
+                state=decision.state,
+                rung=decision.rung,
+                counts_as_attempt=counts,
+                target=target_of(decision) if counts else None,
+                answer=decision.reason,
+                wait_seconds=decision.wait_seconds,
+                releases=not counts and not decision.goes_on,
+            )
+            changes.append((repair, change, work.token))
+        written = self._repairs.change_all(changes) if changes else []
+        for work, changed in zip(works, written, strict=True):
+            if changed is not None:
+                self._tell(work.case.repair, changed, work.decision.reason)
+        return written
+
+    def _tell(self, repair: Repair, changed: Repair, reason: str) -> None:
+        if changed.state is not repair.state or changed.rung is not repair.rung:
+            self._events.emit(
+                RepairStepped(
+                    environment=repair.environment,
+                    topic=repair.topic,
+                    scope=repair.scope,
+                    unique_key=repair.unique_key,
+                    rung=changed.rung,
+                    before=repair.state,
+                    after=changed.state,
+                    attempts=changed.attempts,
+                    answer=reason,
+                )
+            )
+
+    # ---- acts
+
+    def _act(self, case: Case, decision: Decision) -> Decision:
+        """Does it, and returns what is to be written."""
+        if decision.act is Act.CLOSE:
+            return self._close(case, decision)
+        return after_answer(case, self._request(case, decision))
+
+    def _request(self, case: Case, decision: Decision) -> SendAnswer:
+        message = decision.subject
+        if decision.act is Act.END:
+            return self._sends.end_transaction(message, expected=expected_row(case, message), commit=True)
+        if decision.act is Act.REPUBLISH:
+            return self._sends.republish(message)
+        row = expected_row(case, message)
+        self._hand_overs.insert(
+            case.repair.environment, message, groups=decision.groups, content_digest=row.content_digest
+        )
+        return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(decision.groups)}")
+
+    def _close(self, case: Case, decision: Decision) -> Decision:
+        answers = [
+            self._sends.end_transaction(half, expected=expected_row(case, half), commit=False)
+            for half in decision.halves
+        ]
+        unsure = [a for a in answers if a.outcome in (EndOutcome.NO_ANSWER, EndOutcome.REFUSED_FOR_NOW)]
+        if not unsure:
+            return decision.only_writes()
+        reason = f"the effect is there; END ROLLBACK: {unsure[0].outcome} {unsure[0].detail}"
+        return stay(case, reason, self._rules.verify_after_seconds)

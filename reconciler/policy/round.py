@@ -1,0 +1,467 @@
+"""Steps 7 to 10 for one subscription, in reading order. No driver, no clock of its own, nothing kept in memory but
+token buckets and cursors: a crash between any two lines costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from reconciler.clock import Clock
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.errors import InvalidValue, RedisAway
+from reconciler.policy.brakes import CircuitBreaker, TokenBucket
+from reconciler.policy.events import (
+    EventSink,
+    KeysLeft,
+    LeftKey,
+    OutageClosed,
+    OutageOpened,
+    RoundFinished,
+    VerdictsWritten,
+)
+from reconciler.policy.judging.asking_again import ask_again
+from reconciler.policy.judging.candidates import CandidateSelector, Gate, Selection, gate_of
+from reconciler.policy.judging.clocks_apart import apart_seconds
+from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
+from reconciler.policy.judging.not_taken import NotTaken
+from reconciler.policy.judging.verify import Judged, Soundings, Verifier
+from reconciler.policy.looked import Looked
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import (
+    WHENEVER_COMMITTED_MS,
+    Candidates,
+    Outage,
+    Outages,
+    OutboxEvidence,
+    Repairs,
+    ShardMemory,
+    Verification,
+)
+from reconciler.policy.repairing.case import RepairOutcome, RepairReport, first_rung
+from reconciler.policy.repairing.repair import Repairer
+from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.shard_rounds import ShardRound, ShardRounds
+
+#: While the gate is shut: look-ups a second and subscription.
+TRICKLE_PER_SECOND = 1.0
+TRICKLE_BURST = 10.0
+#: Passes over due keys in one round, while databases alone settle most keys of the last one.
+CATCH_UP_PASSES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundReport:
+    """What one round of a subscription did."""
+
+    subscription: Subscription
+    #: Why nothing ran: Redis is away, or an outage is not over; None: it ran.
+    suspended: str | None = None
+    #: The canonical event; None if suspended.
+    event: RoundFinished | None = None
+    #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
+    judged: tuple[Judged, ...] = ()
+    repairs: RepairReport = field(default_factory=RepairReport)
+
+
+class ReconcileRound:
+    """Rounds of all subscriptions, one after the other. Confined to one thread; several processes are harmless."""
+
+    def __init__(
+        self,
+        topics: Sequence[TopicPlan],
+        *,
+        shards: ShardRounds,
+        memory: ShardMemory,
+        selector: CandidateSelector,
+        verifier: Verifier,
+        repairer: Repairer,
+        breaker: CircuitBreaker,
+        candidates: Candidates,
+        repairs: Repairs,
+        outages: Outages,
+        outbox: OutboxEvidence,
+        clock: Clock,
+        owner: str,
+        events: EventSink,
+    ) -> None:
+        self._plans = {plan.subscription: (topic, plan) for topic in topics for plan in topic.subscriptions}
+        self._shards = shards
+        self._memory = memory
+        self._selector = selector
+        self._verifier = verifier
+        self._repairer = repairer
+        self._breaker = breaker
+        self._candidates = candidates
+        self._repairs = repairs
+        self._outages = outages
+        self._outbox = outbox
+        self._clock = clock
+        self._owner = owner
+        self._events = events
+        self._not_taken = NotTaken(memory=memory, outbox=outbox, events=events)
+        self._trickles: dict[Subscription, TokenBucket] = {}
+
+    # ---- the round
+
+    def run(self, subscription: Subscription) -> RoundReport:
+        """One round over all shards. Raises DatabaseAway (ledger); Redis away opens an outage instead."""
+        topic, plan = self._plan(subscription)
+        outage = self._outages.current(subscription.environment)
+        if outage is not None and not outage.rounds_may_run:
+            return RoundReport(subscription=subscription, suspended=f"outage: {outage.reason}")
+        try:
+            return self._round(topic, plan, outage)
+        except RedisAway as error:
+            return self._suspend(subscription, "AWAY", str(error))
+
+    def _round(self, topic: TopicPlan, plan: SubscriptionPlan, outage: Outage | None) -> RoundReport:
+        began_seconds = self._clock.monotonic_seconds()
+        rounds = [self._shards.run(shard) for shard in topic.shards_of(plan.subscription)]
+        lost = [r.shard for r in rounds if r.lost_memory]
+        if lost:
+            return self._suspend(plan.subscription, "MEMORY_LOST", f"no epoch marker in {lost[0]}, {len(lost)} in all")
+        if outage is not None:
+            self._outages.close(outage)
+            self._events.emit(
+                OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
+            )
+        ours = [r for r in rounds if r.is_ours]
+        looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
+        with looked.beyond_bugs():
+            looked.not_taken, looked.going_on = self._not_taken.leave(topic, plan, [r.shard for r in ours])
+
+        self._verifier.recall_brokers(topic)
+        gate = self._gate(plan, ours)
+        ceiling = self._breaker.rules.ceiling(looked.announced)
+        shards = [r.shard for r in ours]
+        select = partial(
+            self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on
+        )
+        passes = self._selector.behind_gate(plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on)
+        soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
+        trickle = self._trickle(plan)
+        behind = self._sort_out(topic, plan, passes, trickle, soundings, looked)
+        keys_max = self._selector.rules.candidates_max
+        selection = select(behind=behind, trickle=trickle, count_until=ceiling, keys_max=keys_max)
+        self._look_at(topic, plan, selection, soundings, looked)
+        self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
+        if selection.has_more:
+            self._catch_up(topic, plan, select, soundings, looked)
+        load, rules = looked.load(), self._breaker.rules
+        self._breaker.open_if(
+            plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
+        )
+
+        repairs = self._repairer.run(topic)
+        self._breaker.round_ended(
+            plan.subscription,
+            load,
+            began_seconds=began_seconds,
+            has_shards=bool(ours),
+            siblings=[p.subscription for p in topic.subscriptions],
+        )
+        if ours:
+            keep = self._selector.rules.retention_seconds
+            with looked.beyond_bugs():
+                looked.problems += ask_again(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
+        took_seconds = self._clock.monotonic_seconds() - began_seconds
+        event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
+        self._events.emit(event)
+        looked.raise_failure()
+        return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)
+
+    def release(self) -> None:
+        """Gives up every lease, at shutdown. Raises RedisAway: they run out by themselves."""
+        for subscription, (topic, _plan) in self._plans.items():
+            for shard in topic.shards_of(subscription):
+                self._shards.release(shard)
+
+    # ---- steps
+
+    def _plan(self, subscription: Subscription) -> tuple[TopicPlan, SubscriptionPlan]:
+        try:
+            return self._plans[subscription]
+        except KeyError as error:
+            raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
+
+    def _suspend(self, subscription: Subscription, reason: str, detail: str) -> RoundReport:
+        """Opens the outage, or lets the scan of the open one begin again."""
+        outage = self._outages.open(subscription.environment, reason=reason, noticed_by=self._owner)
+        if outage.is_scanned:
+            self._outages.advance(outage, scan_position={"again": reason}, scanned=0)
+        self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
+        return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")
+
+    def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> Gate:
+        """Asked once a round, before any per-key question, and only if a key is old enough or was taken back."""
+        now_ms = max((r.now_ms for r in ours), default=0)
+        old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
+        oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
+        is_due = oldest_ms is not None and oldest_ms <= old_until_ms
+        if not is_due and not self._has_open_rows(plan, ours):
+            return Gate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
+        watermark = self._verifier.watermark(plan)
+        return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
+
+    def _has_open_rows(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> bool:
+        """True if the gate matters to a row of the ledger: a key that was taken back is in no pending."""
+        numbers = {r.shard.number for r in ours}
+        rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=PAGE_KEYS) if numbers else ()
+        return any(row.loss_verdict is None for row in rows)
+
+    def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
+        """What the outbox's times are compared with. While Redis' clock is behind, no commit would seem to be past."""
+        now_ms = max((r.now_ms for r in ours), default=None)
+        if now_ms is not None and any(r.clock_behind_seconds for r in ours):
+            return max(now_ms, self._clock.now_ms())
+        return now_ms
+
+    def _trickle(self, plan: SubscriptionPlan) -> int:
+        bucket = self._trickles.get(plan.subscription)
+        if bucket is None:
+            bucket = self._trickles[plan.subscription] = TokenBucket(TRICKLE_PER_SECOND, burst=TRICKLE_BURST)
+        return bucket.available(self._clock.monotonic_seconds())
+
+    def _sort_out(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        passes: Iterable[Selection],
+        trickle: int,
+        soundings: Soundings,
+        looked: Looked,
+    ) -> list[Dossier]:
+        """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
+
+        A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
+        """
+        others: list[Dossier] = []
+        for selection in passes if trickle > 0 else ():
+            self._leave(selection, looked)
+            for start in range(0, len(selection.due), PAGE_KEYS):
+                page = self._still_ours(plan, selection.due[start : start + PAGE_KEYS])
+                with looked.beyond_bugs():
+                    judged = self._verifier.verify(topic, plan, [replace(d, gate_open=False) for d in page], soundings)
+                    settled = looked.sort_out(judged)
+                    looked.settled += self._write_down(topic, plan, settled)
+                    done = {j.dossier.unique_key for j in settled}
+                    others += [d for d in page if d.unique_key not in done]
+                if len(others) >= trickle:
+                    return others[:trickle]
+        return others
+
+    def _look_at(
+        self, topic: TopicPlan, plan: SubscriptionPlan, selection: Selection, soundings: Soundings, looked: Looked
+    ) -> None:
+        looked.became_due += selection.became_due
+        self._leave(selection, looked)
+        self._verify(topic, plan, selection.due, soundings, looked)
+
+    def _leave(self, selection: Selection, looked: Looked) -> None:
+        """What the ledger has closed, and what is no key, leaves pending unseen."""
+        looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
+        for shard, members in selection.misshapen.items():
+            self._memory.forget(shard, members)
+            looked.note_misshapen(shard, members)
+
+    def _verify(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        dossiers: Sequence[Dossier],
+        soundings: Soundings,
+        looked: Looked,
+    ) -> None:
+        for start in range(0, len(dossiers), PAGE_KEYS):
+            self._breaker.renew_after_storm(plan.subscription)
+            page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
+            with looked.beyond_bugs():
+                done = self._verifier.verify(topic, plan, page, soundings)
+                looked.judged += done
+                # Before the repairs of these are opened: another process could begin with them at once.
+                so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
+                self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
+                looked.settled += self._write_down(topic, plan, done)
+
+    def _catch_up(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        select: Callable[..., Selection],
+        soundings: Soundings,
+        looked: Looked,
+    ) -> None:
+        """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
+        most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
+        """
+        for _ in range(CATCH_UP_PASSES - 1):
+            keys_max = self._selector.rules.candidates_max - looked.asked_brokers
+            if keys_max <= 0 or not looked.last_pass_settled():
+                return
+            looked.begin_pass()
+            selection = select(trickle=0, count_until=-1, keys_max=keys_max)
+            self._look_at(topic, plan, selection, soundings, looked)
+            if not selection.has_more:
+                return
+
+    def _verify_trickle(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        dossiers: Sequence[Dossier],
+        soundings: Soundings,
+        looked: Looked,
+    ) -> None:
+        before = soundings.look_ups
+        self._verify(topic, plan, dossiers, soundings, looked)
+        self._trickles[plan.subscription].charge(soundings.look_ups - before)
+
+    def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Dossier]) -> list[Dossier]:
+        """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
+        kept = {
+            number: self._shards.keeps(Shard(subscription=plan.subscription, number=number))
+            for number in sorted({d.shard for d in page})
+        }
+        return [d for d in page if kept[d.shard]]
+
+    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judged]) -> int:
+        """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
+        by_shard: dict[int, list[Verification]] = {}
+        for one in judged:
+            if one.begins_anew:
+                self._candidates.reopen(plan.subscription, one.dossier.unique_key)
+            by_shard.setdefault(one.dossier.shard, []).append(one.verification)
+        left = 0
+        for number, verifications in sorted(by_shard.items()):
+            shard = Shard(subscription=plan.subscription, number=number)
+            self._candidates.record(shard, verifications)
+            self._events.emit(VerdictsWritten(shard=shard, verifications=tuple(verifications)))
+            self._repairer.open(topic, {v.unique_key: v.verdict for v in verifications if v.verdict in LOSSES})
+            closed = [
+                LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
+                for v in verifications
+                if v.state is not CandidateState.OPEN
+            ]
+            if closed:
+                left += self._forget(shard, closed)
+        consumed = [j.dossier.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
+        return left
+
+    def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:
+        """Takes keys out of pending whose ledger rows are committed."""
+        left = self._memory.forget(shard, [key.unique_key for key in keys])
+        self._events.emit(KeysLeft(shard=shard, keys=tuple(keys)))
+        return left
+
+    def _event(
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        rounds: Sequence[ShardRound],
+        gate: Gate,
+        looked: Looked,
+        repairs: RepairReport,
+        soundings: Soundings,
+        took_seconds: float,
+    ) -> RoundFinished:
+        bench = self._verifier.bench(topic, plan)
+        done = [r.done for r in rounds if r.done is not None]
+        now_ms = max((r.now_ms for r in rounds), default=0)
+        oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
+        return RoundFinished(
+            subscription=plan.subscription,
+            at_ms=max((d.at_ms for d in done), default=0),
+            shards_run=len(done),
+            shards_skipped=len(rounds) - len(done),
+            announced=sum(d.counts.announced for d in done),
+            matched=sum(d.counts.matched + d.counts.pending_matched for d in done),
+            pending_after=sum(r.pending for r in rounds),
+            oldest_pending_seconds=max(0.0, (now_ms - oldest_ms) / 1000),
+            gate=gate.state,
+            gate_detail=gate.detail,
+            watermark_ms=gate.watermark_ms,
+            became_due=looked.became_due,
+            verified=looked.verified,
+            settled=looked.settled,
+            not_taken=looked.not_taken,
+            broker_look_ups=soundings.look_ups,
+            verdicts=looked.verdicts(),
+            repairs=repairs.counts,
+            holds=tuple(str(kind) for kind in repairs.holds),
+            weaker=bench.is_weaker,
+            clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
+            clocks_apart_seconds=apart_seconds(
+                now_ms,
+                soundings.broker_times_ms,
+                read_within_seconds=took_seconds,
+                margin_seconds=bench.skew_margin_seconds,
+            ),
+            problems=(*(r.problem for r in rounds if r.problem is not None), *looked.problems),
+        )
+
+    # ---- single keys, for commands
+
+    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judged:
+        """Verifies one key now, whatever the gate says. Writes its verdict down unless it is a dry run."""
+        topic, plan = self._plan(subscription)
+        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        dossier = Dossier(
+            unique_key=unique_key,
+            first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
+            shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
+            known=known,
+        )
+        self._verifier.recall_brokers(topic)
+        judged = self._verifier.verify(topic, plan, [dossier], self._verifier.soundings(plan))
+        if not dry_run:
+            self._write_down(topic, plan, judged)
+        return judged[0]
+
+    def repair_one(
+        self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
+    ) -> tuple[Judged, RepairOutcome | None]:
+        """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
+        a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
+
+        None: there is nothing to repair. A dry run changes nothing and tells the next step.
+        """
+        topic, _plan = self._plan(subscription)
+        if not dry_run:
+            self._another_chance(topic, subscription, unique_key)
+        judged = self.verify_one(subscription, unique_key, dry_run=dry_run)
+        if not dry_run and judged.verification.verdict is Verdict.CONSUMED:
+            self._end_failed_hand_over(topic, subscription, unique_key)
+        return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
+
+    def _another_chance(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
+        known = self._candidates.read(subscription, [unique_key]).get(unique_key)
+        if known is None or known.loss_verdict is None:
+            return
+        is_consumed = known.verdict is Verdict.CONSUMED
+        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        for row in rows:
+            if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
+                continue
+            if row.rung is Rung.HAND_OVER and row.rung in topic.repair_order:
+                self._repairs.reopen(row, rung=Rung.HAND_OVER)
+            elif not is_consumed:
+                self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
+        if not is_consumed:
+            self._candidates.reopen(subscription, unique_key)
+
+    def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
+        """The effect came by another way than the hand-over that FAILED: no worker may run it any more."""
+        rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
+        for row in rows:
+            if row.scope == subscription.group and row.state is RepairState.FAILED:
+                self._repairs.dismiss(row, answer=WITHDRAWN)
+
+    def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
+        """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""
+        lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
+        return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

@@ -1,0 +1,115 @@
+"""Step 7, one shard: lease, memory check, the atomic difference, its durable record, the floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation
+from reconciler.policy.events import EventSink, RoundsVoided, ShardRoundRan, ShardStopped
+from reconciler.policy.ports import RoundDone, RoundLeases, Rounds, ShardMemory, ShardState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRound:
+    """What step 7 did on one shard."""
+
+    shard: Shard
+    #: False: another owner has it, or its memory is not what it must be.
+    is_ours: bool
+    #: True: it had rounds before, and now there is no epoch marker: Redis lost its memory.
+    lost_memory: bool = False
+    #: None: the atomic step did not run, or nobody can tell; pending is right either way.
+    done: RoundDone | None = None
+    now_ms: int = 0
+    pending: int = 0
+    oldest_pending_ms: int | None = None
+    #: Redis' clock against its earlier rounds: it was set back, or a node that is behind took over.
+    clock_behind_seconds: float = 0.0
+    problem: str | None = None
+
+
+class ShardRounds:
+    """Runs step 7. The lease saves work; correctness rests on the fence inside take_round."""
+
+    def __init__(
+        self,
+        *,
+        memory: ShardMemory,
+        leases: RoundLeases,
+        rounds: Rounds,
+        owner: str,
+        lease_seconds: float,
+        events: EventSink,
+    ) -> None:
+        self._memory = memory
+        self._leases = leases
+        self._rounds = rounds
+        self._owner = owner
+        self._lease_seconds = lease_seconds
+        self._events = events
+
+    def keeps(self, shard: Shard) -> bool:
+        """Takes or renews the lease; False: another owner has the shard."""
+        return self._leases.take(shard, token=self._owner, lease_seconds=self._lease_seconds)
+
+    def release(self, shard: Shard) -> None:
+        """Gives the lease up, at shutdown."""
+        self._leases.release(shard, token=self._owner)
+
+    def run(self, shard: Shard) -> ShardRound:
+        """One round of the shard. Raises RedisAway and DatabaseAway."""
+        try:
+            if not self.keeps(shard):
+                return ShardRound(shard=shard, is_ours=False)
+            return self._run(shard, self._memory.state(shard))
+        except InvariantViolation as error:
+            self._events.emit(ShardStopped(shard=shard, reason=str(error)))
+            return ShardRound(shard=shard, is_ours=False, problem=f"{shard} is stopped: {error}")
+
+    def _run(self, shard: Shard, state: ShardState) -> ShardRound:
+        last = self._rounds.last(shard)
+        if state.epoch is None and last is not None:
+            return ShardRound(shard=shard, is_ours=True, lost_memory=True, now_ms=state.now_ms)
+        epoch = state.epoch if state.epoch is not None else self._memory.begin_epoch(shard)
+        if last is not None and _is_undone(last, state):
+            self._void(shard, last)
+        done = self._memory.take_round(shard, epoch=epoch, not_before_ms=last.at_ms + 1 if last is not None else 0)
+        if done is not None:
+            self._rounds.store(done)
+            self._events.emit(ShardRoundRan(done=done))
+            self._rounds.raise_floor(shard.subscription, done.floor)
+        pending, oldest_ms = self._memory.pending_size(shard)
+        return ShardRound(
+            shard=shard,
+            is_ours=True,
+            done=done,
+            now_ms=done.clock_ms if done is not None and done.clock_ms is not None else state.now_ms,
+            pending=pending,
+            oldest_pending_ms=oldest_ms,
+            clock_behind_seconds=_clock_behind_seconds(done) if done is not None else 0.0,
+        )
+
+    def _void(self, shard: Shard, last: RoundDone) -> None:
+        """Redis fell back behind stored rounds, unless another owner was quicker than our two reads."""
+        again = self._memory.state(shard)
+        if _is_undone(last, again):
+            voided = self._rounds.void_after(
+                shard, epoch=last.epoch, generation=again.generation, at_ms=again.round_at_ms
+            )
+            self._events.emit(RoundsVoided(shard=shard, rounds=voided))
+
+
+def _clock_behind_seconds(done: RoundDone) -> float:
+    return 0.0 if done.clock_ms is None else (done.at_ms - done.clock_ms) / 1000
+
+
+def _is_undone(last: RoundDone, state: ShardState) -> bool:
+    """True if the stored round is no ancestor of what stands in the memory, whose rounds have rising times.
+
+    By time, too: Redis may come back with what an earlier fall-back had undone, and its numbers prove nothing then.
+    """
+    if last.epoch != state.epoch:
+        return False
+    is_later = state.round_at_ms is not None and last.at_ms > state.round_at_ms
+    return is_later or last.generation > state.generation

@@ -1,0 +1,1 @@
+"""Connections, routes, heartbeats, and single requests to brokers and name servers."""

@@ -1,0 +1,214 @@
+"""Topics, groups, configuration and connections of brokers (AdminBrokerProcessor, ClientManageProcessor)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconciler.policy.evidence import FilterKind
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.topic_subscription import EVERY_TAG
+from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.codes import AUTO_CREATE_TOPIC, Permission, RequestCode, ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import check_topic
+from reconciler.rocketmq.wire.tolerant_json import JsonKey, JsonValue, parse_object
+
+READ_AND_WRITE = int(Permission.READ | Permission.WRITE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConnection:
+    """A client that is connected to a broker under a group."""
+
+    client_id: str
+    client_address: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilter:
+    """What a consumer group takes of a topic (SubscriptionData)."""
+
+    #: expressionType: TAG or SQL92; 3.2.6 knows tags only.
+    kind: str
+    #: subString: "a || b", "*", or the SQL92 expression.
+    expression: str
+
+    @property
+    def filter_kind(self) -> FilterKind:
+        """Whatever is not SQL92 goes by tags."""
+        return FilterKind.SQL92 if self.kind == FilterKind.SQL92 else FilterKind.TAG
+
+
+class Admin:
+    """Asks one broker (or name server) at a time, by address. Thread-safe, holds no state.
+
+    Every call raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
+    """
+
+    def __init__(self, client: RemotingClient) -> None:
+        self._client = client
+
+    def create_topic(
+        self, address: str, topic: str, *, queues: int, permission: int = READ_AND_WRITE, attributes: str = ""
+    ) -> None:
+        """Creates the topic with exactly so many queues on this master, or changes it to that.
+
+        `attributes` is understood from 5.0 on, for example "+message.type=TRANSACTION". The route appears a moment
+        later at the name servers.
+        """
+        fields = {
+            "topic": check_topic(topic),
+            "defaultTopic": AUTO_CREATE_TOPIC,
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(permission),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        if attributes:
+            fields["attributes"] = attributes
+        self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    def delete_topic(self, address: str, topic: str) -> None:
+        """Deletes the topic on this broker."""
+        self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+    def delete_route(self, address: str, topic: str) -> None:
+        """Deletes the topic's route on this name server."""
+        self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+
+    def create_group(self, address: str, group: str, *, retry_maximum: int = 16, retry_queues: int = 1) -> None:
+        """Creates the consumer group on this master, or changes it (SubscriptionGroupConfig)."""
+        config = {
+            "groupName": group,
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeBroadcastEnable": True,
+            "retryQueueNums": retry_queues,
+            "retryMaxTimes": retry_maximum,
+            "brokerId": 0,
+            "whichBrokerWhenConsumeSlowly": 1,
+            "notifyConsumerIdsChangedEnable": True,
+        }
+        self._ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode())
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        """All properties of the broker's configuration (GET_BROKER_CONFIG: a Java properties text)."""
+        return _java_properties(self._ask(address, RequestCode.GET_BROKER_CONFIG, {}).body)
+
+    def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
+        """Changes properties of the running broker."""
+        text = "".join(f"{name}={value}\n" for name, value in properties.items())
+        self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
+
+    def runtime_info(self, address: str) -> dict[str, str]:
+        """What the broker says about its running: dispatchBehindBytes, brokerVersionDesc and many more."""
+        table = parse_object(self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, {}).body).get("table")
+        return {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}
+
+    def producer_connections(self, address: str, group: str) -> list[ClientConnection]:
+        """Producers of the group that this broker could ask about a half; empty if there are none (code 1)."""
+        return self._connections(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group})
+
+    def consumer_connections(self, address: str, group: str) -> list[ClientConnection]:
+        """Members of the consumer group that are connected to this broker; empty if there are none."""
+        return self._connections(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+
+    def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
+        """The filter that the group's members told this broker in their heartbeats.
+
+        None: none is connected, or none that subscribes to the topic (a pull consumer need not).
+        """
+        found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        table = found.get("subscriptionTable")
+        data = table.get(topic) if isinstance(table, dict) else None
+        if not isinstance(data, dict):
+            return None
+        return GroupFilter(
+            kind=str(data.get("expressionType") or "TAG"), expression=str(data.get("subString") or EVERY_TAG)
+        )
+
+    def consumer_ids(self, address: str, group: str) -> list[str]:
+        """Client ids of the group's members at this broker; empty if there are none (code 1)."""
+        command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields={"consumerGroup": group})
+        answer = self._client.request(address, command)
+        if answer.code == ResponseCode.SYSTEM_ERROR:
+            return []
+        ids = parse_object(require_success(answer, f"members of {group}").body).get("consumerIdList")
+        return [str(member) for member in ids] if isinstance(ids, list) else []
+
+    def groups(self, address: str) -> list[str]:
+        """Names of all consumer groups that this broker has a configuration for."""
+        body = self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}).body
+        table = parse_object(body).get("subscriptionGroupTable")
+        return sorted(str(name) for name in table) if isinstance(table, dict) else []
+
+    def groups_of_topic(self, address: str, topic: str) -> list[str]:
+        """Consumer groups with an offset in the topic at this broker (AdminBrokerProcessor.queryTopicConsumeByWho).
+
+        5.3.3 names the topic itself among them.
+        """
+        body = self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
+        found = parse_object(body).get("groupList")
+        return sorted(str(name) for name in found if name != topic) if isinstance(found, list) else []
+
+    def topics(self, address: str) -> dict[str, int]:
+        """Every topic of this broker with the number of its read queues."""
+        table = parse_object(self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, {}).body).get("topicConfigTable")
+        if not isinstance(table, dict):
+            return {}
+        return {str(name): _read_queues(config) for name, config in table.items()}
+
+    def resume_check(self, address: str, topic: str, offset_message_id: str) -> None:
+        """Puts a given-up half back with no checks counted, so that the producer is asked again (4.5.2 and newer).
+
+        The broker does not look which topic the record belongs to: the caller must have.
+        """
+        fields = {"topic": topic, "msgId": offset_message_id}
+        self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
+
+    def _connections(self, address: str, code: RequestCode, fields: dict[str, str]) -> list[ClientConnection]:
+        found = self._connected(address, code, fields).get("connectionSet")
+        if not isinstance(found, list):
+            return []
+        return [_connection(member) for member in found if isinstance(member, dict)]
+
+    def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
+        """Empty if nobody of the group is connected."""
+        answer = self._client.request(address, Command(code=code, fields=fields))
+        if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
+            return {}
+        return parse_object(require_success(answer, code.name).body)
+
+    def _ask(self, address: str, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> Command:
+        answer = self._client.request(address, Command(code=code, fields=fields, body=body))
+        return require_success(answer, f"{code.name} at {address}")
+
+
+def _connection(member: dict[JsonKey, JsonValue]) -> ClientConnection:
+    version = member.get("version")
+    return ClientConnection(
+        client_id=str(member.get("clientId", "")),
+        client_address=str(member.get("clientAddr", "")),
+        language=str(member.get("language", "")),
+        version=version if isinstance(version, int) else 0,
+    )
+
+
+def _read_queues(config: JsonValue) -> int:
+    queues = config.get("readQueueNums") if isinstance(config, dict) else None
+    return queues if isinstance(queues, int) else 0
+
+
+def _java_properties(body: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in body.decode("utf-8", "replace").splitlines():
+        name, separator, value = line.partition("=")
+        if separator and not line.startswith("#"):
+            found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,275 @@
+"""One TCP connection: a reader thread, many requests at a time, told apart by their opaque number."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from reconciler.clock import Clock
+from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.rocketmq.wire.address import parse_address
+from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, encode_frame
+
+logger = logging.getLogger(__name__)
+
+_RECEIVE_BYTES = 256 * 1024
+#: How often the reader looks after time-outs when nothing arrives.
+_TICK_SECONDS = 0.25
+_OPAQUE_MASK = 0x7FFF_FFFF
+
+Inbound: TypeAlias = Callable[["Connection", Command], None]
+#: Told once when a connection is closed, by whichever thread noticed: it must be short and not raise.
+Closed: TypeAlias = Callable[["Connection"], None]
+
+
+class ConnectionLost(BrokerUnavailable):
+    """The connection broke after the request was written: it may have been executed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one connection may cost."""
+
+    #: Requests that wait for their answer; one more is refused with BrokerBusy.
+    in_flight: int = 8_192
+    #: A frame that has begun must be whole after this time.
+    frame_seconds: float = 30.0
+    #: A socket that takes no bytes for this time is closed.
+    write_seconds: float = 10.0
+    #: Without traffic for this time the connection is closed: brokers do it after 120 s, with a race.
+    idle_seconds: float = 100.0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for its answer. Confined by its connection's lock."""
+
+    future: Future[Command]
+    sent_seconds: float
+    deadline_seconds: float
+    what: str
+
+
+class Connection:
+    """Connects when it is made; raises BrokerUnavailable if that fails. Shared; confined by its own locks.
+
+    Every way to fail (closed, reset, bad frame, drip, write stuck) ends this connection alone: requests in flight
+    fail with ConnectionLost whose text says why, and `is_closed` becomes True.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        clock: Clock,
+        connect_timeout_seconds: float,
+        on_request: Inbound,
+        on_closed: Closed,
+        limits: ConnectionLimits,
+    ) -> None:
+        self.address = address
+        self._clock = clock
+        self._limits = limits
+        self._on_request = on_request
+        self._on_closed = on_closed
+        self._opaque = itertools.count(1)
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._waiting: dict[int, _Waiting] = {}
+        self._closed_because: BrokerUnavailable | None = None
+        #: Frames that answer nothing asked, for example late answers.
+        self.unmatched = 0
+        #: True once the peer has sent one good frame.
+        self.has_spoken = False
+        self.opened_at_seconds = clock.monotonic_seconds()
+        self._last_traffic = self._last_received = self.opened_at_seconds
+        self._socket = self._connect(connect_timeout_seconds)
+        self._thread = threading.Thread(target=self._read, name=f"rocketmq-{address}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_closed(self) -> bool:
+        """No request can be sent any more."""
+        return self._closed_because is not None
+
+    def submit(self, command: Command, timeout_seconds: float) -> Future[Command]:
+        """Sends a two-way request. The future fails with RequestTimeout or ConnectionLost.
+
+        Callbacks of the future run on the reader thread and must not block. Raises BrokerBusy when too many requests
+        are in flight, BrokerUnavailable if the connection is closed (nothing was sent).
+        """
+        future: Future[Command] = Future()
+        opaque = next(self._opaque) & _OPAQUE_MASK
+        sent_seconds = self._clock.monotonic_seconds()
+        deadline = sent_seconds + timeout_seconds
+        frame = encode_frame(command, opaque=opaque, flag=command.flag & ~(FLAG_RESPONSE | FLAG_ONEWAY))
+        with self._lock:
+            if self._closed_because is not None:
+                raise BrokerUnavailable(str(self._closed_because))
+            if len(self._waiting) >= self._limits.in_flight:
+                raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
+            self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, f"request {command.code}")
+        self._write(frame, timeout_seconds, opaque)
+        return future
+
+    def send(self, command: Command, timeout_seconds: float) -> None:
+        """Sends a one-way request or a response as it is. Raises BrokerUnavailable or RequestTimeout."""
+        if command.is_response:
+            frame = encode_frame(command)
+        else:
+            opaque = next(self._opaque) & _OPAQUE_MASK
+            frame = encode_frame(command, opaque=opaque, flag=command.flag | FLAG_ONEWAY)
+        self._write(frame, timeout_seconds, None)
+
+    def close(self, reason: str = "closed by this client") -> None:
+        """Closes the socket and fails what is in flight. Safe to call twice, and from the reader thread."""
+        self._fail(ConnectionLost(f"{self.address}: {reason}"))
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # ----------------------------------------------------------------- writing
+
+    def _connect(self, timeout_seconds: float) -> socket.socket:
+        try:
+            connected = socket.create_connection(parse_address(self.address), timeout=max(0.001, timeout_seconds))
+        except OSError as error:
+            raise BrokerUnavailable(f"{self.address}: {error}") from error
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Kernel time-outs instead of settimeout: reading and writing have different ones.
+        connected.settimeout(None)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_TICK_SECONDS))
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._limits.write_seconds))
+        return connected
+
+    def _write(self, frame: bytes, timeout_seconds: float, opaque: int | None) -> None:
+        if not self._writing.acquire(timeout=max(0.0, timeout_seconds)):
+            self._forget(opaque)
+            raise BrokerBusy(f"{self.address}: the connection takes no bytes, nothing was sent")
+        try:
+            if self._closed_because is not None:
+                self._forget(opaque)
+                raise BrokerUnavailable(str(self._closed_because))
+            self._socket.sendall(frame)
+            self._last_traffic = self._clock.monotonic_seconds()
+        except OSError as error:
+            self._forget(opaque)
+            lost = ConnectionLost(f"{self.address}: {error or type(error).__name__} while sending")
+            self._fail(lost)
+            raise lost from error
+        finally:
+            self._writing.release()
+
+    def _forget(self, opaque: int | None) -> None:
+        if opaque is not None:
+            with self._lock:
+                self._waiting.pop(opaque, None)
+
+    # ----------------------------------------------------------------- reading
+
+    def _read(self) -> None:
+        reader = FrameReader()
+        frame_began: float | None = None
+        next_look = self._clock.monotonic_seconds() + _TICK_SECONDS
+        try:
+            while not self.is_closed:
+                try:
+                    data = self._socket.recv(_RECEIVE_BYTES)
+                except (BlockingIOError, InterruptedError):
+                    data = None
+                now = self._clock.monotonic_seconds()
+                if data is not None:
+                    if not data:
+                        raise ConnectionLost(f"{self.address}: closed by the peer")  # noqa: TRY301 - read to its end
+                    self._last_traffic = self._last_received = now
+                    commands = reader.feed(data)
+                    for command in commands:
+                        self._receive(command)
+                    if not reader.is_in_frame:
+                        frame_began = None
+                    elif commands or frame_began is None:
+                        frame_began = now
+                if now >= next_look:
+                    next_look = now + _TICK_SECONDS
+                    self._look_after_time(now, frame_began)
+        except ReconcilerError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(ConnectionLost(f"{self.address}: {error}"))
+        except Exception as error:  # e.g. no memory: whoever waits for an answer must hear of it
+            logger.exception("connection_failed: %s: reading ended", self.address)
+            self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
+        finally:
+            with self._writing:  # a number in use must not become another file's
+                self._socket.close()
+
+    def _receive(self, command: Command) -> None:
+        self.has_spoken = True
+        if not command.is_response:
+            self._on_request(self, command)
+            return
+        with self._lock:
+            waiting = self._waiting.pop(command.opaque, None)
+        if waiting is None:
+            self.unmatched += 1
+            return
+        _settle(waiting.future, command)
+
+    def _look_after_time(self, now: float, frame_began: float | None) -> None:
+        if frame_began is not None and now - frame_began > self._limits.frame_seconds:
+            raise ProtocolViolation(f"a frame is not whole after {self._limits.frame_seconds} s")
+        with self._lock:
+            late = [opaque for opaque, waiting in self._waiting.items() if waiting.deadline_seconds <= now]
+            timed_out = [self._waiting.pop(opaque) for opaque in late]
+            is_idle = not self._waiting and now - self._last_traffic > self._limits.idle_seconds
+        for waiting in timed_out:
+            _settle(waiting.future, RequestTimeout(f"{self.address}: no answer to {waiting.what} in time"))
+        if any(waiting.sent_seconds > self._last_received for waiting in timed_out):
+            # Our own writes keep a dead path alive (a load balancer that swallows them): only a new one can tell. The
+            # Java client closes its channel then, too (NettyRemotingClient.invokeSync, closeSocketIfTimeout).
+            raise ConnectionLost(f"{self.address}: nothing came since a request that was not answered in time")
+        if is_idle:
+            raise ConnectionLost(f"{self.address}: closed after {self._limits.idle_seconds} s without traffic")
+
+    def _fail(self, error: ReconcilerError) -> None:
+        with self._lock:
+            if self._closed_because is not None:
+                return
+            if isinstance(error, BrokerUnavailable):
+                lost = error
+            else:
+                lost = ConnectionLost(f"{self.address}: closed because of what the peer sent: {error}")
+                lost.__cause__ = error
+                logger.warning("connection_lost: %s", lost)
+            self._closed_because = lost
+            in_flight = list(self._waiting.values())
+            self._waiting.clear()
+        # The reader thread closes the socket; the peer may have been quicker.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for waiting in in_flight:
+            failure = ConnectionLost(f"{lost} ({waiting.what} may have been executed)")
+            failure.__cause__ = lost
+            _settle(waiting.future, failure)
+        self._on_closed(self)
+
+
+def _settle(future: Future[Command], outcome: Command | ReconcilerError) -> None:
+    with contextlib.suppress(InvalidStateError):  # its owner cancelled it
+        if isinstance(outcome, Command):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+
+
+def _timeval(seconds: float) -> bytes:
+    whole = int(seconds)
+    return struct.pack("@ll", whole, int((seconds - whole) * 1_000_000))

@@ -1,0 +1,389 @@
+"""The remoting client: one per process is enough, shared by producers, consumers and look-ups.
+
+One connection and one reader thread per address, requests multiplexed. A peer that misbehaves costs its connection;
+the next request connects again, after a jittered pause if that keeps failing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.errors import BrokerBusy, BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
+from reconciler.rocketmq.client.connection import Connection, ConnectionLimits
+from reconciler.rocketmq.wire.address import parse_address
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, reply_to
+
+logger = logging.getLogger(__name__)
+
+#: Handles a request of a broker: address, request -> response, or None for none.
+RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
+#: Sees every command on its way; None drops it. For fault injection and signing.
+Passage: TypeAlias = Callable[[str, Command], Command | None]
+#: Told the address of a connection that is gone.
+Disconnected: TypeAlias = Callable[[str], None]
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Deferred:
+    """What is sent when its address is connected, and who is told if that fails."""
+
+    send: Callable[[Connection], None]
+    failed: Callable[[ReconcilerError], None]
+
+
+class _Peer:
+    """One address: its connection and when it may be tried again. Confined by its lock; `deferred` by the other one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.deferring = threading.Lock()
+        #: None: no thread connects for requests that wait.
+        self.deferred: list[_Deferred] | None = None
+        self.connection: Connection | None = None
+        self.failures = 0
+        self.not_before_seconds = 0.0
+
+
+class RemotingClient:
+    """Thread-safe. Belongs to the process that made it: after a fork the child makes its own.
+
+    `outgoing` sees every request before it is sent and `incoming` every request of a broker before its handler; they
+    may change a command or drop it by returning None. A dropped two-way request fails at once with RequestTimeout.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        connect_timeout_seconds: float = 3.0,
+        request_timeout_seconds: float = 3.0,
+        handler_threads: int = 4,
+        handler_queue: int = 2_000,
+        limits: ConnectionLimits | None = None,
+        outgoing: Passage | None = None,
+        incoming: Passage | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.request_timeout_seconds = request_timeout_seconds
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._limits = limits or ConnectionLimits()
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._peers: dict[str, _Peer] = {}
+        self._is_closed = False
+        self._handlers: Mapping[int, RequestHandler] = {}
+        self._disconnected: Disconnected = lambda _address: None
+        self._pool = ThreadPoolExecutor(max_workers=handler_threads, thread_name_prefix="rocketmq-request")
+        self._room = threading.BoundedSemaphore(handler_queue)
+        #: Requests of brokers that were dropped because the pool's queue was full.
+        self.dropped_requests = 0
+
+    def request(self, address: str, command: Command, *, timeout_seconds: float | None = None) -> Command:
+        """Sends and waits for the answer, whatever its code is.
+
+        Raises BrokerUnavailable (its kind ConnectionLost: may have been executed), RequestTimeout or BrokerBusy.
+        """
+        timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
+        deadline = self.clock.monotonic_seconds() + timeout
+        future = self.submit(address, command, timeout)
+        return self.wait(future, deadline - self.clock.monotonic_seconds(), f"{address}: request {command.code}")
+
+    def wait(self, future: Future[Command], timeout_seconds: float, what: str) -> Command:
+        """The answer of a submitted request. Raises as request() does; gives the request up after the time."""
+        try:
+            return future.result(max(0.0, timeout_seconds))
+        except FutureTimeoutError as error:
+            future.cancel()
+            raise RequestTimeout(f"{what}: no answer in time") from error
+
+    def submit(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
+        """Sends without waiting for the answer; may wait for connecting. The future fails as request() does.
+
+        Callbacks of the future run on the connection's reader thread: they must be short and not block.
+        """
+        timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
+        passed = self._pass_out(address, command)
+        if passed is None:
+            dropped: Future[Command] = Future()
+            dropped.set_exception(RequestTimeout(f"{address}: request {command.code} was dropped on its way out"))
+            return dropped
+        return self._connected(address, timeout).submit(passed, timeout)
+
+    def submit_soon(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
+        """As submit(), but connecting is left to a thread of the address's own: for threads that serve many brokers.
+
+        A host that swallows packets then costs the time-out for connecting to its own requests only. They fail with
+        BrokerUnavailable, nothing was sent; one that is cancelled before is not sent. The time for the answer counts
+        from the sending.
+        """
+        timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
+        promised: Future[Command] = Future()
+
+        def send(connection: Connection) -> None:
+            if promised.cancelled():
+                return
+            passed = self._pass_out(address, command)
+            if passed is None:
+                raise RequestTimeout(f"{address}: request {command.code} was dropped on its way out")
+            connection.submit(passed, timeout).add_done_callback(lambda answered: _hand_on(answered, promised))
+
+        self._send_soon(address, _Deferred(send, lambda error: _fail(promised, error)))
+        return promised
+
+    def oneway_if_connected(self, address: str, command: Command) -> None:
+        """As oneway(), but raises BrokerUnavailable at once where there is no connection, and begins to make one.
+
+        Nothing is sent late: for what is sent again and again, and would be old by then.
+        """
+        connection = self._peer(address).connection
+        if connection is None or connection.is_closed:
+            self._send_soon(address, _Deferred(lambda _connection: None, lambda _error: None))
+            raise BrokerUnavailable(f"{address}: not connected yet")
+        passed = self._pass_out(address, command)
+        if passed is not None:
+            connection.send(passed, self.request_timeout_seconds)
+
+    def oneway(self, address: str, command: Command) -> None:
+        """Sends a request that wants no answer. Raises BrokerUnavailable, RequestTimeout or BrokerBusy."""
+        passed = self._pass_out(address, command)
+        if passed is not None:
+            timeout = self.request_timeout_seconds
+            self._connected(address, timeout).send(passed, timeout)
+
+    def on_request(self, code: int, handler: RequestHandler) -> None:
+        """Handles requests of this code that brokers send. Runs on a bounded pool; a new handler replaces the old."""
+        with self._lock:
+            self._handlers = {**self._handlers, int(code): handler}
+
+    def on_disconnect(self, callback: Disconnected) -> None:
+        """Calls back when a connection is gone, whoever closed it, but not from close(); a new one replaces the old.
+
+        It runs on the thread that noticed, often the connection's reader: it must be short, not block and not raise.
+        """
+        self._disconnected = callback
+
+    def disconnect(self, address: str) -> None:
+        """Closes the connection to the address, if there is one; the next request connects again."""
+        with self._lock:
+            peer = self._peers.get(address)
+        if peer is not None and peer.connection is not None:
+            peer.connection.close()
+
+    def close(self) -> None:
+        """Closes every connection and waits for the handlers that run. Safe to call twice."""
+        with self._lock:
+            self._is_closed = True
+            peers, self._peers = list(self._peers.values()), {}
+        if os.getpid() != self._process:
+            return
+        for peer in peers:
+            connection = peer.connection  # without the lock: one that is just being made is closed by who makes it
+            if connection is not None:
+                connection.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> RemotingClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ----------------------------------------------------------------- connections
+
+    def _pass_out(self, address: str, command: Command) -> Command | None:
+        return command if self._outgoing is None else self._outgoing(address, command)
+
+    def _send_soon(self, address: str, deferred: _Deferred) -> None:
+        peer = self._peer(address)
+        with peer.deferring:
+            connection = peer.connection if peer.deferred is None else None
+            if connection is None or connection.is_closed:
+                waiting = peer.deferred or []
+                if len(waiting) >= self._limits.in_flight:
+                    raise BrokerBusy(f"{address}: {len(waiting)} requests wait for the connection already")
+                if peer.deferred is None:
+                    # Started before anything waits for it: there may be no thread to be had.
+                    _start(f"rocketmq-connect-{address}", lambda: self._connect_for_deferred(address, peer))
+                peer.deferred = [*waiting, deferred]
+                return
+        deferred.send(connection)
+
+    def _connect_for_deferred(self, address: str, peer: _Peer) -> None:
+        connection: Connection | None = None
+        failure: ReconcilerError = BrokerUnavailable(f"{address}: not connected")
+        try:
+            connection = self._connected(address, self._connect_timeout_seconds)
+        except ReconcilerError as error:
+            failure = error
+        except Exception as error:  # e.g. no memory: whoever waits must hear of it
+            logger.exception("connecting_failed: %s: connecting ended", address)
+            failure = BrokerUnavailable(f"{address}: {type(error).__name__}: {error}")
+        while waiting := self._next_deferred(peer):
+            for deferred in waiting:
+                if connection is None:
+                    deferred.failed(failure)
+                    continue
+                try:
+                    deferred.send(connection)
+                except ReconcilerError as error:
+                    deferred.failed(error)
+                except Exception as error:  # e.g. no memory: the others still wait
+                    logger.exception("request_unsent: %s: a request that waited was not sent", address)
+                    deferred.failed(BrokerUnavailable(f"{address}: {type(error).__name__}: {error}"))
+
+    def _next_deferred(self, peer: _Peer) -> list[_Deferred]:
+        """What waits, in its order; once nothing does, requests go to the connection directly."""
+        with peer.deferring:
+            waiting = peer.deferred or []
+            peer.deferred = [] if waiting else None
+            return waiting
+
+    def _connected(self, address: str, timeout_seconds: float) -> Connection:
+        peer = self._peer(address)
+        connection = peer.connection
+        if connection is not None and not connection.is_closed:
+            return connection
+        if not peer.lock.acquire(timeout=max(0.0, timeout_seconds)):
+            raise BrokerUnavailable(f"{address}: still connecting after {timeout_seconds} s")
+        try:
+            return self._connect(address, peer, timeout_seconds)
+        finally:
+            peer.lock.release()
+
+    def _peer(self, address: str) -> _Peer:
+        with self._lock:
+            if self._is_closed:
+                raise UsageError("this client is closed")
+            if os.getpid() != self._process:
+                raise UsageError("this client belongs to the parent process: make a RemotingClient after the fork")
+            peer = self._peers.get(address)
+            if peer is None:
+                parse_address(address)
+                peer = self._peers[address] = _Peer()
+            return peer
+
+    def _connect(self, address: str, peer: _Peer, timeout_seconds: float) -> Connection:
+        old = peer.connection
+        now = self.clock.monotonic_seconds()
+        if old is not None:
+            if not old.is_closed:
+                return old
+            peer.connection = None
+            # A connection that was of no use counts as a failure: else a hostile peer is called without end. One that
+            # only carried one-way requests for a while was of use.
+            is_good = old.has_spoken or now - old.opened_at_seconds > LONGEST_PAUSE_SECONDS
+            self._note_outcome(peer, is_good=is_good)
+        if now < peer.not_before_seconds:
+            pause = peer.not_before_seconds - now
+            raise BrokerUnavailable(f"{address}: failed {peer.failures} times, next try in {pause:.1f} s")
+        try:
+            peer.connection = Connection(
+                address,
+                clock=self.clock,
+                connect_timeout_seconds=min(self._connect_timeout_seconds, timeout_seconds),
+                on_request=self._dispatch,
+                on_closed=self._tell_disconnected,
+                limits=self._limits,
+            )
+        except BrokerUnavailable:
+            self._note_outcome(peer, is_good=False)
+            raise
+        with self._lock:
+            is_closed = self._is_closed
+        if is_closed:
+            peer.connection.close()
+            raise UsageError("this client is closed")
+        return peer.connection
+
+    def _tell_disconnected(self, connection: Connection) -> None:
+        if not self._is_closed:
+            self._disconnected(connection.address)
+
+    def _note_outcome(self, peer: _Peer, *, is_good: bool) -> None:
+        if is_good:
+            peer.failures, peer.not_before_seconds = 0, 0.0
+            return
+        peer.failures += 1
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(peer.failures - 1, 10))
+        peer.not_before_seconds = self.clock.monotonic_seconds() + pause * random.uniform(0.5, 1.0)
+
+    # ----------------------------------------------------------------- requests of brokers
+
+    def _dispatch(self, connection: Connection, command: Command) -> None:
+        """On the reader thread: hands over to the pool, or drops when its queue is full."""
+        if not self._room.acquire(blocking=False):
+            self.dropped_requests += 1
+            logger.warning(
+                "request_dropped: request %d of %s dropped: the handlers are busy", command.code, connection.address
+            )
+            return
+        try:
+            self._pool.submit(self._handle, connection, command)
+        except RuntimeError:
+            self._room.release()  # the client is closing
+
+    def _handle(self, connection: Connection, command: Command) -> None:
+        try:
+            answer = self._answer(connection.address, command)
+            if answer is not None and not command.is_oneway:
+                connection.send(
+                    replace(answer, opaque=command.opaque, flag=FLAG_RESPONSE, serialization=command.serialization),
+                    self.request_timeout_seconds,
+                )
+        except ReconcilerError as error:
+            logger.warning(
+                "request_unanswered: request %d of %s not answered: %s", command.code, connection.address, error
+            )
+        finally:
+            self._room.release()
+
+    def _answer(self, address: str, command: Command) -> Command | None:
+        passed = command if self._incoming is None else self._incoming(address, command)
+        if passed is None:
+            return None
+        handler = self._handlers.get(passed.code)
+        if handler is None:
+            remark = f"request code {passed.code} is not supported by this client"
+            return reply_to(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        try:
+            return handler(address, passed)
+        except Exception as error:  # a handler is foreign code: its failure costs one answer
+            logger.warning("request_handler_failed: handler of request %d failed", passed.code, exc_info=True)
+            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+def _start(name: str, work: Callable[[], None]) -> None:
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except RuntimeError as error:  # the process has as many threads as it may
+        raise BrokerUnavailable(f"{name}: {error}") from error
+
+
+def _hand_on(answered: Future[Command], promised: Future[Command]) -> None:
+    error = answered.exception()
+    with contextlib.suppress(InvalidStateError):  # its owner cancelled it
+        if error is not None:
+            promised.set_exception(error)
+        else:
+            promised.set_result(answered.result())
+
+
+def _fail(promised: Future[Command], error: ReconcilerError) -> None:
+    with contextlib.suppress(InvalidStateError):  # its owner cancelled it
+        promised.set_exception(error)

@@ -1,0 +1,242 @@
+"""Routes kept for a while, with a memory of brokers that have left them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.clock import Clock
+from reconciler.errors import TransientError
+from reconciler.rocketmq.client.name_servers import (
+    BrokerAddresses,
+    BrokerQueues,
+    MessageQueue,
+    NameServers,
+    TopicNotFound,
+    TopicRoute,
+)
+
+__all__ = [
+    "BrokerAddresses",
+    "BrokerQueues",
+    "MessageQueue",
+    "NameServers",
+    "Routes",
+    "TopicNotFound",
+    "TopicRoute",
+    "Whereabouts",
+]
+
+logger = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 30.0
+#: A forced refresh within this time of the last one is answered from memory.
+_FORCED_PAUSE_SECONDS = 0.5
+#: Sends and pulls keep a route for this long after name servers know nothing of the topic any more: one that has just
+#: started knows nothing before its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod; the Java
+#: client keeps what it has, MQClientInstance.updateTopicRouteInfoFromNameServer).
+KEEP_MISSING_SECONDS = 120.0
+#: Longest retention that brokers have by default (fileReservedTime).
+_REMEMBER_SECONDS = 72 * 3_600.0
+#: What a person reads who asks why a key stays UNKNOWN.
+_GONE = "left the route and is not registered; if it never comes back: rocketmq.retired_brokers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """A broker that may hold messages of a topic. `master` is None where it cannot be asked now."""
+
+    broker_name: str
+    master: str | None
+    #: Why it cannot be asked.
+    detail: str = ""
+    #: Why it may be another broker that answers there; then what it has counts, and what it lacks proves nothing.
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """A route as it was told last."""
+
+    route: TopicRoute
+    #: When name servers were asked last, whatever they said.
+    asked_at: float
+    #: Since when they know nothing of the topic; None: they told this route.
+    missing_since: float | None = None
+
+    def stands(self, now: float, *, as_evidence: bool) -> bool:
+        """Whether it may be used without being told again."""
+        if self.missing_since is None:
+            return True
+        return not as_evidence and now - self.missing_since < KEEP_MISSING_SECONDS
+
+
+class Routes:
+    """Thread-safe; confined by its lock. No thread of its own: whoever asks late refreshes.
+
+    While name servers are away the last known route stands. While they answer that there is no such topic it stands for
+    sends and pulls only (KEEP_MISSING_SECONDS), not for whereabouts() and seen(), on which absences are proved.
+    """
+
+    def __init__(self, name_servers: NameServers, *, clock: Clock, refresh_seconds: float = REFRESH_SECONDS) -> None:
+        self.name_servers = name_servers
+        self._clock = clock
+        self._refresh_seconds = refresh_seconds
+        self._lock = threading.Lock()
+        self._routes: dict[str, _Kept] = {}
+        self._seen: dict[str, dict[str, float]] = {}
+        self._expected: dict[str, frozenset[str]] = {}
+        self._known_cluster: tuple[Mapping[str, BrokerAddresses], float] | None = None
+
+    def route(self, topic: str) -> TopicRoute:
+        """The topic's route. Raises TopicNotFound or BrokerUnavailable."""
+        return self._get(topic, self._refresh_seconds)
+
+    def refresh(self, topic: str) -> TopicRoute:
+        """The route as it is now: after a send failed or a broker refused. Raises as route() does."""
+        return self._get(topic, min(_FORCED_PAUSE_SECONDS, self._refresh_seconds))
+
+    def masters(self, topic: str) -> dict[str, str]:
+        """Broker name -> address of its master."""
+        return self.route(topic).masters
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Queues that may be written, on brokers that have a master."""
+        return self.route(topic).writable_queues
+
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Queues that may be read."""
+        return self.route(topic).readable_queues
+
+    def master_of(self, topic: str, broker_name: str) -> str | None:
+        """Address of the broker's master; None if the route has none."""
+        return self.route(topic).masters.get(broker_name)
+
+    def brokers(self) -> Mapping[str, BrokerAddresses]:
+        """Every broker of the cluster. Raises BrokerUnavailable."""
+        return self.name_servers.brokers()
+
+    def whereabouts(self, topic: str) -> list[Whereabouts]:
+        """Every broker that may hold messages of the topic, for look-ups whose "absent" must mean something.
+
+        Brokers of the route, those seen in it within the last 72 hours, and those that expect() names: a dead broker
+        drops out of its routes though its messages will be back with it, and a topic that moved leaves messages where
+        it was. Raises TopicNotFound or BrokerUnavailable.
+        """
+        route = self._get(topic, self._refresh_seconds, as_evidence=True)
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            seen = dict(self._seen.get(topic, {}))
+            expected = self._expected.get(topic, frozenset())
+        remembered = {name for name, at in seen.items() if now - at < _REMEMBER_SECONDS} | expected
+        gone = remembered.difference(route.broker_names)
+        elsewhere = self._cluster() if gone else {}
+        found = [
+            Whereabouts(broker_name=name, master=route.masters.get(name), detail="no master in the route")
+            for name in route.broker_names
+        ]
+        for name in sorted(gone):
+            broker = elsewhere.get(name)
+            master = broker.master if broker is not None else None
+            found.append(Whereabouts(broker_name=name, master=master, detail=_GONE))
+        return _doubted(found)
+
+    def seen(self, topic: str) -> frozenset[str] | None:
+        """Brokers of the route, now and since the last expect(); None if no name server answers."""
+        try:
+            self._get(topic, self._refresh_seconds, as_evidence=True)
+        except TopicNotFound:
+            pass  # an answer: no broker has the topic now
+        except TransientError:
+            return None
+        with self._lock:
+            return frozenset(self._seen.get(topic, ()))
+
+    def expect(self, topic: str, broker_names: Collection[str]) -> None:
+        """Somebody keeps a memory of brokers that outlives this process: it takes the place of the own one."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._routes.get(topic)
+            self._expected[topic] = frozenset(broker_names)
+            is_told = known is not None and known.missing_since is None
+            self._seen[topic] = dict.fromkeys(known.route.broker_names, now) if known is not None and is_told else {}
+
+    def _cluster(self) -> Mapping[str, BrokerAddresses]:
+        """Brokers of the cluster, kept like a route: look-ups ask for every key."""
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._known_cluster
+        if known is not None and now - known[1] < self._refresh_seconds:
+            return known[0]
+        brokers = self.name_servers.brokers()
+        with self._lock:
+            self._known_cluster = (brokers, now)
+        return brokers
+
+    def forget_broker(self, broker_name: str) -> None:
+        """An operator says that this broker will not come back."""
+        with self._lock:
+            for seen in self._seen.values():
+                seen.pop(broker_name, None)
+            self._expected = {topic: names - {broker_name} for topic, names in self._expected.items()}
+
+    def _get(self, topic: str, maximum_age_seconds: float, *, as_evidence: bool = False) -> TopicRoute:
+        now = self._clock.monotonic_seconds()
+        with self._lock:
+            known = self._routes.get(topic)
+        standing = known if known is not None and known.stands(now, as_evidence=as_evidence) else None
+        if standing is not None and now - standing.asked_at < maximum_age_seconds:
+            return standing.route
+        try:
+            route = self.name_servers.topic_route(topic)
+        except TransientError as error:
+            if standing is None:
+                raise
+            logger.warning("route_stale: route of %s is not refreshed, the last one stands: %s", topic, error)
+            if standing.missing_since is not None:
+                return self._missing(topic, standing, now)
+            route = standing.route
+        except TopicNotFound:
+            if known is None or not known.stands(now, as_evidence=False):
+                with self._lock:
+                    self._routes.pop(topic, None)
+                raise
+            kept = self._missing(topic, known, now)
+            if as_evidence:
+                raise
+            return kept
+        with self._lock:
+            self._routes[topic] = _Kept(route=route, asked_at=now)
+            self._seen.setdefault(topic, {}).update(dict.fromkeys(route.broker_names, now))
+        return route
+
+    def _missing(self, topic: str, known: _Kept, now: float) -> TopicRoute:
+        since = now if known.missing_since is None else known.missing_since
+        if known.missing_since is None:
+            logger.warning(
+                "topic_forgotten: no name server knows %s any more, its route stands for %g s",
+                topic,
+                KEEP_MISSING_SECONDS,
+            )
+        with self._lock:
+            self._routes[topic] = _Kept(route=known.route, asked_at=now, missing_since=since)
+        return known.route
+
+
+def _doubted(places: list[Whereabouts]) -> list[Whereabouts]:
+    """Of brokers with one address at most one is there: a host that died, and the one that got its address since.
+
+    Name servers keep both until the dead one's registration is two minutes old (RouteInfoManager.scanNotActiveBroker).
+    """
+    names: dict[str, list[str]] = {}
+    for place in places:
+        if place.master is not None:
+            names.setdefault(place.master, []).append(place.broker_name)
+    return [
+        place
+        if place.master is None or len(names[place.master]) == 1
+        else replace(place, doubt=f"{' and '.join(names[place.master])} are both said to be at {place.master}")
+        for place in places
+    ]

@@ -1,0 +1,315 @@
+"""Sending messages: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (SendMessageRequestHeader, -V2)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from reconciler.errors import (
+    BrokerBusy,
+    BrokerRefused,
+    BrokerUnavailable,
+    ProtocolViolation,
+    RequestTimeout,
+    UsageError,
+)
+from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.rocketmq.client.families import BrokerFacts, Families
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.wire.answers import number_field, refusal
+from reconciler.rocketmq.wire.batch import BatchEntry, encode_batch
+from reconciler.rocketmq.wire.codes import (
+    AUTO_CREATE_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    RequestCode,
+    ResponseCode,
+    SystemFlag,
+)
+from reconciler.rocketmq.wire.compression import compress_zlib
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
+from reconciler.rocketmq.wire.message_id import decode_offset_message_id
+from reconciler.rocketmq.wire.properties import encode_properties
+from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
+
+#: Java's compressMsgBodyOverHowmuch.
+COMPRESS_OVER_BYTES = 4_096
+#: Java's retryTimesWhenSendFailed is 2.
+DEFAULT_ATTEMPTS = 3
+
+#: Long names of SEND_MESSAGE and the letters of SEND_MESSAGE_V2.
+_LETTERS = {
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
+    "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
+    "batch": "m",
+}  # fmt: skip
+
+#: Codes after which Java tries another broker (DefaultMQProducerImpl.sendDefaultImpl); nothing was stored.
+_TRY_ANOTHER = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+
+
+class SendStatus(Enum):
+    """How safely the message is stored (MQClientAPIImpl.processSendResponse)."""
+
+    SEND_OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+_STORED = frozenset(int(status.value) for status in SendStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """A stored message."""
+
+    status: SendStatus
+    unique_key: str
+    offset_message_id: str
+    topic: str
+    broker_name: str
+    queue_id: int
+    #: Of a half: its number for END_TRANSACTION (0 up to 4.2).
+    queue_offset: int
+    #: 5.0 and newer; equals the unique key.
+    transaction_id: str | None
+    commit_log_offset: int
+    #: MQVersion ordinal of the broker.
+    broker_version: int
+
+
+class Sender:
+    """Sends for one producer group. Thread-safe; its only state is a counter."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        routes: Routes,
+        families: Families,
+        *,
+        group: str,
+        unique_keys: UniqueKeyGenerator,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        uses_v1: bool = False,
+    ) -> None:
+        self.group = group
+        self._client = client
+        self._routes = routes
+        self._families = families
+        self._unique_keys = unique_keys
+        self._compress_over_bytes = compress_over_bytes
+        self._uses_v1 = uses_v1
+        self._turn = itertools.count(random.randrange(1_000))
+        self._turn_lock = threading.Lock()
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        is_half: bool = False,
+        attempts: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """Sends and waits until it is stored; after a failure on another broker, unless `queue` is given.
+
+        An ordinary message is tried again also when nobody knows whether it was stored (it may arrive twice); a half
+        is not, because its copy on another broker would be a second transaction. Raises BrokerBusy, BrokerRefused,
+        BrokerUnavailable, RequestTimeout, TopicNotFound, ProtocolViolation.
+        """
+        if is_half and message.delay_level is not None:
+            raise UsageError("a transactional message cannot be delayed: older brokers would ask for it without end")
+        key = message.unique_key or self._unique_keys.next_key()
+        tries = (DEFAULT_ATTEMPTS if queue is None else 1) if attempts is None else attempts
+        failed: set[str] = set()
+        failure: Exception | None = None
+        for _ in range(max(1, tries)):
+            target = queue or self._choose(message.topic, failed, is_again=failure is not None)
+            try:
+                address = self._address(target)
+                return self.send_to(
+                    address, target, message, unique_key=key, is_half=is_half, timeout_seconds=timeout_seconds
+                )
+            except (BrokerBusy, BrokerUnavailable, RequestTimeout, BrokerRefused) as error:
+                if not _may_try_again(error, is_half=is_half):
+                    raise
+                failure = error
+                failed.add(target.broker_name)
+        assert failure is not None  # noqa: S101  # the loop ran at least once and did not return
+        raise failure
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
+        """Sends without waiting for an answer and returns the unique key; nobody knows whether it was stored."""
+        key = message.unique_key or self._unique_keys.next_key()
+        target = queue or self._choose(message.topic, set(), is_again=False)
+        address = self._address(target)
+        facts = self._families.facts(address)
+        self._client.oneway(address, self._command(target, message, key, facts, is_half=False))
+        return key
+
+    def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_seconds: float | None = None
+    ) -> list[SendResult]:
+        """Sends messages of one topic in one request (4.1 and newer); all are stored in one queue, in order.
+
+        Raises UsageError for mixed topics, delays, retry topics or more than 4 MiB, else as send() does; tried once.
+        """
+        topic = _check_batch(messages)
+        keys = [message.unique_key or self._unique_keys.next_key() for message in messages]
+        body = encode_batch(
+            [
+                BatchEntry(body=message.body, properties=message.wire_properties(key), flag=message.flag)
+                for message, key in zip(messages, keys, strict=True)
+            ]
+        )
+        if len(body) > MAXIMUM_BODY_BYTES:
+            raise UsageError(f"a batch of {len(body)} bytes is larger than {MAXIMUM_BODY_BYTES}")
+        target = queue or self._choose(topic, set(), is_again=False)
+        address = self._address(target)
+        if not self._families.facts(address).has_batch_send:
+            remark = "this broker is older than 4.1 and takes no batches"
+            raise BrokerRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark, request=f"batch to {topic}")
+        fields = self._fields(target, "", flag=0, system_flag=0, is_batch=True)
+        command = _v2(RequestCode.SEND_BATCH_MESSAGE, fields, body)
+        answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
+        _require_stored(answer, f"batch to {target.topic}")
+        ids = answer.fields.get("msgId", "").split(",")
+        if len(ids) != len(keys):
+            raise ProtocolViolation(f"{len(ids)} message ids in the answer to a batch of {len(keys)}")
+        return [
+            _result(answer, target, key, offset_message_id, number)
+            for number, (key, offset_message_id) in enumerate(zip(keys, ids, strict=True))
+        ]
+
+    # ----------------------------------------------------------------- one request
+
+    def send_to(
+        self,
+        address: str,
+        target: MessageQueue,
+        message: Message,
+        *,
+        unique_key: str | None = None,
+        is_half: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> SendResult:
+        """One request to the master at the address, whatever routes say. Raises as send() does."""
+        key = unique_key or message.unique_key or self._unique_keys.next_key()
+        command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
+        answer = self._client.request(address, command, timeout_seconds=timeout_seconds)
+        _require_stored(answer, f"message to {target.topic} on {target.broker_name}")
+        return _result(answer, target, key, answer.fields.get("msgId", ""), 0)
+
+    def _command(
+        self, target: MessageQueue, message: Message, key: str, facts: BrokerFacts, *, is_half: bool
+    ) -> Command:
+        properties = message.wire_properties(key)
+        if not facts.indexes_unique_key and key not in message.keys:
+            properties["KEYS"] = " ".join((key, *message.keys))
+        system_flag = 0
+        if is_half:
+            properties |= {"TRAN_MSG": "true", "PGROUP": self.group}
+            system_flag |= SystemFlag.PREPARED
+        body = message.body
+        if len(body) > self._compress_over_bytes:
+            compressed = compress_zlib(body)
+            if len(compressed) < len(body):
+                body, system_flag = compressed, system_flag | SystemFlag.COMPRESSED
+        text = encode_properties(properties)
+        fields = self._fields(target, text, flag=message.flag, system_flag=system_flag, is_batch=False)
+        if self._uses_v1:
+            return Command(code=RequestCode.SEND_MESSAGE, fields=fields, body=body)
+        return _v2(RequestCode.SEND_MESSAGE_V2, fields, body)
+
+    def _fields(
+        self, target: MessageQueue, properties: str, *, flag: int, system_flag: int, is_batch: bool
+    ) -> dict[str, str]:
+        return {
+            "producerGroup": self.group,
+            "topic": target.topic,
+            "defaultTopic": AUTO_CREATE_TOPIC,
+            "defaultTopicQueueNums": "4",
+            "queueId": str(target.queue_id),
+            "sysFlag": str(int(system_flag)),
+            "bornTimestamp": str(self._client.clock.now_ms()),
+            "flag": str(flag),
+            "properties": properties,
+            "reconsumeTimes": "0",
+            "unitMode": "false",
+            "batch": "true" if is_batch else "false",
+        }
+
+    # ----------------------------------------------------------------- choosing a queue
+
+    def _choose(self, topic: str, failed: set[str], *, is_again: bool) -> MessageQueue:
+        route = self._routes.refresh(topic) if is_again else self._routes.route(topic)
+        queues = route.writable_queues
+        others = [queue for queue in queues if queue.broker_name not in failed] or queues
+        if not others:
+            raise BrokerUnavailable(f"no broker with a master has a queue of {topic} that may be written")
+        with self._turn_lock:
+            turn = next(self._turn)
+        return others[turn % len(others)]
+
+    def _address(self, target: MessageQueue) -> str:
+        address = self._routes.master_of(target.topic, target.broker_name)
+        if address is None:
+            address = self._routes.refresh(target.topic).masters.get(target.broker_name)
+        if address is None:
+            raise BrokerUnavailable(f"{target.broker_name} has no master in the route of {target.topic}")
+        return address
+
+
+def _may_try_again(error: Exception, *, is_half: bool) -> bool:
+    if isinstance(error, RequestTimeout | ConnectionLost):
+        return not is_half
+    if isinstance(error, BrokerRefused):
+        return error.code in _TRY_ANOTHER
+    return True
+
+
+def _check_batch(messages: Sequence[Message]) -> str:
+    topics = {message.topic for message in messages}
+    if len(topics) != 1:
+        raise UsageError(f"a batch has messages of one topic, not of {len(topics)}")
+    topic = topics.pop()
+    if topic.startswith(RETRY_TOPIC_PREFIX) or any(message.delay_level for message in messages):
+        raise UsageError("neither delayed messages nor retry topics can be sent as a batch")
+    return topic
+
+
+def _v2(code: RequestCode, fields: dict[str, str], body: bytes) -> Command:
+    return Command(code=code, fields={_LETTERS[name]: value for name, value in fields.items()}, body=body)
+
+
+def _require_stored(answer: Command, what: str) -> None:
+    if answer.code not in _STORED:
+        raise refusal(answer, what)
+
+
+def _result(answer: Command, target: MessageQueue, key: str, offset_message_id: str, number: int) -> SendResult:
+    return SendResult(
+        status=SendStatus(ResponseCode(answer.code)),
+        unique_key=key,
+        offset_message_id=offset_message_id,
+        topic=target.topic,
+        broker_name=target.broker_name,
+        queue_id=number_field(answer, "queueId"),
+        queue_offset=number_field(answer, "queueOffset") + number,
+        transaction_id=answer.fields.get("transactionId"),
+        commit_log_offset=decode_offset_message_id(offset_message_id).commit_log_offset,
+        broker_version=answer.version,
+    )

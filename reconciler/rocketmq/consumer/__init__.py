@@ -1,0 +1,1 @@
+"""The push consumer: assignment of queues, pulling, retries and offsets."""

@@ -1,0 +1,128 @@
+"""Which queues this member holds, and how that changes (RebalanceImpl)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from reconciler.errors import ReconcilerError
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.consumer.group_members import BrokerQueueLocks
+from reconciler.rocketmq.consumer.process_queue import CacheLimits, ProcessQueue
+from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
+from reconciler.rocketmq.consumer.rebalance import allocate_averagely
+
+logger = logging.getLogger(__name__)
+
+
+class Assignment:
+    """The queues of one member. `rebalance` runs on one thread; reading is confined by the lock."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        offsets: GroupOffsets,
+        *,
+        client_id: str,
+        limits: CacheLimits,
+        members: Callable[[str], list[str]],
+        locks: BrokerQueueLocks | None,
+        on_gained: Callable[[ProcessQueue], None],
+        on_lost: Callable[[ProcessQueue], None],
+    ) -> None:
+        self._routes = routes
+        self._offsets = offsets
+        self._client_id = client_id
+        self._limits = limits
+        self._members = members
+        self._locks = locks
+        self._on_gained = on_gained
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._held: dict[MessageQueue, ProcessQueue] = {}
+
+    def queues(self) -> list[ProcessQueue]:
+        """The queues that are held now."""
+        with self._lock:
+            return list(self._held.values())
+
+    def find(self, queue: MessageQueue) -> ProcessQueue | None:
+        """The queue if it is held."""
+        with self._lock:
+            return self._held.get(queue)
+
+    def rebalance(self, topics: Iterable[str]) -> bool:
+        """Gives up and takes over queues; False if something could not be done yet and should be tried again soon.
+
+        A topic whose route or members nobody tells keeps its queues as they are.
+        """
+        is_complete = True
+        for topic in topics:
+            try:
+                queues = self._routes.read_queues(topic)
+                members = self._members(topic)
+            except ReconcilerError as error:
+                logger.warning("assignment_failed: queues of %s stay as they are: %s", topic, error)
+                is_complete = False
+                continue
+            mine = allocate_averagely(queues, members, self._client_id)
+            is_complete &= self._client_id in members  # else the broker has not had our heartbeat yet
+            self._give_up(topic, set(mine))
+            is_complete &= self._take_over(mine)
+        return is_complete
+
+    def commit(self, *, is_last: bool = False) -> int:
+        """Stores the offset of every held queue, also of empty ones. Returns how many were stored."""
+        positions = [(held.queue, held.committable()) for held in self.queues()]
+        known = [(queue, offset) for queue, offset in positions if offset is not None]
+        return self._offsets.commit(known, is_last=is_last)
+
+    def commit_one(self, held: ProcessQueue) -> None:
+        """Stores the offset of one queue."""
+        offset = held.committable()
+        if offset is not None:
+            self._offsets.commit([(held.queue, offset)], is_last=False)
+
+    def renew_locks(self) -> None:
+        """Renews the brokers' locks of the held queues."""
+        if self._locks is not None:
+            self._locks.lock([held.queue for held in self.queues()])
+
+    def end(self) -> None:
+        """Commits and gives up everything: results that come later don't count."""
+        with self._lock:
+            held, self._held = list(self._held.values()), {}
+        self._offsets.commit([(queue.queue, queue.revoke()) for queue in held], is_last=True)
+        if self._locks is not None:
+            self._locks.unlock_all([queue.queue for queue in held])
+
+    def _give_up(self, topic: str, mine: set[MessageQueue]) -> None:
+        with self._lock:
+            lost = [held for queue, held in self._held.items() if queue.topic == topic and queue not in mine]
+            for held in lost:
+                del self._held[held.queue]
+        if lost:
+            logger.info("queues_lost: queues %s are lost", ", ".join(str(held.queue) for held in lost))
+            # At once: a commit that came after the new owner's first one would throw it back.
+            self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
+        for held in lost:
+            self._on_lost(held)
+
+    def _take_over(self, mine: list[MessageQueue]) -> bool:
+        wanted = [queue for queue in mine if self.find(queue) is None]
+        granted = set(wanted) if self._locks is None or not wanted else self._locks.lock(wanted)
+        locked = [queue for queue in wanted if queue in granted]
+        is_complete = len(locked) == len(wanted)
+        for queue in locked:
+            try:
+                held = ProcessQueue(queue, start_offset=self._offsets.start_of(queue), limits=self._limits)
+            except ReconcilerError as error:
+                logger.warning("take_over_waits: queue %s is not taken over yet: %s", queue, error)
+                is_complete = False
+                continue
+            with self._lock:
+                self._held[queue] = held
+            logger.info("queue_taken_over: queue %s is taken over at %d", queue, held.state().next_offset)
+            self._on_gained(held)
+        return is_complete

@@ -1,0 +1,80 @@
+"""Concurrent consumption: every batch on its own, in any order; failures go back to the broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from reconciler.rocketmq.client.step_thread import StepThread
+from reconciler.rocketmq.client.worker_pool import WorkerPool
+from reconciler.rocketmq.consumer.listener import MessageListener, call_listener
+from reconciler.rocketmq.consumer.process_queue import ProcessQueue
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
+
+
+class SendBack(Protocol):
+    """Hands a failed message back, so that it comes again later or goes to the dead letters."""
+
+    def __call__(self, message: ReceivedMessage) -> bool:
+        """True: it is stored for later, this delivery is done. False: nobody took it."""
+        ...
+
+
+class ConcurrentConsumption:
+    """Runs a listener on a pool. Shared by the pulling thread and the pool's; holds no state of its own."""
+
+    def __init__(
+        self,
+        listener: MessageListener,
+        *,
+        pool: WorkerPool,
+        steps: StepThread,
+        send_back: SendBack,
+        resume: Callable[[ProcessQueue], None],
+        batch_size: int,
+        local_retry_seconds: float,
+    ) -> None:
+        self._listener = listener
+        self._pool = pool
+        self._steps = steps
+        self._send_back = send_back
+        self._resume = resume
+        self._batch_size = batch_size
+        self._local_retry_seconds = local_retry_seconds
+
+    def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
+        """Hands the messages to the pool in batches; flow control of the queue bounds how many wait there."""
+        for _, group in itertools.groupby(messages, key=lambda message: message.topic):
+            of_topic = list(group)
+            for start in range(0, len(of_topic), self._batch_size):
+                self._submit(queue, of_topic[start : start + self._batch_size], era)
+
+    def release(self, queue: ProcessQueue) -> None:
+        """The queue is lost or the consumer stops: nothing to give up here, results of a revoked queue don't count."""
+
+    def _submit(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
+        self._pool.submit(lambda: self._consume(queue, messages, era))
+
+    def _consume(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], era: int) -> None:
+        if queue.is_revoked or queue.era != era:
+            return
+        done, failed, behind = call_listener(self._listener, messages).split(messages)
+        if (failed or behind) and (queue.is_revoked or queue.era != era):
+            failed = behind = ()  # the new owner gets them anyway; a copy sent back would be one more
+        if behind:  # a copy sent back would cost each of them a retry, and at last its life, for its neighbour's fault
+            self._submit(queue, behind, era)
+        sent_back = [message for message in failed if self._send_back(message)]
+        settled = {message.queue_offset for message in sent_back}
+        self._retry_here([message for message in failed if message.queue_offset not in settled], queue, era)
+        finished = [*done, *sent_back]
+        if finished and queue.done(finished, era=era):
+            self._resume(queue)
+
+    def _retry_here(self, messages: Sequence[ReceivedMessage], queue: ProcessQueue, era: int) -> None:
+        """Nobody took them: they stay uncommitted in this process and come again after a pause."""
+        if not messages:
+            return
+        again = [dataclasses.replace(message, reconsume_times=message.reconsume_times + 1) for message in messages]
+        self._steps.later(self._local_retry_seconds, lambda: self._submit(queue, again, era))

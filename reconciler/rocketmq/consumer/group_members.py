@@ -1,0 +1,137 @@
+"""What members of a consumer group ask brokers about each other: who is there, and who holds which queue."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+from collections.abc import Iterable, Sequence
+
+from reconciler.clock import Clock
+from reconciler.errors import BrokerUnavailable, ReconcilerError
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.codes import RequestCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.tolerant_json import JsonValue, parse_object
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS = 3.0
+#: A broker's lock lasts 60 s (RebalanceLockManager); it counts here for half of that after it was confirmed
+#: (ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME), so that two members never both believe that they hold it.
+LOCK_COUNTS_SECONDS = 30.0
+
+
+def group_members(client: RemotingClient, routes: Routes, *, group: str, topic: str) -> list[str]:
+    """Client ids of the group, from any broker of the topic (GET_CONSUMER_LIST_BY_GROUP).
+
+    Raises BrokerUnavailable if no broker answers with a list.
+    """
+    masters = list(routes.masters(topic).items())
+    random.shuffle(masters)
+    failures: list[str] = []
+    command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields={"consumerGroup": group})
+    for name, address in masters:
+        try:
+            answer = client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
+            found = parse_object(require_success(answer, f"members of {group} at {name}").body).get("consumerIdList")
+        except ReconcilerError as error:
+            failures.append(f"{name}: {error}")
+            continue
+        if isinstance(found, list):
+            return [str(member) for member in found]
+        failures.append(f"{name}: a reply without consumerIdList")
+    raise BrokerUnavailable(f"members of {group}: no broker of {topic} tells: {'; '.join(failures) or 'no master'}")
+
+
+class BrokerQueueLocks:
+    """Locks of one member of a group (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ). Shared; confined by its own lock."""
+
+    def __init__(self, client: RemotingClient, routes: Routes, *, group: str, client_id: str, clock: Clock) -> None:
+        self._client = client
+        self._routes = routes
+        self._group = group
+        self._client_id = client_id
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._confirmed_at: dict[MessageQueue, float] = {}
+
+    def holds(self, queue: MessageQueue) -> bool:
+        """Whether the lock was confirmed recently enough to rest on it."""
+        with self._lock:
+            at = self._confirmed_at.get(queue)
+        return at is not None and self._clock.monotonic_seconds() - at < LOCK_COUNTS_SECONDS
+
+    def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Takes or renews locks; answers those that are held now. A broker that is away grants none.
+
+        The caller renews what it is assigned, every 20 s: a lock nobody renews must be able to expire.
+        """
+        held: set[MessageQueue] = set()
+        for address, wanted in self._by_broker(queues).items():
+            asked_at = self._clock.monotonic_seconds()
+            command = Command(code=RequestCode.LOCK_BATCH_MQ, body=self._body(wanted))
+            try:
+                answer = self._client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
+                granted = _queues_of(parse_object(require_success(answer, "LOCK_BATCH_MQ").body).get("lockOKMQSet"))
+            except ReconcilerError as error:
+                logger.warning("queues_not_locked: no locks of %s from %s: %s", self._group, address, error)
+                continue
+            with self._lock:
+                for queue in wanted:
+                    if queue in granted:
+                        self._confirmed_at[queue] = asked_at
+                        held.add(queue)
+                    else:
+                        self._confirmed_at.pop(queue, None)
+        return held
+
+    def unlock(self, queue: MessageQueue) -> None:
+        """Gives one lock up; a broker that is away lets it expire."""
+        self.unlock_all([queue])
+
+    def unlock_all(self, queues: Iterable[MessageQueue]) -> None:
+        """Gives locks up, for good: the next owner need not wait for them to expire."""
+        queues = list(queues)
+        with self._lock:
+            for queue in queues:
+                self._confirmed_at.pop(queue, None)
+        for address, given_up in self._by_broker(queues).items():
+            command = Command(code=RequestCode.UNLOCK_BATCH_MQ, body=self._body(given_up))
+            try:
+                self._client.request(address, command, timeout_seconds=TIMEOUT_SECONDS)
+            except ReconcilerError as error:
+                logger.info("queues_not_unlocked: not unlocked at %s: %s", address, error)
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        by_address: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            try:
+                address = self._routes.master_of(queue.topic, queue.broker_name)
+            except ReconcilerError as error:
+                logger.info("route_unknown: no route for the lock of %s: %s", queue, error)
+                continue
+            if address is not None:
+                by_address.setdefault(address, []).append(queue)
+        return by_address
+
+    def _body(self, queues: Sequence[MessageQueue]) -> bytes:
+        rows = [{"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id} for queue in queues]
+        return json.dumps({"consumerGroup": self._group, "clientId": self._client_id, "mqSet": rows}).encode()
+
+
+def _queues_of(value: JsonValue) -> set[MessageQueue]:
+    rows = [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+    return {
+        MessageQueue(
+            topic=str(row.get("topic")), broker_name=str(row.get("brokerName")), queue_id=_number(row.get("queueId"))
+        )
+        for row in rows
+    }
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1

@@ -1,0 +1,179 @@
+"""One assigned queue between pull and commit: what is cached, what is done, and how far may be committed.
+
+The offset that may be committed is the smallest one that is not done; for a queue without messages it is the
+next one to pull, so that an empty queue has a position at the broker too (the watermark rests on it).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from reconciler.rocketmq.client.routes import MessageQueue
+
+
+class Cached(Protocol):
+    """A message as far as its queue is concerned."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Position in the queue."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """What it weighs in the cache."""
+        ...
+
+
+Message = TypeVar("Message", bound=Cached)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLimits:
+    """When a queue is not pulled any further (DefaultMQPushConsumer's thresholds are the defaults)."""
+
+    messages: int = 1_000
+    bytes: int = 100 * 1024 * 1024
+    #: Distance between the smallest offset that is not done and the next one to pull: one stuck message must
+    #: not let the queue run on without end, because all of it is consumed again after a restart.
+    span: int = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheState:
+    """A glance at the queue, for GET_CONSUMER_RUNNING_INFO and tests."""
+
+    next_offset: int
+    committable: int
+    messages: int
+    bytes: int
+    is_revoked: bool
+    is_waiting_for_room: bool
+
+
+class ProcessQueue:
+    """Shared by the pulling thread, the handlers and the committer; confined by its own lock."""
+
+    def __init__(self, queue: MessageQueue, *, start_offset: int, limits: CacheLimits | None = None) -> None:
+        self.queue = queue
+        self._limits = limits or CacheLimits()
+        self._lock = threading.Lock()
+        self._next_offset = start_offset
+        #: (offset, size) in queue order; the left end is the smallest one that is not done.
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self._done: set[int] = set()
+        self._bytes = 0
+        self._is_pulling = False
+        self._is_waiting = False
+        self._is_revoked = False
+        #: Grows with each seek: what was pulled or cached before it is void.
+        self._era = 0
+
+    @property
+    def is_revoked(self) -> bool:
+        """Another member owns the queue now: results of running handlers no longer count."""
+        return self._is_revoked
+
+    @property
+    def era(self) -> int:
+        """Compare it with the one a message was accepted in: another one means that a seek came between."""
+        return self._era
+
+    def begin_pull(self) -> tuple[int, int] | None:
+        """(offset to pull, era); None if a pull is under way, the queue is full (done() tells when to try again)
+        or was revoked."""
+        with self._lock:
+            if self._is_revoked or self._is_pulling:
+                return None
+            if self._is_full():
+                self._is_waiting = True
+                return None
+            self._is_pulling = True
+            return self._next_offset, self._era
+
+    def abandon_pull(self, *, era: int) -> None:
+        """The pull failed: another one may begin at the same offset."""
+        with self._lock:
+            if era == self._era:
+                self._is_pulling = False
+
+    def accept(self, messages: Sequence[Message], next_offset: int, *, era: int) -> Sequence[Message] | None:
+        """Takes the messages of a pull and moves on; None if the queue was revoked or sought meanwhile.
+
+        Answers what has to be handled: an offset that was taken before is left out, or it would be handled twice.
+        """
+        with self._lock:
+            if self._is_revoked or era != self._era:
+                return None
+            self._is_pulling = False
+            fresh = [message for message in messages if message.queue_offset >= self._next_offset]
+            for message in fresh:
+                self._in_flight.append((message.queue_offset, message.size_bytes))
+                self._bytes += message.size_bytes
+            self._next_offset = max(next_offset, self._next_offset, fresh[-1].queue_offset + 1 if fresh else 0)
+            return fresh
+
+    def done(self, messages: Sequence[Cached], *, era: int) -> bool:
+        """Marks messages as done. True: pulling waited for room, and there is room now."""
+        with self._lock:
+            if self._is_revoked or era != self._era:
+                return False
+            self._done.update(message.queue_offset for message in messages)
+            while self._in_flight and self._in_flight[0][0] in self._done:
+                offset, _ = self._in_flight.popleft()
+                self._done.discard(offset)
+            self._bytes -= sum(message.size_bytes for message in messages)
+            if self._is_waiting and not self._is_full():
+                self._is_waiting = False
+                return True
+            return False
+
+    def committable(self) -> int | None:
+        """Smallest offset that is not done, or the next one to pull; None once revoked."""
+        with self._lock:
+            return None if self._is_revoked else self._committable()
+
+    def revoke(self) -> int:
+        """Ends the queue for this member; returns the offset to commit now, for the last time."""
+        with self._lock:
+            self._is_revoked = True
+            return self._committable()
+
+    def seek(self, offset: int) -> None:
+        """Goes on from another offset (PULL_OFFSET_MOVED, RESET_CONSUMER_CLIENT_OFFSET); what is cached is void."""
+        with self._lock:
+            self._era += 1
+            self._next_offset = offset
+            self._in_flight.clear()
+            self._done.clear()
+            self._bytes = 0
+            self._is_pulling = False
+            self._is_waiting = False
+
+    def state(self) -> CacheState:
+        """A consistent glance."""
+        with self._lock:
+            return CacheState(
+                next_offset=self._next_offset,
+                committable=self._committable(),
+                messages=len(self._in_flight) - len(self._done),
+                bytes=self._bytes,
+                is_revoked=self._is_revoked,
+                is_waiting_for_room=self._is_waiting,
+            )
+
+    def _committable(self) -> int:
+        return self._in_flight[0][0] if self._in_flight else self._next_offset
+
+    def _is_full(self) -> bool:
+        if not self._in_flight:
+            return False  # one message may be bigger than the limit: it still has to get through
+        return (
+            len(self._in_flight) - len(self._done) >= self._limits.messages
+            or self._bytes >= self._limits.bytes
+            or self._next_offset - self._in_flight[0][0] >= self._limits.span
+        )

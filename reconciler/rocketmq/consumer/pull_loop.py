@@ -1,0 +1,185 @@
+"""The pull loop of a push consumer: a long poll for each queue, all on one thread (DefaultMQPushConsumerImpl)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from reconciler.errors import BrokerRefused, BrokerUnavailable, MissingDependency, ProtocolViolation, ReconcilerError
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.routes import MessageQueue, Routes
+from reconciler.rocketmq.client.step_thread import StepThread
+from reconciler.rocketmq.client.topic_subscription import TopicSubscription
+from reconciler.rocketmq.consumer.process_queue import ProcessQueue
+from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, read_pull_answer, submit_pull
+from reconciler.rocketmq.consumer.settings import PushSettings
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.received_message import ReceivedMessage, received
+from reconciler.rocketmq.wire.record import MessageRecord
+
+logger = logging.getLogger(__name__)
+
+#: Pause after a pull that failed, jittered.
+FAILURE_PAUSE_SECONDS = 1.0
+#: Pause after an answer without progress: a broker that does not hold pulls must not be asked without end.
+IDLE_PAUSE_SECONDS = 0.01
+_UNKNOWN_HERE = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+
+
+class Consumption(Protocol):
+    """Where pulled messages go."""
+
+    def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
+        """Consumes the messages some time and reports to the queue."""
+        ...
+
+    def release(self, queue: ProcessQueue) -> None:
+        """The queue is no longer this member's."""
+        ...
+
+
+class PullLoop:
+    """Pulls every queue it is told of until that is revoked. Confined to the step thread but for `pull_soon`."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        routes: Routes,
+        *,
+        group: str,
+        settings: PushSettings,
+        subscriptions: Mapping[str, TopicSubscription],
+        steps: StepThread,
+        consumption: Consumption,
+        on_doubt: Callable[[str], None],
+        on_offset_moved: Callable[[ProcessQueue], None],
+        give_back: Callable[[MessageRecord], bool],
+    ) -> None:
+        self._client = client
+        self._routes = routes
+        self._group = group
+        self._settings = settings
+        self._subscriptions = subscriptions
+        self._steps = steps
+        self._consumption = consumption
+        self._on_doubt = on_doubt
+        self._on_offset_moved = on_offset_moved
+        self._give_back = give_back
+
+    def pull_soon(self, queue: ProcessQueue) -> None:
+        """Pulls the queue unless a pull is under way. From any thread."""
+        self._steps.soon(lambda: self._pull(queue))
+
+    def _pull(self, queue: ProcessQueue) -> None:
+        permit = queue.begin_pull()
+        if permit is None:
+            return
+        offset, era = permit
+        request = PullRequest(
+            queue=queue.queue,
+            offset=offset,
+            group=self._group,
+            maximum=self._settings.pull_batch_size,
+            subscription=None,  # the heartbeat's: a broker that does not know it any more says so
+            subscription_version=self._subscriptions[queue.queue.topic].version,
+            suspend_seconds=self._settings.suspend_seconds,
+        )
+        address = ""
+        try:
+            address = self._address(queue.queue)
+            future = submit_pull(self._client, address, request)
+        except ReconcilerError as error:
+            self._failed(queue, era, address, error)
+            return
+        future.add_done_callback(
+            lambda answered: self._steps.soon(lambda: self._answered(queue, permit, address, answered))
+        )
+
+    def _answered(self, queue: ProcessQueue, permit: tuple[int, int], address: str, future: Future[Command]) -> None:
+        offset, era = permit
+        try:
+            result = read_pull_answer(future.result(), queue.queue)
+            if result.status is PullStatus.OFFSET_MOVED:
+                self._moved(queue, era, result)
+            else:
+                fresh = queue.accept(self._wanted(queue, result), result.next_offset, era=era)
+                if fresh:
+                    self._consumption.take(queue, fresh, era=era)
+        except ReconcilerError as error:
+            self._failed(queue, era, address, error)
+            return
+        except Exception as error:  # e.g. no memory: a queue that nobody pulls any more would look like a quiet one
+            logger.exception("pull_failed: pull of %s failed", queue.queue)
+            committable = queue.committable()
+            if committable is not None and queue.era == era:
+                queue.seek(committable)  # what was accepted may not have been handed over: it comes again
+            self._failed(queue, era, address, BrokerUnavailable(f"{type(error).__name__}: {error}"))
+            return
+        pause = self._pause_after(result, has_progressed=offset < result.next_offset)
+        if pause:
+            self._steps.later(pause, lambda: self._pull(queue))
+        else:
+            self._pull(queue)
+
+    def _pause_after(self, result: PullResult, *, has_progressed: bool) -> float:
+        if result.status is PullStatus.FOUND:
+            return 0.0 if result.next_offset < result.max_offset else self._settings.pull_interval_seconds
+        return 0.0 if has_progressed else IDLE_PAUSE_SECONDS
+
+    def _wanted(self, queue: ProcessQueue, result: PullResult) -> list[ReceivedMessage]:
+        """Messages of the tags subscribed to: brokers compare hashes only. Raises what makes the pull begin again."""
+        subscription = self._subscriptions[queue.queue.topic]
+        wanted: list[ReceivedMessage] = []
+        for record in result.records:
+            if subscription.wants(record.tags):
+                try:
+                    wanted.append(received(record))
+                except (ProtocolViolation, MissingDependency) as error:
+                    self._unreadable(record, error)
+        return wanted
+
+    def _unreadable(self, record: MessageRecord, error: ReconcilerError) -> None:
+        """No listener here can have it, and it must neither block its queue nor be lost.
+
+        It goes the way to dead letters, on which a member that has the package for its compression may take it.
+        """
+        key = record.unique_key or record.offset_message_id
+        if not isinstance(error, MissingDependency):  # a missing package is named once, not a message
+            logger.error(
+                "message_unreadable: message %s in %s cannot be read and goes back: %s", key, record.topic, error
+            )
+        if not self._give_back(record):
+            raise BrokerUnavailable(f"message {key} cannot be read, and {record.broker_name} does not take it back")
+
+    def _moved(self, queue: ProcessQueue, era: int, result: PullResult) -> None:
+        if queue.is_revoked or queue.era != era:
+            return
+        logger.warning(
+            "offset_illegal: offset of %s in %s is outside %d..%d, going on at %d",
+            self._group, queue.queue, result.min_offset, result.max_offset, result.next_offset,
+        )  # fmt: skip
+        queue.seek(result.next_offset)
+        self._on_offset_moved(queue)
+
+    def _failed(self, queue: ProcessQueue, era: int, address: str, error: ReconcilerError) -> None:
+        queue.abandon_pull(era=era)
+        if queue.is_revoked:
+            return
+        if isinstance(error, BrokerRefused) and error.code in _UNKNOWN_HERE:
+            logger.info("group_forgotten: %s does not know %s any more", queue.queue.broker_name, self._group)
+        else:
+            logger.warning("pull_failed: pull of %s failed: %s", queue.queue, error)
+        if address:
+            self._on_doubt(address)  # also after a broken connection: a broker forgets its clients with it
+        pause = FAILURE_PAUSE_SECONDS * random.uniform(0.5, 1.5)
+        self._steps.later(pause, lambda: self._pull(queue))
+
+    def _address(self, queue: MessageQueue) -> str:
+        broker = self._routes.route(queue.topic).brokers.get(queue.broker_name)
+        if broker is None or not broker.addresses:
+            raise BrokerUnavailable(f"{queue.broker_name} is not in the route of {queue.topic}")
+        return broker.addresses[min(broker.addresses)]  # the master, else a slave: reading goes on without a master

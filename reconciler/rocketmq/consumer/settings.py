@@ -1,0 +1,68 @@
+"""How a push consumer behaves; the defaults are those of DefaultMQPushConsumer unless said otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.heartbeat import ConsumeFrom
+from reconciler.rocketmq.consumer.process_queue import CacheLimits
+
+#: Messages that a broker gives out in one pull at most (maxTransferCountOnMessageInMemory) by default.
+MAXIMUM_PULL_BATCH = 1_024
+#: DefaultMQPushConsumerImpl.checkConfig allows 65 535 ms.
+PULL_INTERVAL_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSettings:
+    """Raises InvalidValue when it is made of values that cannot work."""
+
+    #: Where a new group starts. Java's default is LAST, which skips what was sent before the group existed; a queue
+    #: that is added to a topic the group knows is read from its beginning in either case.
+    consume_from: ConsumeFrom = ConsumeFrom.FIRST
+    #: For ConsumeFrom.TIMESTAMP: broker store time, milliseconds.
+    consume_timestamp_ms: int = 0
+    #: Threads that run the listener.
+    threads: int = 20
+    #: Messages of one call of the listener at most.
+    batch_size: int = 1
+    #: Messages of one pull at most.
+    pull_batch_size: int = 32
+    #: Pause after a pull that brought all there was, so that the next one brings several: cheaper, and later.
+    #: DefaultMQPushConsumer's pullInterval also pauses while more waits, which would hold up a group that is behind.
+    pull_interval_seconds: float = 0.0
+    #: Per queue.
+    limits: CacheLimits = field(default_factory=CacheLimits)
+    #: How long a broker may hold a pull until a message comes.
+    suspend_seconds: float = 15.0
+    #: Deliveries after the first one, then the dead letters. Orderly consumers: -1 (Java's default) is "without end".
+    max_reconsume_times: int = 16
+    #: Pause before a failed batch comes again in an orderly consumer.
+    orderly_suspend_seconds: float = 1.0
+    #: Pause before a message that nobody took back comes again in this process.
+    local_retry_seconds: float = 5.0
+    #: Every assigned queue is committed that often, also empty ones: the watermark rests on it.
+    offset_commit_interval_seconds: float = 5.0
+    rebalance_interval_seconds: float = 20.0
+    #: How long shutdown waits for running listeners.
+    shutdown_timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "batch_size", "pull_batch_size"):
+            if not 1 <= getattr(self, name) <= MAXIMUM_PULL_BATCH:
+                raise InvalidValue(name, getattr(self, name), f"1 to {MAXIMUM_PULL_BATCH}")
+        for setting in fields(self):
+            if setting.name.endswith("_seconds") and getattr(self, setting.name) < 0:
+                raise InvalidValue(setting.name, getattr(self, setting.name), "no negative time")
+        for name in ("offset_commit_interval_seconds", "rebalance_interval_seconds"):
+            if getattr(self, name) <= 0:
+                raise InvalidValue(name, getattr(self, name), "more than 0 seconds")
+        if self.pull_interval_seconds > PULL_INTERVAL_SECONDS_MAX:
+            raise InvalidValue(
+                "pull_interval_seconds", self.pull_interval_seconds, f"{PULL_INTERVAL_SECONDS_MAX:g} at most"
+            )
+        if self.max_reconsume_times < -1:
+            raise InvalidValue("max_reconsume_times", self.max_reconsume_times, "0 or more; -1: without end (orderly)")
+        if self.consume_from is ConsumeFrom.TIMESTAMP and self.consume_timestamp_ms <= 0:
+            raise InvalidValue("consume_timestamp_ms", self.consume_timestamp_ms, "a broker time in milliseconds")

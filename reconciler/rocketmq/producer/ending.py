@@ -1,0 +1,138 @@
+"""END_TRANSACTION: asked two-way so that its answer is known (EndTransactionRequestHeader, EndTransactionProcessor).
+
+Brokers check group and offsets and nothing else: each accepted COMMIT delivers once more, also after a rollback.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import IntEnum
+
+from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.connection import ConnectionLost
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode, SystemFlag
+from reconciler.rocketmq.wire.frame import Command
+
+_FOR_NOW = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.ILLEGAL_OPERATION,
+    }
+)
+#: END's remark is for the broker's log.
+_REMARK_CHARACTERS = 500
+#: Remark of every version, but for its first letter's case.
+_HALF_GONE = "find prepared transaction message failed"
+
+
+class EndDecision(IntEnum):
+    """Values of commitOrRollback."""
+
+    UNKNOWN = 0
+    COMMIT = int(SystemFlag.COMMIT)
+    ROLLBACK = int(SystemFlag.ROLLBACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest:
+    """What ends a transaction. Offsets are those of the newest half copy on the master at the address."""
+
+    address: str
+    producer_group: str
+    #: queueOffset of the half copy; 0 up to 4.2.
+    tran_state_table_offset: int
+    commit_log_offset: int
+    decision: EndDecision
+    #: Unique key; never compared by brokers.
+    message_id: str
+    transaction_id: str | None = None
+    #: True also passes 5.1.1's refusal after the immunity window (code 604).
+    from_transaction_check: bool = False
+    #: Into END's remark, which brokers log: why a listener's answer is UNKNOWN. Cut to 500 characters.
+    remark: str | None = None
+
+    def as_command(self) -> Command:
+        """The request."""
+        fields = {
+            "producerGroup": self.producer_group,
+            "tranStateTableOffset": str(self.tran_state_table_offset),
+            "commitLogOffset": str(self.commit_log_offset),
+            "commitOrRollback": str(int(self.decision)),
+            "fromTransactionCheck": "true" if self.from_transaction_check else "false",
+            "msgId": self.message_id,
+        }
+        if self.transaction_id is not None:
+            fields["transactionId"] = self.transaction_id
+        remark = self.remark[:_REMARK_CHARACTERS] if self.remark else None
+        return Command(code=RequestCode.END_TRANSACTION, fields=fields, remark=remark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndAnswer:
+    """What became of an END. `code` is None where no broker answered: then `remark` says why."""
+
+    outcome: EndOutcome
+    code: int | None = None
+    remark: str | None = None
+
+
+#: Sent one-way: nobody will ever tell.
+NOT_ASKED = EndAnswer(outcome=EndOutcome.NO_ANSWER, remark="sent one-way")
+
+
+def end_transaction(
+    client: RemotingClient, request: EndRequest, *, is_oneway: bool = False, timeout_seconds: float | None = None
+) -> EndAnswer:
+    """Sends END and returns what became of it; never raises for a broker that fails. UNKNOWN always goes one-way."""
+    try:
+        if is_oneway or request.decision is EndDecision.UNKNOWN:
+            client.oneway(request.address, request.as_command())
+            return NOT_ASKED
+        return answer_of(client.request(request.address, request.as_command(), timeout_seconds=timeout_seconds))
+    except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
+        return answer_of(error)
+
+
+def submit_end_transaction(
+    client: RemotingClient, request: EndRequest, *, timeout_seconds: float | None = None
+) -> Future[EndAnswer]:
+    """The same without waiting, for COMMIT and ROLLBACK: many at once over one connection."""
+    ended: Future[EndAnswer] = Future()
+
+    def settle(sent: Future[Command]) -> None:
+        error = sent.exception()
+        if error is None:
+            ended.set_result(answer_of(sent.result()))
+        elif isinstance(error, ReconcilerError):
+            ended.set_result(answer_of(error))
+        else:
+            ended.set_exception(error)
+
+    try:
+        client.submit(request.address, request.as_command(), timeout_seconds).add_done_callback(settle)
+    except (BrokerUnavailable, BrokerBusy, RequestTimeout) as error:
+        ended.set_result(answer_of(error))
+    return ended
+
+
+def answer_of(answer: Command | ReconcilerError) -> EndAnswer:
+    """Sorts an answer, or the lack of one, by what follows from it."""
+    if isinstance(answer, RequestTimeout | ConnectionLost):
+        return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(answer))
+    if isinstance(answer, ReconcilerError):
+        return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(answer))
+    if answer.code == ResponseCode.SUCCESS:
+        outcome = EndOutcome.DONE
+    elif answer.code in _FOR_NOW:
+        outcome = EndOutcome.REFUSED_FOR_NOW
+    elif _HALF_GONE in (answer.remark or "").lower():
+        outcome = EndOutcome.HALF_GONE
+    else:
+        outcome = EndOutcome.MISMATCH
+    return EndAnswer(outcome=outcome, code=answer.code, remark=answer.remark)

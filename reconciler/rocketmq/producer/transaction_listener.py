@@ -1,0 +1,55 @@
+"""The user's side of a transactional message (org.apache.rocketmq.client.producer.TransactionListener)."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import StrEnum
+
+from reconciler.rocketmq.producer.ending import EndDecision
+from reconciler.rocketmq.wire.message import Message
+from reconciler.rocketmq.wire.received_message import ReceivedMessage
+
+logger = logging.getLogger(__name__)
+
+
+class LocalTransactionState(StrEnum):
+    """What became of the local transaction. Java spells UNKNOWN "UNKNOW"."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    #: Nobody can tell yet: the broker asks again later.
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def decision(self) -> EndDecision:
+        """The value that END_TRANSACTION carries."""
+        return EndDecision[self.value]
+
+
+class TransactionListener(ABC):
+    """Implemented by the sending service. None or an exception counts as UNKNOWN: only a clear answer decides."""
+
+    @abstractmethod
+    def execute_local_transaction(self, message: Message, arg: object) -> LocalTransactionState | None:
+        """Runs the local transaction after the half is stored; the message has its unique key."""
+
+    @abstractmethod
+    def check_local_transaction(self, message: ReceivedMessage) -> LocalTransactionState | None:
+        """Tells what became of it, asked by the broker, in any process of the producer group, at any later time."""
+
+
+def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tuple[LocalTransactionState, str | None]:
+    """The state and, where it is UNKNOWN because of the user's code, the reason for END's remark."""
+    try:
+        state = question()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # CancelledError, SystemExit, gevent's Timeout too: they decide nothing
+        logger.exception("listener_failed: %s raised: UNKNOWN", what)
+        return LocalTransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
+    if isinstance(state, LocalTransactionState):
+        return state, None
+    logger.error("listener_answer_unknown: %s answered %r, not a LocalTransactionState: UNKNOWN", what, state)
+    return LocalTransactionState.UNKNOWN, f"{what} answered {state!r}"

@@ -1,0 +1,299 @@
+"""TransactionMQProducer: half message, local transaction, END_TRANSACTION, and answers to check-back.
+
+The shape is that of org.apache.rocketmq.client.producer.TransactionMQProducer; unlike there END is asked two-way, so
+that its answer is known. `send_half` and `end` are the two halves for whoever runs the transaction itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+
+from reconciler.clock import Clock
+from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TransientError, UsageError
+from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.sending import SendStatus
+from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckRequest
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, end_transaction
+from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener, asked
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.message import Message
+
+__all__ = [
+    "HalfNotSafe",
+    "HalfSent",
+    "LocalTransactionState",
+    "TransactionListener",
+    "TransactionMQProducer",
+    "TransactionSendResult",
+    "TransactionsRejected",
+]
+
+logger = logging.getLogger(__name__)
+
+SEND_TIMEOUT_SECONDS = 3.0
+END_TIMEOUT_SECONDS = 3.0
+#: The list of all brokers is asked for again after this time.
+_CLUSTER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfSent:
+    """A half that the broker stored; all that END_TRANSACTION needs."""
+
+    unique_key: str
+    topic: str
+    producer_group: str
+    broker_name: str
+    #: Address of the master that stored it.
+    broker_address: str
+    queue_id: int
+    #: Number for END (tranStateTableOffset); 0 up to 4.2.
+    queue_offset: int
+    commit_log_offset: int
+    #: 5.0 and newer.
+    transaction_id: str | None
+    offset_message_id: str
+    #: MQVersion ordinal of the broker.
+    broker_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSendResult:
+    """What became of a transactional message."""
+
+    #: Always SEND_OK: an unsafe half raises HalfNotSafe.
+    status: SendStatus
+    half: HalfSent
+    local_state: LocalTransactionState
+    #: What the broker answered to END; UNKNOWN goes one-way and is never answered.
+    end_answer: EndAnswer
+
+    @property
+    def unique_key(self) -> str:
+        """Property UNIQ_KEY."""
+        return self.half.unique_key
+
+    @property
+    def transaction_id(self) -> str:
+        """The broker's transaction id, which is the unique key (before 5.0 the broker names none)."""
+        return self.half.transaction_id or self.half.unique_key
+
+
+class HalfNotSafe(TransientError):
+    """The half is stored but not as safely as the broker should; it was rolled back and nothing was run."""
+
+    def __init__(self, status: SendStatus, half: HalfSent, end_answer: EndAnswer) -> None:
+        self.status = status
+        self.half = half
+        self.end_answer = end_answer
+        super().__init__(
+            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.outcome}), "
+            "the local transaction was not run"
+        )
+
+
+class TransactionsRejected(BrokerRefused):
+    """The broker takes no transactional messages (NO_PERMISSION for a half)."""
+
+
+class TransactionMQProducer:
+    """Thread-safe. `name_servers` "a;b" makes a client instance of its own; `instance` shares one.
+
+    `listener` may be None for a producer that never answers check-back (another process does).
+    """
+
+    def __init__(
+        self,
+        group: str,
+        listener: TransactionListener | None,
+        *,
+        name_servers: str | None = None,
+        instance: ClientInstance | None = None,
+        send_timeout_seconds: float = SEND_TIMEOUT_SECONDS,
+        end_timeout_seconds: float = END_TIMEOUT_SECONDS,
+        check_threads_max: int = THREADS_MAX,
+        check_queue: int = QUEUE_CAPACITY,
+        clock: Clock | None = None,
+    ) -> None:
+        if not group:
+            raise InvalidValue("group", group, "the name of a producer group")
+        if (name_servers is None) == (instance is None):
+            raise UsageError("give either name_servers or instance")
+        self.group = group
+        self._listener = listener
+        self._owns_instance = instance is None
+        self.instance = instance or ClientInstance(name_servers or "", clock=clock)
+        self._sender = self.instance.sender(group)
+        self._send_timeout_seconds = send_timeout_seconds
+        self._end_timeout_seconds = end_timeout_seconds
+        self._check_threads_max = check_threads_max
+        self._check_queue = check_queue
+        self._lock = threading.Lock()
+        self._topics: set[str] = set()
+        self._everywhere = False
+        self._cluster: tuple[float, set[str]] | None = None
+        self._is_started = False
+
+    def start(self, *topics: str) -> TransactionMQProducer:
+        """Starts to answer check-back; registers the group at once at the brokers of the topics, if any are named."""
+        with self._lock:
+            if self._is_started:
+                raise UsageError(f"producer {self.group} is started already")
+            self._is_started = True
+            self._topics.update(topics)
+        if self._listener is not None:
+            self.instance.check_back.register(
+                self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
+            )
+        self.instance.heartbeats.join_producer(self.group, self._addresses)
+        if topics:
+            self.instance.heartbeats.beat()
+        return self
+
+    def shutdown(self) -> None:
+        """Unregisters the group and waits for checks in hand; closes the client instance if it is its own."""
+        with self._lock:
+            was_started, self._is_started = self._is_started, False
+        if was_started:
+            self.instance.heartbeats.leave_producer(self.group)
+            self.instance.check_back.unregister(self.group)
+        if self._owns_instance:
+            self.instance.close()
+
+    def __enter__(self) -> TransactionMQProducer:
+        return self if self._is_started else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def register_topics(self, *topics: str) -> dict[str, ReconcilerError | None]:
+        """Registers the group at the masters of these topics now, without sending anything.
+
+        A topic without a route yet is registered as soon as it has one. Answers broker address -> failure or None.
+        """
+        with self._lock:
+            self._topics.update(topics)
+        return self.instance.heartbeats.beat()
+
+    def register_everywhere(self) -> dict[str, ReconcilerError | None]:
+        """The same at every master of the cluster, also those that join it later."""
+        with self._lock:
+            self._everywhere = True
+        return self.instance.heartbeats.beat()
+
+    def send_message_in_transaction(self, message: Message, arg: object = None) -> TransactionSendResult:
+        """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
+
+        Raises HalfNotSafe, TransactionsRejected and what sending raises: then nothing was run. END that fails does
+        not raise: `end_answer` tells, and check-back decides later.
+        """
+        if self._listener is None:
+            raise UsageError(f"producer {self.group} has no listener: use send_half and end")
+        listener = self._listener
+        message = replace(message, unique_key=message.unique_key or self.instance.unique_keys.next_key())
+        half = self.send_half(message)
+        state, remark = asked(
+            lambda: listener.execute_local_transaction(message, arg), f"the local transaction of {half.unique_key}"
+        )
+        end_answer = self.end(half, state, remark=remark)
+        return TransactionSendResult(status=SendStatus.SEND_OK, half=half, local_state=state, end_answer=end_answer)
+
+    def send_half(self, message: Message) -> HalfSent:
+        """Sends the half and returns when it is safely stored.
+
+        Raises HalfNotSafe after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
+        Sender.send raises (then it may be stored, but nothing commits it).
+        """
+        if not self._is_started:
+            raise UsageError(f"producer {self.group} is not started")
+        if message.delay_level is not None:
+            raise UsageError("a transactional message cannot be delayed: older brokers would ask for it without end")
+        with self._lock:
+            is_new_topic = message.topic not in self._topics
+        if is_new_topic:
+            self._register_before_first_half(message.topic)
+        try:
+            sent = self._sender.send(message, is_half=True, timeout_seconds=self._send_timeout_seconds)
+        except BrokerRefused as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
+            remark = f"{error.remark}; does the broker have rejectTransactionMessage=true?"
+            raise TransactionsRejected(error.code, remark, request=f"half to {message.topic}") from error
+        address = self.instance.routes.master_of(message.topic, sent.broker_name)
+        if address is None:  # its master went in this moment; END will say so
+            address = self.instance.routes.refresh(message.topic).masters.get(sent.broker_name, "")
+        half = HalfSent(
+            unique_key=sent.unique_key,
+            topic=sent.topic,
+            producer_group=self.group,
+            broker_name=sent.broker_name,
+            broker_address=address,
+            queue_id=sent.queue_id,
+            queue_offset=sent.queue_offset,
+            commit_log_offset=sent.commit_log_offset,
+            transaction_id=sent.transaction_id,
+            offset_message_id=sent.offset_message_id,
+            broker_version=sent.broker_version,
+        )
+        if sent.status is not SendStatus.SEND_OK:
+            raise HalfNotSafe(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
+        return half
+
+    def end(
+        self,
+        half: HalfSent,
+        outcome: LocalTransactionState,
+        *,
+        from_check: bool = False,
+        remark: str | None = None,
+    ) -> EndAnswer:
+        """END_TRANSACTION: COMMIT and ROLLBACK two-way, UNKNOWN one-way because no broker answers it.
+
+        Never raises for a broker that fails. Sent once: a repeated COMMIT may deliver a second time.
+        """
+        if not half.broker_address:
+            return EndAnswer(outcome=EndOutcome.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
+        request = EndRequest(
+            address=half.broker_address,
+            producer_group=half.producer_group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.commit_log_offset,
+            decision=outcome.decision,
+            message_id=half.unique_key,
+            transaction_id=half.transaction_id,
+            from_transaction_check=from_check,
+            remark=remark,
+        )
+        answer = end_transaction(self.instance.client, request, timeout_seconds=self._end_timeout_seconds)
+        if answer.code is None and outcome is not LocalTransactionState.UNKNOWN:
+            self.instance.heartbeats.doubt(half.broker_address)  # it has to ask later, so it has to know the group
+        return answer
+
+    def _check(self, request: CheckRequest) -> LocalTransactionState | None:
+        if self._listener is None:
+            return LocalTransactionState.UNKNOWN
+        return self._listener.check_local_transaction(request.message)
+
+    def _register_before_first_half(self, topic: str) -> None:
+        """A broker must know the group before it has a half to ask about; failing here must not fail the send."""
+        failures = {address: error for address, error in self.register_topics(topic).items() if error is not None}
+        if failures:
+            logger.warning(
+                "producer_not_registered: group %s is not registered at %s yet", self.group, sorted(failures)
+            )
+
+    def _addresses(self) -> set[str]:
+        with self._lock:
+            topics, everywhere, cluster = list(self._topics), self._everywhere, self._cluster
+        found = self.instance.master_addresses(topics)
+        if everywhere:
+            now = self.instance.clock.monotonic_seconds()
+            if cluster is None or now - cluster[0] >= _CLUSTER_SECONDS:
+                cluster = (now, self.instance.cluster_addresses())
+                with self._lock:
+                    self._cluster = cluster
+            found |= cluster[1]
+        return found

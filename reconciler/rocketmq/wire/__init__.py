@@ -1,0 +1,1 @@
+"""Frames, records and bodies as bytes: no socket, no clock."""

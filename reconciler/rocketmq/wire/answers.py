@@ -1,0 +1,39 @@
+"""What the code of an answer means to whoever asked, and the fields of an answer as numbers."""
+
+from __future__ import annotations
+
+from reconciler.errors import BrokerBusy, BrokerRefused, ProtocolViolation
+from reconciler.rocketmq.wire.codes import ResponseCode
+from reconciler.rocketmq.wire.frame import Command
+
+_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+
+
+def require_success(answer: Command, what: str) -> Command:
+    """The answer itself if its code is 0. Raises BrokerBusy (2, 215) or BrokerRefused.
+
+    Only the code decides: a success may carry the remark "not set any response code".
+    """
+    if answer.code == ResponseCode.SUCCESS:
+        return answer
+    raise refusal(answer, what)
+
+
+def refusal(answer: Command, what: str) -> BrokerBusy | BrokerRefused:
+    """The error that an answer with another code than 0 stands for."""
+    if answer.code in _BUSY:
+        return BrokerBusy(f"{what}: code {answer.code}: {answer.remark or 'busy'}")
+    return BrokerRefused(answer.code, answer.remark, request=what)
+
+
+def number_field(answer: Command, name: str, default: int | None = None) -> int:
+    """A field as a number. Raises ProtocolViolation if it is none, or missing without a default."""
+    text = answer.fields.get(name)
+    if text is None:
+        if default is None:
+            raise ProtocolViolation(f"answer without field {name}")
+        return default
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ProtocolViolation(f"field {name} of an answer is no number: {text[:40]!r}") from error

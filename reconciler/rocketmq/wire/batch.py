@@ -1,0 +1,86 @@
+"""Several messages in one body: SEND_BATCH_MESSAGE (4.1 and newer) and inner batches of 5.x.
+
+MessageDecoder.encodeMessages / decodeMessages: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body,
+i16 properties length, properties.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.errors import MalformedInput, ProtocolViolation
+from reconciler.rocketmq.wire.codes import SystemFlag
+from reconciler.rocketmq.wire.properties import MAXIMUM_PROPERTIES_BYTES, decode_properties, encode_properties
+from reconciler.rocketmq.wire.record import MessageRecord
+
+_HEAD = struct.Struct(">iiiii")
+_LENGTH = struct.Struct(">h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchEntry:
+    """One message of a batch; topic and queue are those of the request."""
+
+    body: bytes
+    properties: Mapping[str, str]
+    flag: int = 0
+
+
+def encode_batch(entries: Sequence[BatchEntry]) -> bytes:
+    """The request's body. Raises MalformedInput for properties that do not fit."""
+    parts: list[bytes] = []
+    for entry in entries:
+        properties = encode_properties(entry.properties).encode()
+        if len(properties) > MAXIMUM_PROPERTIES_BYTES:
+            raise MalformedInput(f"properties of {len(properties)} bytes, at most {MAXIMUM_PROPERTIES_BYTES}")
+        total = _HEAD.size + len(entry.body) + _LENGTH.size + len(properties)
+        parts += (_HEAD.pack(total, 0, 0, entry.flag, len(entry.body)), entry.body)
+        parts += (_LENGTH.pack(len(properties)), properties)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes) -> list[BatchEntry]:
+    """The messages of a batch body. Raises ProtocolViolation, and nothing else, for bad bytes."""
+    entries: list[BatchEntry] = []
+    at = 0
+    try:
+        while at < len(data):
+            total, _magic, _crc, flag, body_length = _HEAD.unpack_from(data, at)
+            body_at = at + _HEAD.size
+            body_end = body_at + body_length
+            end = at + total
+            if body_length < 0 or body_end + _LENGTH.size > end or end > len(data):
+                raise ProtocolViolation(f"batch entry of {total} bytes with a body of {body_length} at byte {at}")
+            if body_end + _LENGTH.size + _LENGTH.unpack_from(data, body_end)[0] != end:
+                raise ProtocolViolation("batch entry's properties do not end where the entry ends")
+            properties = decode_properties(data[body_end + _LENGTH.size : end].decode())
+            entries.append(BatchEntry(body=data[body_at:body_end], properties=properties, flag=flag))
+            at = end
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ProtocolViolation(f"bad batch entry at byte {at}: {error}") from error
+    return entries
+
+
+def unwrap(record: MessageRecord) -> list[MessageRecord]:
+    """The messages inside an inner batch of 5.x (MessageDecoder.decodeMessage), else the record itself.
+
+    Members take consecutive queue offsets from the record's. Raises ProtocolViolation for a damaged batch.
+    """
+    wanted = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
+    if record.system_flag & wanted != wanted:
+        return [record]
+    flags = record.system_flag & ~(wanted | SystemFlag.COMPRESSED | SystemFlag.COMPRESSION_MASK)
+    return [
+        replace(
+            record,
+            body=entry.body,
+            properties=entry.properties,
+            flag=entry.flag,
+            system_flag=flags,
+            queue_offset=record.queue_offset + number,
+            body_crc=0,
+        )
+        for number, entry in enumerate(decode_batch(record.plain_body()))
+    ]

@@ -1,0 +1,115 @@
+"""Bodies as producers compress them; brokers store them as they come (org.apache.rocketmq.common.compression).
+
+zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard`
+and `lz4` (the extra `compression`), which are loaded when a body needs them. Whoever meets a body without them goes on:
+a look-up is UNKNOWN, a consumer hands the message back.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from functools import cache
+
+from reconciler.errors import MissingDependency, ProtocolViolation
+from reconciler.rocketmq.wire.codes import SystemFlag
+
+logger = logging.getLogger(__name__)
+
+#: Modules that bodies may need -> the compression's name.
+OPTIONAL_MODULES = {"zstandard": "zstd", "lz4": "lz4"}
+
+#: Bound of an uncompressed body: 16 times the largest message a broker takes by default (maxMessageSize, 4 MiB).
+MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
+
+#: Refuse to blow a body up more than this; text of one repeated byte reaches about 1 030 with zlib, and with zstd more.
+MAXIMUM_RATIO = 1_100
+#: Below this size the ratio proves nothing: any producer may send as much (maxMessageSize, 4 MiB by default).
+_RATIO_FREE_BYTES = 4 * 1024 * 1024
+#: The zstd package bounds its input only: a block of 128 KiB takes 4 bytes, so one step gives 16 MiB at most.
+_ZSTD_STEP_BYTES = 512
+
+#: Level of Java producers up to 4.9.3 and the default since (zipCompressLevel).
+ZLIB_LEVEL = 5
+
+
+def compress_zlib(body: bytes) -> bytes:
+    """A zlib stream that every broker and client version understands with SystemFlag.COMPRESSED alone."""
+    return zlib.compress(body, ZLIB_LEVEL)
+
+
+def decompress(data: bytes, system_flag: int, maximum_bytes: int = MAXIMUM_BODY_BYTES) -> bytes:
+    """The plain body, never more than `maximum_bytes`.
+
+    Raises ProtocolViolation for damaged data, a body over the bound or a decompression bomb, MissingDependency where
+    the package for zstd or lz4 is not installed.
+    """
+    bound = min(maximum_bytes, max(_RATIO_FREE_BYTES, len(data) * MAXIMUM_RATIO))
+    kind = system_flag & SystemFlag.COMPRESSION_MASK
+    if kind in (0, SystemFlag.COMPRESSION_ZLIB):
+        return _unzlib(data, bound)
+    if kind == SystemFlag.COMPRESSION_ZSTD:
+        return _unzstd(data, bound)
+    if kind == SystemFlag.COMPRESSION_LZ4:
+        return _unlz4(data, bound)
+    raise ProtocolViolation(f"unknown compression type {kind >> 8}")
+
+
+def _unzlib(data: bytes, bound: int) -> bytes:
+    decompressor = zlib.decompressobj()
+    try:
+        plain = decompressor.decompress(data, bound + 1)
+    except zlib.error as error:
+        raise ProtocolViolation(f"damaged zlib body: {error}") from error
+    return _complete(plain, bound, is_whole=decompressor.eof)
+
+
+def _unzstd(data: bytes, bound: int) -> bytes:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise _missing("zstandard") from error
+    # No window above what the bound needs: a frame header may ask for gigabytes.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=128 * 1024 * 1024).decompressobj()
+    plain = bytearray()
+    try:
+        for at in range(0, len(data), _ZSTD_STEP_BYTES):
+            plain += decompressor.decompress(data[at : at + _ZSTD_STEP_BYTES])
+            if decompressor.eof or len(plain) > bound:
+                break
+    except zstandard.ZstdError as error:
+        raise ProtocolViolation(f"damaged zstd body: {error}") from error
+    return _complete(bytes(plain), bound, is_whole=bool(decompressor.eof))
+
+
+def _unlz4(data: bytes, bound: int) -> bytes:
+    try:
+        import lz4.frame
+    except ImportError as error:
+        raise _missing("lz4") from error
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    try:
+        plain: bytes = decompressor.decompress(data, max_length=bound + 1)
+    except RuntimeError as error:
+        raise ProtocolViolation(f"damaged lz4 body: {error}") from error
+    return _complete(plain, bound, is_whole=bool(decompressor.eof))
+
+
+def _missing(module: str) -> MissingDependency:
+    text = f"a message body is compressed with {OPTIONAL_MODULES[module]}: pip install {module}"
+    _log_once(text)
+    return MissingDependency(text)
+
+
+@cache
+def _log_once(text: str) -> None:
+    """Once a process: every look-up, pull and check-back of such messages comes here."""
+    logger.error("package_missing: %s, in every process that reads such messages", text)
+
+
+def _complete(plain: bytes, bound: int, *, is_whole: bool) -> bytes:
+    if len(plain) > bound:
+        raise ProtocolViolation(f"body grows beyond {bound} bytes when it is decompressed")
+    if not is_whole:
+        raise ProtocolViolation("compressed body ends too early")
+    return plain

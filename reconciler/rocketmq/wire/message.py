@@ -1,0 +1,119 @@
+"""A message to be sent, checked when it is made: what a broker would refuse or spoil never leaves the process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reconciler.contract.properties import RESERVED
+from reconciler.contract.unique_key import UNIQUE_KEY_PROPERTY, is_unique_key
+from reconciler.errors import InvalidValue
+from reconciler.rocketmq.wire.properties import NAME_END, VALUE_END
+
+#: Validators.checkTopic: characters and length that every version takes.
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
+#: maxMessageSize of brokers and clients by default.
+MAXIMUM_BODY_BYTES = 4 * 1024 * 1024
+#: Room is left for the properties that client and broker add.
+MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
+#: messageDelayLevel of brokers by default: 1s 5s 10s 30s 1m ... 2h.
+MAXIMUM_DELAY_LEVEL = 18
+
+#: Names of RocketMQ or of this project that a caller sets on purpose.
+_SETTABLE = frozenset(
+    {"CHECK_IMMUNITY_TIME_IN_SECONDS", "RECONCILER_SIGNATURE", "WAIT", "__SHARDINGKEY", "BUYER_ID", "MSG_TYPE"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message on its way to a broker. Raises InvalidValue when it is made of what no broker would keep.
+
+    An empty body is refused as by Java's Validators: Java consumers would get null.
+    """
+
+    topic: str
+    #: Plain; compression is the sender's business.
+    body: bytes
+    #: TAGS: one tag. Consumers filter by it.
+    tags: str | None = None
+    #: KEYS: words that look-ups find the message by.
+    keys: tuple[str, ...] = ()
+    #: The user's own.
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: The user's own number, 32 bits.
+    flag: int = 0
+    #: UNIQ_KEY; None: the sender makes one.
+    unique_key: str | None = None
+    #: 1 to 18; None: at once.
+    delay_level: int | None = None
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if not isinstance(self.body, bytes) or not 0 < len(self.body) <= MAXIMUM_BODY_BYTES:
+            shown = f"{len(self.body)} bytes" if isinstance(self.body, bytes) else type(self.body).__name__
+            raise InvalidValue("body", shown, f"1 to {MAXIMUM_BODY_BYTES} bytes")
+        if self.tags is not None:
+            _check_text("tags", self.tags)
+            if self.tags != self.tags.strip() or "||" in self.tags:
+                raise InvalidValue("tags", self.tags, "one tag, without spaces around it and without ||")
+        for key in self.keys:
+            _check_text("keys", key)
+            if key.split() != [key]:
+                raise InvalidValue("keys", key, "keys are words: no spaces inside")
+        if self.unique_key is not None and not is_unique_key(self.unique_key):
+            raise InvalidValue("unique_key", self.unique_key, "32 to 64 upper-case hexadecimal digits")
+        if not -(2**31) <= self.flag < 2**31:
+            raise InvalidValue("flag", self.flag, "a 32-bit integer")
+        if self.delay_level is not None and not 1 <= self.delay_level <= MAXIMUM_DELAY_LEVEL:
+            raise InvalidValue("delay_level", self.delay_level, f"1 to {MAXIMUM_DELAY_LEVEL}")
+        self._check_properties()
+
+    def _check_properties(self) -> None:
+        size = 0
+        for name, value in self.properties.items():
+            _check_text("properties", name)
+            _check_text("properties", value, of=name)
+            if name in RESERVED and name not in _SETTABLE:
+                raise InvalidValue("properties", name, "a name that RocketMQ or the reconciler uses itself")
+            size += len(name.encode()) + len(value.encode()) + 2
+        size += len((self.tags or "").encode()) + sum(len(key.encode()) + 1 for key in self.keys)
+        if size > MAXIMUM_OWN_PROPERTIES_BYTES:
+            raise InvalidValue("properties", f"{size} bytes", f"at most {MAXIMUM_OWN_PROPERTIES_BYTES} bytes together")
+
+    def wire_properties(self, unique_key: str) -> dict[str, str]:
+        """All properties as sent, UNIQ_KEY first."""
+        wired = {UNIQUE_KEY_PROPERTY: unique_key}
+        if self.keys:
+            wired["KEYS"] = " ".join(self.keys)
+        if self.tags:
+            wired["TAGS"] = self.tags
+        wired["WAIT"] = "true"
+        if self.delay_level is not None:
+            wired["DELAY"] = str(self.delay_level)
+        wired.update(self.properties)
+        return wired
+
+
+def check_topic(topic: object) -> str:
+    """The topic itself. Raises InvalidValue for a name that brokers refuse (Validators.checkTopic)."""
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        raise InvalidValue("topic", topic, "1 to 127 of the characters a-z A-Z 0-9 _ - % |")
+    return topic
+
+
+def _check_text(what: str, text: object, *, of: str | None = None) -> None:
+    if not isinstance(text, str) or not text:
+        raise InvalidValue(_named(what, of), text, "a text that is not empty")
+    if NAME_END in text or VALUE_END in text:
+        raise InvalidValue(_named(what, of), text, "the characters \\x01 and \\x02 separate properties")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue(_named(what, of), text, "text that has a UTF-8 form") from error
+
+
+def _named(what: str, of: str | None) -> str:
+    # Spelt out for a refusal only: every message passes here.
+    return what if of is None else f"{what}[{of!r}]"

@@ -1,0 +1,261 @@
+"""A message as brokers store it and return it in pulls and look-ups (CommitLog append callback, MessageDecoder).
+
+The layout is the same from 3.2.6 to 5.x; 4.6.0 added IPv6 hosts, 5.1.0 a second form with topics over 127 bytes.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+from reconciler.errors import MalformedInput, ProtocolViolation
+from reconciler.policy.evidence import TransactionState
+from reconciler.rocketmq.wire.codes import SystemFlag
+from reconciler.rocketmq.wire.compression import MAXIMUM_BODY_BYTES, decompress
+from reconciler.rocketmq.wire.message_id import encode_offset_message_id
+from reconciler.rocketmq.wire.properties import MAXIMUM_PROPERTIES_BYTES, StoredProperties, encode_properties
+
+#: MessageDecoder.MESSAGE_MAGIC_CODE and _V2. A file's blank filler has 0xCBD43194 and is never returned.
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+#: In V1 Java reads the topic's length byte as signed.
+MAXIMUM_V1_TOPIC_BYTES = 127
+
+# Plain numbers: an operation on an enum's member costs more than decoding a record.
+_COMPRESSED = int(SystemFlag.COMPRESSED)
+_TRANSACTION_MASK = int(SystemFlag.TRANSACTION_MASK)
+_BORN_V6 = int(SystemFlag.BORN_HOST_V6)
+_STORE_V6 = int(SystemFlag.STORE_HOST_V6)
+_ANY_V6 = _BORN_V6 | _STORE_V6
+
+
+def _layout(born_bytes: int, store_bytes: int) -> struct.Struct:
+    # total, magic, crc, queue, flag, queue offset, physical offset, system flag, born time, born host, store time,
+    # store host, reconsume times, prepared transaction offset, body length
+    return struct.Struct(f">iIIiiqqiq{born_bytes}sq{store_bytes}siqi")
+
+
+_LAYOUTS = {
+    0: _layout(8, 8),
+    _BORN_V6: _layout(20, 8),
+    _STORE_V6: _layout(8, 20),
+    _ANY_V6: _layout(20, 20),
+}
+_V4 = _LAYOUTS[0]
+_LENGTH = struct.Struct(">H")
+_PROPERTIES_LENGTH = struct.Struct(">h")
+_STATES = {
+    int(SystemFlag.PREPARED): TransactionState.PREPARED,
+    int(SystemFlag.COMMIT): TransactionState.COMMIT,
+    int(SystemFlag.ROLLBACK): TransactionState.ROLLBACK,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord:
+    """One stored message. `body` is as stored, maybe compressed: consumers want `plain_body()`."""
+
+    topic: str
+    queue_id: int
+    #: The user's own number.
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    #: Bits of SystemFlag.
+    system_flag: int
+    born_timestamp_ms: int
+    born_host: tuple[str, int]
+    store_timestamp_ms: int
+    store_host: tuple[str, int]
+    reconsume_times: int
+    #: Committed copy: commit-log offset of the half it was made from.
+    prepared_transaction_offset: int
+    body: bytes
+    properties: Mapping[str, str]
+    #: CRC-32 of the stored body without its highest bit; 0 is not checked (old broker settings).
+    body_crc: int
+    #: Who returned the record; not part of the stored bytes.
+    broker_name: str = ""
+
+    @property
+    def unique_key(self) -> str:
+        """Property UNIQ_KEY, empty where the producer sent none."""
+        return self.properties.get("UNIQ_KEY", "")
+
+    @property
+    def tags(self) -> str | None:
+        """Property TAGS."""
+        return self.properties.get("TAGS")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Parts of property KEYS."""
+        return tuple(self.properties.get("KEYS", "").split())
+
+    @property
+    def transaction_state(self) -> TransactionState:
+        """Transaction bits. A half of 4.3 and newer has none: there it is an ordinary message of the half topic."""
+        return _STATES.get(self.system_flag & _TRANSACTION_MASK, TransactionState.NONE)
+
+    @property
+    def offset_message_id(self) -> str:
+        """Store host and physical offset in hex."""
+        return encode_offset_message_id(*self.store_host, self.physical_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the message weighs in a cache: body and properties."""
+        return len(self.body) + len(getattr(self.properties, "raw", b"")) + 91
+
+    def plain_body(self, maximum_bytes: int = MAXIMUM_BODY_BYTES) -> bytes:
+        """The body as its producer meant it. Raises ProtocolViolation if it is damaged or grows beyond the bound."""
+        body = self.body
+        if self.body_crc and zlib.crc32(body) & 0x7FFFFFFF != self.body_crc:
+            raise ProtocolViolation(f"body of {self.topic} at {self.physical_offset} does not match its CRC")
+        if self.system_flag & _COMPRESSED:
+            return decompress(body, self.system_flag, maximum_bytes)
+        if len(body) > maximum_bytes:
+            raise ProtocolViolation(f"body of {len(body)} bytes is larger than {maximum_bytes}")
+        return body
+
+
+# Filling the slots of a frozen value directly takes a third of the time of its __init__, which would be half of
+# decoding a message. A test compares the order with the fields.
+_new_record = object.__new__
+(
+    _set_topic,
+    _set_queue_id,
+    _set_flag,
+    _set_queue_offset,
+    _set_physical_offset,
+    _set_system_flag,
+    _set_born_timestamp_ms,
+    _set_born_host,
+    _set_store_timestamp_ms,
+    _set_store_host,
+    _set_reconsume_times,
+    _set_prepared_transaction_offset,
+    _set_body,
+    _set_properties,
+    _set_body_crc,
+    _set_broker_name,
+) = (getattr(MessageRecord, field.name).__set__ for field in fields(MessageRecord))
+
+
+def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[MessageRecord]:
+    """All records of a reply's body. Raises ProtocolViolation, and nothing else, for bad bytes."""
+    data = bytes(data)
+    records: list[MessageRecord] = []
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            record, at = _decode_record(data, at, end, broker_name)
+            records.append(record)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ProtocolViolation(f"bad record at byte {at}: {error}") from error
+    return records
+
+
+def _decode_record(data: bytes, at: int, end: int, broker_name: str) -> tuple[MessageRecord, int]:
+    layout = _V4
+    values = layout.unpack_from(data, at)
+    if values[7] & _ANY_V6:
+        layout = _LAYOUTS[values[7] & _ANY_V6]
+        values = layout.unpack_from(data, at)
+    (
+        total, magic, crc, queue_id, flag, queue_offset, physical_offset, system_flag, born_ms, born_host,
+        store_ms, store_host, reconsume_times, prepared_offset, body_length,
+    ) = values  # fmt: skip
+    record_end = at + total
+    body_at = at + layout.size
+    body_end = body_at + body_length
+    if total < layout.size or record_end > end or body_length < 0 or body_end > record_end:
+        raise ProtocolViolation(f"record of {total} bytes with a body of {body_length} where {end - at} are left")
+    if magic == MAGIC_V1:
+        topic_at = body_end + 1
+        topic_end = topic_at + data[body_end] if body_end < record_end else record_end + 1
+    elif magic == MAGIC_V2:
+        topic_at = body_end + 2
+        topic_end = topic_at + _LENGTH.unpack_from(data, body_end)[0]
+    else:
+        raise ProtocolViolation(f"record with magic number {magic:#010x}")
+    properties_at = topic_end + 2
+    if properties_at > record_end:
+        raise ProtocolViolation("record ends inside its topic")
+    if _PROPERTIES_LENGTH.unpack_from(data, topic_end)[0] != record_end - properties_at:
+        raise ProtocolViolation("record's properties do not end where the record ends")
+    record = _new_record(MessageRecord)
+    _set_topic(record, _topic(data[topic_at:topic_end]))
+    _set_queue_id(record, queue_id)
+    _set_flag(record, flag)
+    _set_queue_offset(record, queue_offset)
+    _set_physical_offset(record, physical_offset)
+    _set_system_flag(record, system_flag)
+    _set_born_timestamp_ms(record, born_ms)
+    _set_born_host(record, _host(born_host))
+    _set_store_timestamp_ms(record, store_ms)
+    _set_store_host(record, _host(store_host))
+    _set_reconsume_times(record, reconsume_times)
+    _set_prepared_transaction_offset(record, prepared_offset)
+    _set_body(record, data[body_at:body_end])
+    _set_properties(record, StoredProperties(data[properties_at:record_end]))
+    _set_body_crc(record, crc)
+    _set_broker_name(record, broker_name)
+    return record, record_end
+
+
+def encode_record(record: MessageRecord) -> bytes:
+    """The stored bytes; a decoded record gives back the bytes it came from. Raises MalformedInput if it cannot fit."""
+    topic = record.topic.encode()
+    if isinstance(record.properties, StoredProperties):
+        properties = record.properties.raw
+    else:
+        properties = encode_properties(record.properties).encode()
+    if len(properties) > MAXIMUM_PROPERTIES_BYTES or len(topic) > 0xFFFF:
+        raise MalformedInput(f"topic of {len(topic)} or properties of {len(properties)} bytes do not fit a record")
+    is_v2 = len(topic) > MAXIMUM_V1_TOPIC_BYTES
+    topic_length = _LENGTH.pack(len(topic)) if is_v2 else bytes((len(topic),))
+    layout = _LAYOUTS[record.system_flag & _ANY_V6]
+    total = layout.size + len(record.body) + len(topic_length) + len(topic) + 2 + len(properties)
+    try:
+        head = layout.pack(
+            total,
+            MAGIC_V2 if is_v2 else MAGIC_V1,
+            record.body_crc,
+            record.queue_id,
+            record.flag,
+            record.queue_offset,
+            record.physical_offset,
+            record.system_flag,
+            record.born_timestamp_ms,
+            _packed_host(record.born_host, is_v6=bool(record.system_flag & _BORN_V6)),
+            record.store_timestamp_ms,
+            _packed_host(record.store_host, is_v6=bool(record.system_flag & _STORE_V6)),
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+            len(record.body),
+        )
+    except (struct.error, OSError) as error:
+        raise MalformedInput(f"a number or host of the record does not fit its field: {error}") from error
+    tail = (topic_length, topic, _PROPERTIES_LENGTH.pack(len(properties)), properties)
+    return b"".join((head, record.body, *tail))
+
+
+@lru_cache(maxsize=4096)
+def _topic(encoded: bytes) -> str:
+    return encoded.decode()
+
+
+@lru_cache(maxsize=4096)
+def _host(packed: bytes) -> tuple[str, int]:
+    family = socket.AF_INET if len(packed) == 8 else socket.AF_INET6
+    return socket.inet_ntop(family, packed[:-4]), int.from_bytes(packed[-4:], "big", signed=True)
+
+
+def _packed_host(host: tuple[str, int], *, is_v6: bool) -> bytes:
+    family = socket.AF_INET6 if is_v6 else socket.AF_INET
+    return socket.inet_pton(family, host[0]) + struct.pack(">i", host[1])

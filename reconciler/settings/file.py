@@ -1,0 +1,198 @@
+"""Reads the settings: flag > environment > file > default; every problem is reported at once.
+
+The environment overrides single settings with ``RECONCILER_`` and ``__`` for nesting (``RECONCILER_REDIS__URL``);
+``RECONCILER_REDIS__URL_FILE`` names a file that holds the value, for secrets; ``RECONCILER_CONFIG`` names the settings
+file. An unknown setting or variable is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from reconciler.contract.urls import HIDDEN, shown_url, shown_value
+from reconciler.errors import ConfigurationError
+from reconciler.settings.schema import Settings
+
+ENVIRONMENT_PREFIX = "RECONCILER_"
+#: What stands below this is the name of a business topic, which has capitals; it is no file that holds a value either.
+NAMES_TOPICS = ("unique_key_topic", "topics")
+#: Variables with our prefix that are not settings.
+NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
+
+
+def load_settings(
+    path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Reads the file (if any), the environment and the flags; raises ConfigurationError with all problems at once."""
+    document: dict[str, Any] = {}
+    origin = "environment"
+    if path is not None:
+        origin = str(path)
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        except FileNotFoundError as error:
+            raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        except (ValueError, RecursionError) as error:  # also thousands of digits, or of nested brackets
+            raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
+    problems = apply_environment(document, environ)
+    _merge(document, overrides or {})
+    try:
+        settings = Settings.model_validate(document)
+    except ValidationError as error:
+        problems += [line for detail in error.errors() for line in describe(detail)]
+        problems += _contradictions_of_the_rest(document, error)
+    if problems:
+        listed = "\n".join(f"  {line}" for line in problems)
+        raise ConfigurationError(f"{origin}: {len(problems)} problem(s) in the settings\n{listed}")
+    return settings
+
+
+def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationError) -> list[str]:
+    """What contradicts among the settings that are valid by themselves, so that one run tells everything."""
+    wrong = [detail["loc"] for detail in first.errors() if detail["loc"]]
+    if not wrong:
+        return []
+    rest: Any = deepcopy(document)
+    for location in wrong:
+        place = rest
+        for part in location[:-1]:
+            place = place[part] if _holds(place, part) else {}
+        if isinstance(place, dict):
+            place.pop(location[-1], None)
+    try:
+        Settings.model_validate(rest)
+    except ValidationError as error:
+        return [line for detail in error.errors() if not detail["loc"] for line in describe(detail)]
+    return []
+
+
+def _holds(place: Any, part: int | str) -> bool:
+    return part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
+
+
+def describe(detail: Any) -> list[str]:
+    """One line a problem: field = value: what is expected."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_shown_name(part)}" for part in detail["loc"])
+    location = "".join(parts).lstrip(".")
+    if not location:
+        return str(detail["msg"]).removeprefix("Value error, ").splitlines()
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "missing":
+        return [f"{location}: missing; config/reconciler.toml shows an example"]
+    if detail["type"] == "extra_forbidden":
+        return [f"{location}: unknown setting; remove it or correct its spelling"]
+    return [f"{location} = {_shown(location, detail['input'])}: {message}"]
+
+
+def _shown_name(name: str) -> str:
+    """A setting's name, unless a URL stands in its place."""
+    return HIDDEN if "://" in name or "@" in name else name
+
+
+def _shown(location: str, value: object) -> str:
+    """A value, unless it could be a secret, or have one in it: these lines end up in logs."""
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    name = location.rpartition(".")[2].lower()
+    if "url" in name:
+        return shown_url(value)
+    return HIDDEN if any(word in name for word in ("secret", "password", "token")) else shown_value(value)
+
+
+def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Writes RECONCILER_ variables into the document; returns problems (unknown names are found by validation)."""
+    problems: list[str] = []
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
+            continue
+        value = environ[name]
+        parts = name.removeprefix(ENVIRONMENT_PREFIX).split("__")
+        if not all(parts) or not name.isprintable():
+            problems.append(f"{name!a}: names no setting; remove it or correct its spelling")
+            continue
+        path = [part.lower() for part in parts]
+        if tuple(path[:-1]) == NAMES_TOPICS:
+            path[-1] = parts[-1]
+        elif path[-1].endswith("_file"):
+            path[-1] = path[-1].removesuffix("_file")
+            try:
+                value = Path(value).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError) as error:
+                # Somebody may have put the secret there instead of a file's name; an OSError's text repeats it.
+                why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
+                shown = shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN
+                problems.append(f"{name} = {shown}: cannot be read: {why}; name a file that holds the value")
+                continue
+        problem = _set(document, path, _parsed(value))
+        if problem:
+            problems.append(f"{name}: {problem}")
+    return problems
+
+
+def _parsed(value: str) -> Any:
+    # Lists and tables come as JSON or TOML; anything else is text that validation converts.
+    if not value.startswith(("[", "{")):
+        return value
+    for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
+        with suppress(ValueError, RecursionError):
+            return parse(value)
+    return value
+
+
+def _set(document: dict[str, Any], path: list[str], value: Any) -> str | None:
+    place: Any = document
+    for part in path[:-1]:
+        if isinstance(place, list):
+            if part not in map(str, range(len(place))):
+                return f"there is no entry {part} in the file; give the whole list as JSON"
+            place = place[int(part)]
+        else:
+            place = place.setdefault(part, {})
+        if not isinstance(place, (dict, list)):
+            return f"{part} is no section"
+    if isinstance(place, list):
+        return "names a list; give the whole list as JSON"
+    place[path[-1]] = value
+    return None
+
+
+def _merge(document: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+    for name, value in overrides.items():
+        if isinstance(value, Mapping):
+            _merge(document.setdefault(name, {}), value)
+        else:
+            document[name] = value
+
+
+def settings_path(flag: Path | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where the settings are: --config, RECONCILER_CONFIG, $CONFIGURATION_DIRECTORY, /etc/reconciler, or nowhere."""
+    if flag is not None:
+        return flag
+    if environ.get("RECONCILER_CONFIG"):
+        return Path(environ["RECONCILER_CONFIG"])
+    for folder in (environ.get("CONFIGURATION_DIRECTORY"), "/etc/reconciler"):
+        if not folder:
+            continue
+        path = Path(folder) / "reconciler.toml"
+        try:
+            is_there = stat.S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:  # a folder that may not be searched could hold the settings that are meant
+            why = f"{path}: cannot be looked for: {error.strerror}; name a file with --config"
+            raise ConfigurationError(why) from error
+        if is_there:
+            return path
+    return None

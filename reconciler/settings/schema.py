@@ -1,0 +1,391 @@
+"""The service's settings as typed values; file.py reads them, config/reconciler.toml explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
+from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX
+from reconciler.contract.tables import Rung
+from reconciler.contract.urls import shown_value
+from reconciler.settings.types import (
+    DatabaseUrl,
+    DatabaseUrls,
+    Folder,
+    GroupName,
+    HostList,
+    RedisUrl,
+    TagFilter,
+    TopicName,
+    no_duplicates,
+    split_tags,
+)
+
+#: How much longer than the brokers keep a half its tombstone is kept.
+TOMBSTONE_MARGIN_DAYS = 8
+#: The brokers' default retention of 72 hours, and the margin.
+SWEEP_KEEP_DAYS_MIN = 11
+
+#: How much longer than a half can be repaired its inbox row must be there.
+INBOX_MARGIN_DAYS = 7
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+
+
+class Section(BaseModel):
+    """Every section refuses unknown names and cannot be changed after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=False)
+
+
+class RocketmqSettings(Section):
+    """How brokers are reached."""
+
+    name_servers: HostList = Field(description="Name servers, host:port, several separated by ';'.")
+    request_timeout_seconds: Seconds = Field(default=3.0, description="Longest wait for one answer of a broker.")
+    probe_topic: TopicName = Field(default="RECONCILER_PROBE", description="Topic of the index-horizon probes.")
+    retired_brokers: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=160)]],
+        Field(max_length=1_000),
+        BeforeValidator(no_duplicates),
+    ] = Field(default_factory=list, description="Broker names that never come back: nobody waits for their answer.")
+
+
+class UniqueKeyTopicSettings(Section):
+    """The topic that carries the announcements."""
+
+    name: TopicName = Field(default=UNIQUE_KEY_TOPIC_DEFAULT, description="Topic of the announcements.")
+    queues: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = Field(
+        default=SHARDS_DEFAULT, description="Queues on every master = shards. Changing it needs a drain."
+    )
+    topics: dict[str, TopicName] = Field(
+        default_factory=dict, description="Business topics whose announcements have a topic of their own."
+    )
+    bare_keys: bool = Field(default=False, description="Announcements are version 0: one bare key each.")
+    signature_secret: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        default=None, description="If set, announcements without a valid HMAC-SHA256 are refused."
+    )
+
+    @property
+    def signature_key(self) -> bytes | None:
+        """The secret's bytes; None: nothing is signed."""
+        return None if self.signature_secret is None else self.signature_secret.get_secret_value().encode()
+
+    def name_for(self, topic: str) -> str:
+        """The unique-key topic of a business topic."""
+        return self.topics.get(topic, self.name)
+
+
+class RedisSettings(Section):
+    """Where the sets live."""
+
+    url: RedisUrl = Field(description="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// URL.")
+    accept_unverified: bool = Field(
+        default=False, description="Run although INFO and CONFIG cannot be asked: safety is then unverified."
+    )
+    half_set_keys_max: Annotated[int, Field(ge=1_000)] = Field(
+        default=1_000_000, description="Announced keys in one shard above which announcements are suspended."
+    )
+
+
+class LedgerSettings(Section):
+    """Where verdicts, repairs and rounds are kept."""
+
+    url: DatabaseUrl = Field(description="SQLAlchemy URL: sqlite, postgresql, mysql or mariadb.")
+    keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        default=90, description="Finished rows are deleted after this many days; unfinished ones never."
+    )
+
+
+class ProducerSettings(Section):
+    """One producer group whose messages are reconciled."""
+
+    group: GroupName = Field(description="Producer group.")
+    topics: Annotated[list[TopicName], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
+        description="Business topics it sends transactional messages to."
+    )
+    outbox_url: DatabaseUrls | None = Field(
+        default=None,
+        description="Database of its outbox, or a list of them. Without one the announcement is the only evidence "
+        "(weaker).",
+    )
+    answer_checks: bool = Field(
+        default=False, description="reconciler sweep answers the check-backs of keys that the outbox knows."
+    )
+
+    @property
+    def outbox_urls(self) -> tuple[str, ...]:
+        """Every database of its outbox, with passwords; none: it has no outbox that could be read."""
+        return tuple(url.get_secret_value() for url in self.outbox_url or ())
+
+
+class SubscriptionSettings(Section):
+    """One consumer group's view of one topic: the unit that is reconciled."""
+
+    topic: TopicName = Field(description="Business topic.")
+    group: GroupName = Field(description="Consumer group.")
+    tags: TagFilter = Field(default="*", description="Tag filter of the group, '*' or 'a || b'.")
+    inbox_url: DatabaseUrls | None = Field(
+        default=None,
+        description="Database of its inbox, or a list where the handler's database is a function of the message. "
+        "Without one effects are unknown (weaker).",
+    )
+    inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
+        default=None, description="How long the service keeps its inbox rows; unset: for ever."
+    )
+    grace_period_seconds: Seconds = Field(default=30.0, description="A key younger than this is never judged.")
+    late_after_seconds: Seconds = Field(default=300.0, description="An effect later than this is reported as late.")
+    repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
+        default=[Rung.END, Rung.REPUBLISH, Rung.HAND_OVER], description="Rungs of the repair ladder, in order."
+    )
+
+    @property
+    def inbox_urls(self) -> tuple[str, ...]:
+        """Every database of its inbox, with passwords; none: effects cannot be read."""
+        return tuple(url.get_secret_value() for url in self.inbox_url or ())
+
+    @property
+    def tag_set(self) -> frozenset[str] | None:
+        """Tags that the group takes; None: all."""
+        return split_tags(self.tags)
+
+
+class RoundSettings(Section):
+    """How often and how carefully it looks."""
+
+    mode: Literal["full", "classic"] = Field(
+        default="full", description="full, or classic: the original algorithm as it was written, for comparison."
+    )
+    interval_seconds: Seconds = Field(default=5.0, description="Time between two rounds of a subscription.")
+    commit_generations: Annotated[int, Field(ge=1, le=16)] = Field(
+        default=COMMIT_GENERATIONS_DEFAULT, description="Rounds for which consumed keys are kept."
+    )
+    skew_margin_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=10.0, description="Largest difference between the clocks of Redis, brokers and databases."
+    )
+    lease_seconds: Seconds = Field(default=30.0, description="Lease of a shard's rounds and of its announcements.")
+    candidates_max: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=2_000,
+        description="Keys verified in a round of a subscription; ten times as many while databases alone settle most.",
+    )
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=16, description="Keys about which brokers are asked, and told, at the same time."
+    )
+    retention_hours: Annotated[float, Field(gt=0)] = Field(
+        default=72.0, description="fileReservedTime of the brokers: how long a half can be found."
+    )
+
+    @property
+    def retention_seconds(self) -> float:
+        """retention_hours in seconds."""
+        return self.retention_hours * 3600
+
+
+class RepairSettings(Section):
+    """Brakes."""
+
+    enabled: bool = Field(default=True, description="False: shadow mode; verdicts are written, nothing is sent.")
+    rate_per_second: Annotated[float, Field(gt=0, le=10_000)] = Field(
+        default=200.0, description="Repairs a second and topic."
+    )
+    breaker_candidates_min: Annotated[int, Field(ge=1)] = Field(
+        default=1_000, description="Fewer new losses in a round never open the breaker."
+    )
+    breaker_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.05, description="Share of the round's announcements above which the breaker opens."
+    )
+    check_back_wait_seconds: Annotated[float, Field(ge=0, le=7 * 86_400)] | None = Field(
+        default=None,
+        description="How long a half is left to the broker's check-back; unset: asked from the broker, and 0 while no "
+        "producer of its group is connected, since nobody could answer.",
+    )
+    claim_lease_seconds: Seconds = Field(default=60.0, description="Lease of a claimed repair.")
+
+
+class SweepSettings(Section):
+    """The sweeper (reconciler sweep)."""
+
+    interval_seconds: Seconds = Field(default=10.0, description="Time between two sweeps.")
+    sweep_after_seconds: Seconds = Field(default=10.0, description="A NEW row older than this is announced.")
+    settle_after_seconds: Seconds = Field(default=3_600.0, description="An ANNOUNCED row older than this is settled.")
+    announce_again_after_seconds: Seconds = Field(
+        default=21_600.0, description="An unsettled row older than this is announced again."
+    )
+    keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        default=30,
+        description="SETTLED and ROLLED_BACK rows are deleted after this many days, at least 11; others never.",
+    )
+
+
+class HistorySettings(Section):
+    """What the audit reads: Parquet files of everything the service did."""
+
+    path: Folder | None = Field(
+        default=None, description="Folder of the history, on a file system with hard links; unset: none is written."
+    )
+    spool_path: Folder | None = Field(
+        default=None, description="Folder where rows wait to be sealed; unset: .spool in the history's folder."
+    )
+    spool_max_mebibytes: Annotated[int, Field(ge=16, le=1_048_576)] = Field(
+        default=1_024, description="Rows that cannot be sealed wait up to this size; then they are told as a gap."
+    )
+    seal_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
+        default=300.0, description="Rows become Parquet after this; the audit sees nothing younger."
+    )
+    compact_files: Annotated[int, Field(ge=2, le=1_000)] = Field(
+        default=8, description="Files of one day, stream and prefix above which they are merged."
+    )
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
+        default=400, description="Days of rows that are kept; older ones are retired by an entry of the manifest."
+    )
+
+
+class LoggingSettings(Section):
+    """Logs go to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level written.")
+    format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="auto: console on a terminal, else JSON."
+    )
+
+
+class Settings(Section):
+    """All settings."""
+
+    environment: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = Field(
+        description="Name of the deployment; keeps Redis keys and ledger rows of two deployments apart."
+    )
+    rocketmq: RocketmqSettings
+    unique_key_topic: UniqueKeyTopicSettings = UniqueKeyTopicSettings()
+    redis: RedisSettings
+    ledger: LedgerSettings
+    producers: list[ProducerSettings] = Field(min_length=1, description="Producer groups.")
+    subscriptions: list[SubscriptionSettings] = Field(min_length=1, description="Subscriptions.")
+    rounds: RoundSettings = RoundSettings()
+    repairs: RepairSettings = RepairSettings()
+    sweep: SweepSettings = SweepSettings()
+    history: HistorySettings = HistorySettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        problems = list(contradictions(self))
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+
+def contradictions(settings: Settings) -> list[str]:
+    """Values that are fine alone and cannot work together; each line names fields, values and remedy."""
+    problems: list[str] = []
+    produced = {topic for producer in settings.producers for topic in producer.topics}
+    problems += [
+        f"unique_key_topic.topics has {shown_value(topic)}, which no producer sends; correct the name, or add "
+        "it to topics of a [[producers]] section"
+        for topic in settings.unique_key_topic.topics
+        if topic not in produced
+    ]
+    problems += _check_topics(settings, produced)
+    seen: set[tuple[str, str]] = set()
+    for number, s in enumerate(settings.subscriptions):
+        where = f"subscriptions[{number}]"
+        if s.topic not in produced:
+            problems.append(
+                f"{where}.topic = {s.topic!r}: no producer sends it; add it to topics of a [[producers]] section"
+            )
+        if (s.topic, s.group) in seen:
+            problems.append(f"{where} = {s.topic}/{s.group}: stands twice; remove one")
+        seen.add((s.topic, s.group))
+        first = next(other for other in settings.subscriptions if other.topic == s.topic)
+        if s.repair_order != first.repair_order:
+            problems.append(
+                f"{where}.repair_order differs from that of {first.topic}/{first.group}: END and republish reach every "
+                "group of a topic, so all its subscriptions share one ladder; make them equal"
+            )
+        keep_days_min = settings.rounds.retention_hours / 24 + INBOX_MARGIN_DAYS
+        if s.inbox_keep_days is not None and s.inbox_keep_days < keep_days_min:
+            problems.append(
+                f"{where}.inbox_keep_days = {s.inbox_keep_days:g} is shorter than rounds.retention_hours and "
+                f"{INBOX_MARGIN_DAYS} days: a repair could come after its inbox row was deleted and take effect twice; "
+                f"keep at least {keep_days_min:g} days"
+            )
+        problems += _check_times(settings, s, where)
+    if settings.rounds.mode == "classic" and settings.unique_key_topic.queues != 1:
+        problems.append(
+            f'rounds.mode = "classic" knows one pair of sets: unique_key_topic.queues = '
+            f"{settings.unique_key_topic.queues} must be 1, like the recorders' shards"
+        )
+    if settings.history.spool_path is not None and settings.history.path is None:
+        problems.append("history.spool_path is set and history.path is not: no history is written; set both")
+    if settings.history.path is not None and settings.rounds.mode == "classic":
+        problems.append(
+            'history.path is set and rounds.mode = "classic": the original algorithm keeps nothing to write down; '
+            'unset the path, or set mode = "full"'
+        )
+    problems += _check_answerers(settings.producers)
+    keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
+    if settings.sweep.keep_days < keep_days_min:
+        problems.append(
+            f"sweep.keep_days = {settings.sweep.keep_days}: must be {keep_days_min:g} or more (rounds.retention_hours "
+            f"= {settings.rounds.retention_hours:g}, and {TOMBSTONE_MARGIN_DAYS} days): a tombstone must outlive every "
+            "half that a broker could still ask about, or the answer changes"
+        )
+    longest = max(s.grace_period_seconds for s in settings.subscriptions)
+    if longest * 4 > settings.rounds.retention_seconds:
+        problems.append(
+            f"grace_period_seconds = {longest:g} is more than a quarter of rounds.retention_hours = "
+            f"{settings.rounds.retention_hours:g}: the half could be gone before it is looked for"
+        )
+    return problems
+
+
+def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
+    """Each kind of message has topics of its own: a probe is no announcement, and neither is a business message."""
+    announced = settings.unique_key_topic
+    fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
+    fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
+    problems = [
+        f"{field} = {name!r} is a business topic: its consumers would get messages that are none of theirs; "
+        "give it a topic of its own"
+        for field, name in fields.items()
+        if name in produced
+    ]
+    probes = fields.pop("rocketmq.probe_topic")
+    return problems + [
+        f"{field} = {name!r} is rocketmq.probe_topic, too; give each a topic of its own"
+        for field, name in fields.items()
+        if name == probes
+    ]
+
+
+def _check_times(settings: Settings, s: SubscriptionSettings, where: str) -> list[str]:
+    problems: list[str] = []
+    if s.grace_period_seconds < settings.rounds.interval_seconds:
+        problems.append(
+            f"{where}.grace_period_seconds = {s.grace_period_seconds:g} is shorter than rounds.interval_seconds = "
+            f"{settings.rounds.interval_seconds:g}: raise it to two intervals"
+        )
+    twice_skew = 2 * settings.rounds.skew_margin_seconds
+    if settings.rounds.mode == "full" and s.grace_period_seconds <= twice_skew:
+        problems.append(
+            f"{where}.grace_period_seconds = {s.grace_period_seconds:g} must be more than {twice_skew:g}, twice "
+            "rounds.skew_margin_seconds: the group's watermark stays that far behind, and its gate would never "
+            "open; raise it, or lower the margin"
+        )
+    if s.late_after_seconds < s.grace_period_seconds:
+        problems.append(
+            f"{where}.late_after_seconds = {s.late_after_seconds:g} is shorter than grace_period_seconds = "
+            f"{s.grace_period_seconds:g}: raise it"
+        )
+    return problems
+
+
+def _check_answerers(producers: Sequence[ProducerSettings]) -> list[str]:
+    return [
+        f"producers[{number}].answer_checks = true needs outbox_url: an answer without evidence is a guess"
+        for number, producer in enumerate(producers)
+        if producer.answer_checks and producer.outbox_url is None
+    ]

@@ -1,0 +1,297 @@
+"""Whether a Redis is safe to keep the sets: asked by `doctor`, and by `run` before it starts.
+
+A set that is evicted, expired or written without permission looks like a smaller difference, so what cannot be
+verified is refused unless the settings accept it (`redis.accept_unverified`, for fakeredis and closed services).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import redis
+from redis.cluster import RedisCluster
+from redis.exceptions import AskError, RedisError, ResponseError
+from redis.sentinel import SentinelConnectionPool
+
+from reconciler.contract.keyspace import ShardKeys, meta_key
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.errors import ConfigurationError, RedisAway
+from reconciler.shards.access import RedisClient, translated_errors
+
+#: The first version with ZDIFFSTORE.
+VERSION_MIN = (6, 2)
+MEMORY_SHARE_MAX = 0.7
+
+
+class Severity(StrEnum):
+    """What a finding means for a start."""
+
+    OK = "OK"
+    #: Works; something would make it better.
+    ADVICE = "ADVICE"
+    #: `run` refuses to start.
+    REFUSED = "REFUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisFinding:
+    """One answer about one Redis node."""
+
+    #: role, version, eviction, memory, persistence, lazy-free or permissions; a cluster puts the node before it.
+    name: str
+    severity: Severity
+    detail: str
+    #: What to do; empty for OK.
+    remedy: str = ""
+
+
+def check_redis(client: RedisClient, *, environment: str, accept_unverified: bool = False) -> list[RedisFinding]:
+    """All findings, of every primary where it is a cluster. Writes nothing.
+
+    Raises RedisAway if it does not answer, and while a cluster or Sentinels name a server that is no primary.
+    """
+    with translated_errors():
+        if not isinstance(client, RedisCluster):
+            is_named = isinstance(client.connection_pool, SentinelConnectionPool)
+            return list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
+        # What the client remembers may be older than a fail-over: a replica answers all of these questions, so nothing
+        # but this would correct it, and a healthy cluster would be refused for ever.
+        client.nodes_manager.initialize()
+        return [
+            RedisFinding(name=f"{name} {f.name}", severity=f.severity, detail=f.detail, remedy=f.remedy)
+            for name, node in _primaries(client)
+            for f in _check_node(node, environment, accept_unverified=accept_unverified, is_named=True)
+        ]
+
+
+def require_room(client: RedisClient) -> None:
+    """Raises RedisAway for a primary that is full: it answers, and refuses every write.
+
+    Also one that frees memory: what a MULTI queues needs some. One that may not be asked (INFO) counts as having room.
+    """
+    with translated_errors():
+        full = [text for name, node in _primaries(client) if (text := _why_full(name, node))]
+    if full:
+        raise RedisAway("; ".join(full))
+
+
+def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:
+    """Name (empty where there is only one) and client of every primary that the client knows."""
+    if not isinstance(client, RedisCluster):
+        yield "", client
+        return
+    for node in client.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        yield node.name, client.get_redis_connection(node)
+
+
+def _why_full(name: str, node: redis.Redis) -> str:
+    info = _ask(node, lambda: node.info("memory"))
+    limit = int(info.get("maxmemory") or 0)
+    # getMaxmemoryState, evict.c: what replicas and the append-only file wait for does not count.
+    used = int(info.get("used_memory") or 0) - int(info.get("mem_not_counted_for_evict") or 0)
+    if not limit or used <= limit:
+        return ""
+    return f"{name or 'it'} is full, {used} bytes of maxmemory {limit}: raise maxmemory, rounds will free what they can"
+
+
+def require_safe(findings: Sequence[RedisFinding]) -> None:
+    """Raises ConfigurationError with every refusal and its remedy."""
+    refused = [f for f in findings if f.severity is Severity.REFUSED]
+    if refused:
+        raise ConfigurationError("; ".join(f"Redis {f.name}: {f.detail} - {f.remedy}" for f in refused))
+
+
+def _check_node(
+    client: redis.Redis, environment: str, *, accept_unverified: bool, is_named: bool
+) -> Iterator[RedisFinding]:
+    """`is_named`: a cluster's nodes or Sentinels named this server as a primary."""
+    client.ping()
+    info = _ask(client, lambda: client.info("all"))
+    settings: dict[str, Any] = {}
+    for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # 6.2 takes one name a command
+        settings |= _ask(client, partial(client.config_get, name))
+    unverified = Severity.ADVICE if accept_unverified else Severity.REFUSED
+    yield _role(client, unverified, is_named=is_named)
+    yield _version(info, unverified)
+    yield _eviction(info, settings, unverified)
+    yield from _memory(info)
+    yield from _persistence(info, settings)
+    if settings.get("lazyfree-lazy-server-del") == "no":
+        yield RedisFinding(
+            name="lazy-free",
+            severity=Severity.ADVICE,
+            detail="lazyfree-lazy-server-del is no: replacing a big set frees it in place",
+            remedy="CONFIG SET lazyfree-lazy-server-del yes",
+        )
+    yield _permissions(client, environment)
+
+
+def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
+    """The answer, empty where the command is not allowed or not known."""
+    try:
+        answer: Mapping[str, Any] = question()
+    except ResponseError:
+        _leave(client)
+        return {}
+    return answer
+
+
+def _leave(client: redis.Redis) -> None:
+    # fakeredis' TCP server closes a connection after an error reply: the next question takes a new one.
+    client.connection_pool.disconnect(inuse_connections=False)
+
+
+def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> RedisFinding:
+    try:
+        answer: Any = client.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
+    except ResponseError as error:
+        _leave(client)
+        return _unknown("role", f"ROLE is refused ({error})", unverified)
+    role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
+    if role == "master":
+        return RedisFinding(name="role", severity=Severity.OK, detail="primary")
+    if is_named:  # by somebody who has not heard of a fail-over yet: it will, and no setting is wrong
+        _leave(client)  # Sentinels name the new primary to new connections only
+        raise RedisAway(f"a server that is named as a primary is a {role}: a fail-over is not over yet")
+    return RedisFinding(
+        name="role",
+        severity=Severity.REFUSED,
+        detail=f"this server is a {role}",
+        remedy="give the URL of the primary, or redis+sentinel://",
+    )
+
+
+def _version(info: Mapping[str, Any], unverified: Severity) -> RedisFinding:
+    text = str(info.get("redis_version") or "")
+    numbers = tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if len(numbers) < 2:
+        return _unknown("version", "INFO does not tell the version", unverified)
+    if numbers < VERSION_MIN:
+        return RedisFinding(
+            name="version",
+            severity=Severity.REFUSED,
+            detail=f"{text} lacks ZDIFFSTORE",
+            remedy="upgrade to 6.2 or newer",
+        )
+    return RedisFinding(name="version", severity=Severity.OK, detail=text)
+
+
+def _eviction(info: Mapping[str, Any], settings: Mapping[str, Any], unverified: Severity) -> RedisFinding:
+    policy = settings.get("maxmemory-policy") or info.get("maxmemory_policy")
+    if policy is None:
+        return _unknown("eviction", "neither CONFIG nor INFO tells maxmemory-policy", unverified)
+    if policy != "noeviction":
+        return RedisFinding(
+            name="eviction",
+            severity=Severity.REFUSED,
+            detail=f"maxmemory-policy is {policy}: a whole set can vanish without an error",
+            remedy="CONFIG SET maxmemory-policy noeviction, and in redis.conf",
+        )
+    return RedisFinding(name="eviction", severity=Severity.OK, detail="noeviction")
+
+
+def _memory(info: Mapping[str, Any]) -> Iterator[RedisFinding]:
+    used, limit = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
+    if limit and used > limit * MEMORY_SHARE_MAX:
+        yield RedisFinding(
+            name="memory",
+            severity=Severity.ADVICE,
+            detail=f"{used} of {limit} bytes are used: when it is full, announcements suspend",
+            remedy="raise maxmemory",
+        )
+
+
+def _persistence(info: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[RedisFinding]:
+    if "aof_enabled" not in info:
+        return
+    if int(info["aof_enabled"]):
+        yield RedisFinding(name="persistence", severity=Severity.OK, detail="append-only file")
+        return
+    detail = "snapshots only" if settings.get("save") else "no append-only file"
+    yield RedisFinding(
+        name="persistence",
+        severity=Severity.ADVICE,
+        detail=f"{detail}: a restart loses sets; nothing is lost by it but time (announcements rewind)",
+        remedy="appendonly yes, appendfsync everysec",
+    )
+
+
+def _unknown(name: str, detail: str, unverified: Severity) -> RedisFinding:
+    remedy = "allow the user INFO, ROLE and CONFIG GET, or set redis.accept_unverified = true and check by hand"
+    return RedisFinding(name=name, severity=unverified, detail=detail, remedy=remedy)
+
+
+def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
+    """Queues every command that `run` needs under MULTI and throws them away: Redis checks when it queues."""
+    probe = Subscription(environment=environment, topic="doctor", group="doctor")
+    keys = ShardKeys(Shard(subscription=probe, number=0))
+    refused: list[str] = []
+    connection: Any = client.connection_pool.get_connection()
+    try:
+        for command in (("WATCH", keys.generation), ("TIME",), ("MULTI",), *_commands(keys), ("DISCARD",)):
+            try:
+                connection.send_command(*command)
+                connection.read_response()
+            except AskError:
+                # A cluster node without the slot (MOVED is an AskError too); permissions were checked before that.
+                continue
+            except ResponseError as error:
+                refused.append(f"{command[0]} ({error})")
+                if command[0] == "MULTI":
+                    break  # what follows would not be queued but run
+    except RedisError:
+        connection.disconnect()
+        raise
+    finally:
+        if refused:
+            connection.disconnect()  # whatever it still watches or queues goes with it
+        client.connection_pool.release(connection)
+    if not refused:
+        return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")
+    return RedisFinding(
+        name="permissions",
+        severity=Severity.REFUSED,
+        detail="refused: " + ", ".join(refused)[:1_000],
+        remedy="give the user the commands and keys of the ACL in docs/operations.md, section Redis",
+    )
+
+
+def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
+    return [
+        ("GET", keys.epoch),
+        ("SET", keys.epoch, "probe", "NX"),
+        ("TYPE", keys.half),
+        ("HGETALL", keys.offsets),
+        ("HGET", keys.offsets, "probe/0"),
+        ("ZCARD", keys.pending),
+        ("SCARD", keys.half),
+        ("SDIFFSTORE", keys.new, keys.half, keys.commit, keys.commit_generation(1)),
+        ("ZUNIONSTORE", keys.pending, 2, keys.pending, keys.new, "WEIGHTS", 1, 1, "AGGREGATE", "MIN"),
+        ("SSCAN", keys.new, 0),
+        ("SMISMEMBER", keys.apart, "probe"),
+        ("SREM", keys.apart, "probe"),
+        ("ZADD", keys.pending, "NX", 1, "probe"),
+        ("ZINTERSTORE", keys.matched, 2, keys.pending, keys.commit),
+        ("ZDIFFSTORE", keys.pending, 2, keys.pending, keys.matched),
+        ("ZRANGEBYSCORE", keys.pending, "-inf", 0, "LIMIT", 0, 1),
+        ("ZRANGE", keys.pending, 0, 0),
+        ("ZREM", keys.pending, "probe"),
+        ("RENAME", keys.commit, keys.commit_generation(1)),
+        ("UNLINK", keys.half, keys.new),
+        ("INCRBY", keys.generation, 1),
+        # Redis does not check what a script calls before the script calls it: hence its commands one by one.
+        ("EVAL", "return 1", 1, keys.generation),
+        ("HDEL", keys.taken, "0"),
+        ("PEXPIRE", keys.round_lease, 1),
+        ("HSETNX", meta_key(keys.shard.subscription), "shards", 1),
+        # The announcement consumer that `run` has, and the scan after an outage.
+        ("HSET", keys.offsets, "probe/0", 0),
+        ("SADD", keys.commit, "probe"),
+        ("SCRIPT", "LOAD", "return 1"),
+        ("EVALSHA", "0" * 40, 1, keys.announcement_lease("probe")),
+    ]

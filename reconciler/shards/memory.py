@@ -1,0 +1,241 @@
+"""The Redis half of the round: the durable, fenced, accumulating difference of one shard (ports.ShardMemory).
+
+One MULTI under WATCH (its body: round_commands.py). The difference is stored, never only returned, so a lost reply or
+a dead process loses nothing; the generation is the fence, so no call moves it by more than one; writes come first and
+deletions last. The same code runs on Redis Cluster: all keys of a shard share a hash tag, and commands that
+RedisCluster.pipeline hides behind an error go through execute_command (redis-py 8.1.0).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ExecAbortError, RedisClusterException, WatchError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, ShardKeys, require_history_generations
+from reconciler.contract.subscription import Shard
+from reconciler.contract.unique_key import key_of, member_of
+from reconciler.errors import InvariantViolation
+from reconciler.policy.ports import PendingKey, RoundDone, ShardState
+from reconciler.shards.access import patience, translate, translated_errors
+from reconciler.shards.client import RoundRedis
+from reconciler.shards.round_commands import MEMBERS_A_COMMAND, round_commands, round_done
+from reconciler.shards.values import epoch_of, generation_of, round_time_of, seen_ms_of, text_of, time_ms_of
+
+#: Asked of one SSCAN.
+APART_PAGE_KEYS = 500
+
+_log = logging.getLogger(__name__)
+
+
+class RedisShardMemory:
+    """Shards in Redis. Shared by threads: every call takes connections of its own from the pools."""
+
+    def __init__(
+        self,
+        redis: RoundRedis,
+        *,
+        commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
+        history_generations: int = 0,
+        new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        """`history_generations`: rounds whose sets are kept for round_capture.py; at most commit_generations."""
+        require_history_generations(history_generations, commit_generations=commit_generations)
+        self._redis = redis
+        self._commit_generations = commit_generations
+        self._history_generations = history_generations
+        self._new_epoch = new_epoch
+        #: Time of the last round that this process ran in a shard: ages never run backwards.
+        self._last_ms: dict[Shard, int] = {}
+
+    def state(self, shard: Shard) -> ShardState:
+        """What stands there; InvariantViolation for a key of a wrong type or another environment's epoch."""
+        keys = ShardKeys(shard)
+        expected = self._expected_types(keys)
+        client = self._redis.client
+        with translated_errors(), client.pipeline(transaction=False) as pipe:
+            pipe.get(keys.epoch)
+            pipe.get(keys.generation)
+            pipe.execute_command("HGET", keys.covered, "last")
+            for key in expected:
+                pipe.type(key)
+            epoch, generation, last, *types = pipe.execute()
+            now_ms = time_ms_of(client, client, keys)
+        _check_types(shard, expected, types)
+        number = generation_of(shard, generation)
+        return ShardState(
+            epoch=epoch_of(shard, epoch),
+            generation=number,
+            now_ms=now_ms,
+            round_at_ms=round_time_of(last, generation=number),
+        )
+
+    def begin_epoch(self, shard: Shard) -> str:
+        """Writes a new marker unless there is one; returns the marker that stands."""
+        keys = ShardKeys(shard)
+        marker = f"{shard.subscription.environment}:{self._new_epoch()}"
+        with translated_errors():
+            self._redis.client.set(keys.epoch, marker, nx=True)
+            standing = epoch_of(shard, self._redis.client.get(keys.epoch))
+        return standing if standing is not None else marker
+
+    def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
+        """Runs the round once, or not at all; None also when nobody can tell."""
+        client, keys = self._redis.client, ShardKeys(shard)
+        try:
+            with translated_errors(), client.pipeline(transaction=True) as pipe:
+                pipe.watch(keys.generation, keys.epoch, keys.pending, keys.new)
+                generation = generation_of(shard, pipe.execute_command("GET", keys.generation))
+                if epoch_of(shard, pipe.execute_command("GET", keys.epoch)) != epoch:
+                    return None
+                not_before_ms = max(not_before_ms, self._last_ms.get(shard, 0) + 1)
+                commands = self._commands(keys, epoch=epoch, generation=generation, not_before_ms=not_before_ms)
+                pipe.multi()
+                for command in commands:
+                    pipe.execute_command(*command)
+                with patience(pipe, self._redis.round_timeout_seconds):
+                    answers = _execute(pipe)
+        except WatchError:
+            # Another owner was quicker, or redis-py lost the connection while watching: both mean "look again".
+            _log.info("round_not_run: round of %s did not run or its outcome is unknown", shard)
+            return None
+        if answers is None:
+            _log.warning(
+                "round_reply_lost: reply to the round of %s was lost: whether it ran shows in the next one", shard
+            )
+            return None
+        done = round_done(shard, epoch=epoch, generation=generation, answers=answers)
+        if done is not None:
+            self._last_ms[shard] = done.at_ms
+        return done
+
+    def _commands(self, keys: ShardKeys, *, epoch: str, generation: int, not_before_ms: int) -> list[tuple[Any, ...]]:
+        return round_commands(
+            keys,
+            epoch=epoch,
+            generation=generation,
+            not_before_ms=not_before_ms,
+            commit_generations=self._commit_generations,
+            history_generations=self._history_generations,
+        )
+
+    def due(
+        self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
+    ) -> list[PendingKey]:
+        """A page of pending: by first_seen_ms, ties by key."""
+        keys, client = ShardKeys(shard), self._redis.client
+        if limit < 1 or (after is not None and after.first_seen_ms > first_seen_until_ms):
+            return []
+        lowest: int | str = "-inf" if after is None else after.first_seen_ms
+        with translated_errors():
+            skipped = 0 if after is None else self._ties_up_to(keys, after)
+            found: Any = client.zrangebyscore(
+                keys.pending, lowest, first_seen_until_ms, start=skipped, num=limit, withscores=True
+            )
+            are_apart: Any = client.smismember(keys.apart, [member for member, _ in found]) if found else ()
+        return [
+            PendingKey(unique_key=key_of(member), first_seen_ms=seen_ms_of(score), is_apart=bool(is_apart))
+            for (member, score), is_apart in zip(found, are_apart, strict=True)
+        ]
+
+    def _ties_up_to(self, keys: ShardKeys, after: PendingKey) -> int:
+        """How many members of the same score come up to `after`, which may be gone.
+
+        A round gives all its keys one score, so reading them to count would read a whole round a page: doubling, then
+        halving.
+        """
+        member, score = member_of(after.unique_key), after.first_seen_ms
+
+        def follows(position: int) -> bool:
+            found: Any = self._redis.client.zrangebyscore(keys.pending, score, score, start=position, num=1)
+            return not found or found[0] > member
+
+        if follows(0):
+            return 0
+        low, high = 0, 1
+        while not follows(high):
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if follows(middle) else (middle, high)
+        return high
+
+    def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
+        """Removes keys from pending, in bounded commands; a crash in the middle leaves some, which are settled."""
+        keys, removed = ShardKeys(shard), 0
+        with translated_errors():
+            for start in range(0, len(unique_keys), MEMBERS_A_COMMAND):
+                members = [member_of(key) for key in unique_keys[start : start + MEMBERS_A_COMMAND]]
+                count: Any = self._redis.client.zrem(keys.pending, *members)
+                removed += int(count)
+        return removed
+
+    def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
+        """One SSCAN: what is there all the while comes at least once; any cursor may be asked for."""
+        with translated_errors():
+            found: Any = self._redis.client.sscan(ShardKeys(shard).apart, cursor, count=APART_PAGE_KEYS)
+        following, members = found
+        return int(following), [key_of(member) for member in members]
+
+    def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
+        """Out of pending first: a crash in between leaves keys set apart, and the next round compares them again.
+
+        What is announced again between the two commands is judged in the longer way, which is harmless.
+        """
+        keys, client = ShardKeys(shard), self._redis.client
+        removed = self.forget(shard, not_taken)
+        done = list(map(member_of, going_on))
+        with translated_errors():
+            for start in range(0, len(not_taken), MEMBERS_A_COMMAND):
+                members = [member_of(key) for key in not_taken[start : start + MEMBERS_A_COMMAND]]
+                are_new: Any = client.smismember(keys.half, members)
+                done += [member for member, is_new in zip(members, are_new, strict=True) if not is_new]
+            for start in range(0, len(done), MEMBERS_A_COMMAND):
+                client.srem(keys.apart, *done[start : start + MEMBERS_A_COMMAND])
+        return removed
+
+    def pending_size(self, shard: Shard) -> tuple[int, int | None]:
+        """Number of pending keys and the lowest first_seen_ms."""
+        keys = ShardKeys(shard)
+        with translated_errors(), self._redis.client.pipeline(transaction=False) as pipe:
+            pipe.zcard(keys.pending)
+            pipe.zrange(keys.pending, 0, 0, withscores=True)
+            size, first = pipe.execute()
+        return int(size), seen_ms_of(first[0][1]) if first else None
+
+    def _expected_types(self, keys: ShardKeys) -> Mapping[str, str]:
+        kept = range(1, self._history_generations + 1)
+        sets = [
+            *(keys.half, *(keys.half_generation(number) for number in kept)),
+            *(keys.commit, *(keys.commit_generation(number) for number in range(1, self._commit_generations + 1))),
+            *(keys.new, keys.apart),
+        ]
+        sorted_sets = [keys.pending, keys.matched, *(keys.matched_generation(number) for number in kept)]
+        return (
+            dict.fromkeys(sets, "set")
+            | dict.fromkeys(sorted_sets, "zset")
+            | dict.fromkeys([keys.offsets, keys.taken, keys.covered], "hash")
+        )
+
+
+def _execute(pipe: Any) -> list[Any] | None:
+    """EXEC; None if its reply was lost or it was not carried out because the slot or the node moved."""
+    try:
+        answers: list[Any] = pipe.execute(raise_on_error=False)
+    except (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError) as error:
+        _log.info("exec_failed: EXEC: %s", error)
+        return None
+    except ExecAbortError as error:
+        raise translate(error) from error
+    return answers
+
+
+def _check_types(shard: Shard, expected: Mapping[str, str], types: Sequence[Any]) -> None:
+    for (key, kind), found in zip(expected.items(), types, strict=True):
+        if text_of(found) not in ("none", kind):
+            raise InvariantViolation(f"{shard}: {key} is a {text_of(found)}, expected a {kind}; rounds stop")

@@ -1,0 +1,227 @@
+"""Reads back what the last rounds of a shard moved (ports.RoundCapture over Redis).
+
+The script of the round (round_commands.py) keeps the sets of the last rounds under numbered names and writes down how
+many members each has. Kept sets never change, they only move to the next number with every round. So a page is read
+together with the generation in one MULTI: when it has moved, the names move with it and the scan goes on where it was
+(RENAME keeps a set as it is). Every set is counted against what the round wrote down, so a set that rotated away, that
+another release did not keep, or whose cursor a restart of Redis made worthless is never taken for a smaller one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX, ShardKeys
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation, RedisAway
+from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundMark
+from reconciler.shards.access import translated_errors
+from reconciler.shards.client import RoundRedis
+from reconciler.shards.readable_rounds import TakenRound, readable_rounds
+from reconciler.shards.values import epoch_of, generation_of, pairs_of, text_of, time_ms_of
+
+#: Members a page: a longer one would stall other clients.
+MEMBERS_A_PAGE = 1_000
+#: A set whose members do not add up is read this often before the round counts as missed.
+READINGS_MAX = 3
+#: A shard whose memory changes while it is read is looked at this often before Redis counts as away.
+VIEWS_MAX = 5
+
+#: KEYS: epoch, generation.
+_HEADER_SCRIPT = """
+local now = redis.call('TIME')
+return {redis.call('GET', KEYS[1]) or false, redis.call('GET', KEYS[2]) or '0', now[1], now[2]}
+"""
+
+#: KEYS: pending. ARGV: score and member of the last key that was read ('' and '': none), members a page.
+#: Returns member, score, member, score ... of the keys behind it. The place is found by halving, byte for byte: Lua's
+#: own comparison of strings follows the server's locale, and the last key may be gone.
+_PAGE_SCRIPT = """
+local pending, score, member, count = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+
+local function is_behind(position)
+  local found = redis.call('ZRANGE', pending, position, position, 'WITHSCORES')
+  if tonumber(found[2]) ~= score then return tonumber(found[2]) > score end
+  for i = 1, math.min(#found[1], #member) do
+    local a, b = string.byte(found[1], i), string.byte(member, i)
+    if a ~= b then return a > b end
+  end
+  return #found[1] > #member
+end
+
+local low, high = 0, redis.call('ZCARD', pending)
+if not score then high = 0 end
+while low < high do
+  local middle = math.floor((low + high) / 2)
+  if is_behind(middle) then high = middle else low = middle + 1 end
+end
+return redis.call('ZRANGE', pending, low, low + count - 1, 'WITHSCORES')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    epoch: str | None
+    generation: int
+    taken: dict[int, TakenRound]
+
+
+@dataclass(slots=True)
+class _Scan:
+    """One kept set that is being read."""
+
+    expected: int
+    members: set[bytes] = field(default_factory=set)
+    cursor: int = 0
+    is_over: bool = False
+
+
+class _Moved(Exception):
+    """Redis lost its memory or fell back while it was read."""
+
+
+class RedisRoundCapture:
+    """Captures of shards in Redis. Shared by threads: every call takes connections of its own from the pool."""
+
+    def __init__(self, redis: RoundRedis) -> None:
+        self._client = redis.client
+
+    def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
+        """Reads the rounds oldest first, because that is the one which rotates away next."""
+        for _ in range(VIEWS_MAX):
+            view = self._view(shard)
+            plan = readable_rounds(after, epoch=view.epoch, generation=view.generation, taken=view.taken)
+            try:
+                rounds = self._rounds(shard, view, plan.first_readable)
+            except _Moved:
+                continue
+            first = rounds[0].generation if rounds else view.generation + 1
+            with translated_errors():
+                now_ms = time_ms_of(self._client, self._client, ShardKeys(shard))
+            return Capture(
+                shard=shard,
+                epoch=view.epoch,
+                generation=view.generation,
+                now_ms=now_ms,
+                rounds=tuple(rounds),
+                missed=(plan.first_new, first - 1) if first > plan.first_new else None,
+                new_memory=plan.new_memory,
+                fell_back=plan.fell_back,
+            )
+        raise RedisAway(f"{shard}: Redis' memory changed {VIEWS_MAX} times while rounds were read back")
+
+    def snapshot(self, shard: Shard) -> PendingSnapshot:
+        """Pages by first seen and key."""
+        keys = ShardKeys(shard)
+        with translated_errors():
+            answer: Any = self._client.execute_command("EVAL", _HEADER_SCRIPT, 2, keys.epoch, keys.generation)  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        epoch, generation, seconds, microseconds = answer
+        return PendingSnapshot(
+            shard=shard,
+            epoch=epoch_of(shard, epoch),
+            generation=generation_of(shard, generation),
+            at_ms=int(seconds) * 1000 + int(microseconds) // 1000,
+            pages=self._pages(keys),
+        )
+
+    # ---- inside
+
+    def _pages(self, keys: ShardKeys) -> Iterator[Sequence[tuple[bytes, int]]]:
+        score: int | str = ""
+        member = b""
+        while True:
+            command = ("EVAL", _PAGE_SCRIPT, 1, keys.pending, score, member, MEMBERS_A_PAGE)
+            with translated_errors():
+                flat: Any = self._client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py has no annotation
+            page = [(bytes(key), int(float(seen))) for key, seen in zip(flat[::2], flat[1::2], strict=True)]
+            if not page:
+                return
+            yield page
+            member, score = page[-1]
+
+    def _view(self, shard: Shard) -> _View:
+        keys = ShardKeys(shard)
+        with translated_errors(), self._client.pipeline(transaction=True) as pipe:
+            for command in (("GET", keys.epoch), ("GET", keys.generation), ("HGETALL", keys.taken)):
+                pipe.execute_command(*command)
+            epoch, generation, taken = pipe.execute()
+        return _View(
+            epoch=epoch_of(shard, epoch),
+            generation=generation_of(shard, generation),
+            taken={int(number): _taken(shard, line) for number, line in pairs_of(taken)},
+        )
+
+    def _rounds(self, shard: Shard, view: _View, first: int) -> list[CapturedRound]:
+        """Rounds from `first` to the view's generation; those up to one that can no longer be read are left out."""
+        rounds: list[CapturedRound] = []
+        for generation in range(first, view.generation + 1):
+            found = None
+            for _ in range(READINGS_MAX):
+                found = self._round(shard, view, generation)
+                if found is not None:
+                    break
+            rounds = [*rounds, found] if found is not None else []
+        return rounds
+
+    def _round(self, shard: Shard, view: _View, generation: int) -> CapturedRound | None:
+        """None: a set has not the members that the round wrote down."""
+        taken, newest = view.taken[generation], view.generation
+        scans = [_Scan(taken.announced), _Scan(taken.consumed), _Scan(taken.matched)]
+        while not all(scan.is_over for scan in scans):
+            number = newest - generation + 1
+            if number > HISTORY_GENERATIONS_MAX:
+                return None
+            answers = self._page(shard, number, scans)
+            if answers[0] != view.epoch or answers[1] < newest:
+                raise _Moved
+            if answers[1] > newest:
+                newest = answers[1]  # another round ran: the sets have other names now
+                continue
+            for scan, (cursor, members) in zip([s for s in scans if not s.is_over], answers[2], strict=True):
+                scan.members.update(members)
+                scan.cursor, scan.is_over = cursor, cursor == 0
+        if any(len(scan.members) != scan.expected for scan in scans):
+            return None
+        announced, consumed, matched = (tuple(sorted(scan.members)) for scan in scans)
+        return CapturedRound(
+            shard=shard,
+            epoch=view.epoch or "",
+            generation=generation,
+            at_ms=taken.at_ms,
+            announced=announced,
+            consumed=consumed,
+            left_matched=matched,
+        )
+
+    def _page(
+        self, shard: Shard, number: int, scans: Sequence[_Scan]
+    ) -> tuple[str | None, int, list[tuple[int, list[bytes]]]]:
+        """Epoch, generation, and a page of every set that is not over, in one step."""
+        keys = ShardKeys(shard)
+        half, consumed, matched = scans
+        commands: list[tuple[Any, ...]] = [("GET", keys.epoch), ("GET", keys.generation)]
+        for scan, name in ((half, keys.half_generation(number)), (consumed, keys.commit_generation(number))):
+            if not scan.is_over:
+                commands.append(("SSCAN", name, scan.cursor, "COUNT", MEMBERS_A_PAGE))
+        if not matched.is_over:
+            last = matched.cursor + MEMBERS_A_PAGE - 1
+            commands.append(("ZRANGE", keys.matched_generation(number), matched.cursor, last))
+        with translated_errors(), self._client.pipeline(transaction=True) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            epoch, generation, *pages = pipe.execute()
+        if not matched.is_over:
+            # By rank: its cursor is the number of members read, 0 again behind the last page.
+            pages[-1] = (0 if len(pages[-1]) < MEMBERS_A_PAGE else matched.cursor + MEMBERS_A_PAGE, pages[-1])
+        found = [(int(cursor), list(members)) for cursor, members in pages]
+        return epoch_of(shard, epoch), generation_of(shard, generation), found
+
+
+def _taken(shard: Shard, line: Any) -> TakenRound:
+    try:
+        at_ms, announced, consumed, matched = (int(part) for part in text_of(line).split(" "))
+    except ValueError as error:
+        raise InvariantViolation(f"{shard}: {text_of(line)!r} tells nothing about a round") from error
+    return TakenRound(at_ms=at_ms, announced=announced, consumed=consumed, matched=matched)

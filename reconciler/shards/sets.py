@@ -1,0 +1,231 @@
+"""Half sets and commit sets in Redis: adapters of ports.HalfSets and ports.CommitSets.
+
+The offset of the announcement consumer lies beside the keys it brought and moves in the same atomic step, so a
+Redis that loses its last writes, or everything, loses both together and the consumer rewinds by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from binascii import unhexlify
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import filterfalse
+from typing import Any
+from zlib import crc32
+
+import redis
+from redis import exceptions
+
+from reconciler.contract.keyspace import APART_KEYS_MAX, ShardKeys, meta_key, offsets_field
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import member_of
+from reconciler.errors import MalformedInput
+from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.shards.access import RedisClient, translated_errors
+from reconciler.shards.script import RedisScript
+
+_log = logging.getLogger(__name__)
+
+#: Members of one SADD: bounds how long one command holds up Redis' other users (about 1 ms).
+MEMBERS_MAX = 2_000
+
+#: Members that a command of a big batch aims at, and keys that are made into commands before these are sent.
+STREAM_MEMBERS = 1_000
+STREAM_KEYS_MAX = 8_192
+#: Bytes of the classic unique key; gRPC clients and IPv6 hosts make longer ones.
+MEMBER_BYTES = 16
+
+_NONE = b"none"
+
+# KEYS half, offsets, and where keys are set apart: apart. ARGV field, expected offset or 'none', next offset, how many
+# of the members are set apart (the first ones), how many may be, member ...
+# Everything that can fail on a wrong type comes before the offset moves. unpack() is limited to some 8 000 values.
+_ADMIT = RedisScript("""
+-- reconciler admit
+local stored = redis.call('HGET', KEYS[2], ARGV[1]) or 'none'
+if stored ~= ARGV[2] then return {0, stored} end
+local function add(key, last)
+  for first = 6, last, 1000 do
+    redis.call('SADD', key, unpack(ARGV, first, math.min(first + 999, last)))
+  end
+end
+add(KEYS[1], #ARGV)
+local apart = tonumber(ARGV[4])
+if apart > 0 and redis.call('SCARD', KEYS[3]) < tonumber(ARGV[5]) then add(KEYS[3], apart + 5) end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+return {1, ARGV[3]}
+""")
+_TAKE_LEASE = RedisScript("""
+-- reconciler take lease
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+""")
+_RELEASE_LEASE = RedisScript("""
+-- reconciler release lease
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('UNLINK', KEYS[1]) end
+return 0
+""")
+
+
+class RedisHalfSets:
+    """Announced keys and offsets. Shared by threads: the client is, and nothing else is kept but what it may not do.
+
+    Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
+    """
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._sets_apart = True
+
+    def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
+        """The stored next offset."""
+        with translated_errors():
+            stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
+        return _offset(stored)
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
+    ) -> Admission:
+        """One script: compare the offset, add the keys, move the offset.
+
+        A login of an older release may not touch K:apart: its keys go the longer way, one verdict each.
+        """
+        keys = ShardKeys(shard)
+        arguments: list[str | int | bytes] = [
+            offsets_field(queue.broker, queue.queue_id),
+            _NONE if expected is None else expected,
+            following,
+            len(apart) if self._sets_apart else 0,
+            APART_KEYS_MAX,
+            *map(member_of, apart),
+            *map(member_of, filterfalse(frozenset(apart).__contains__, unique_keys)),
+        ]
+        names = [keys.half, keys.offsets]
+        with translated_errors():
+            try:
+                if apart and self._sets_apart:
+                    answer: Any = _ADMIT.run(self._client, [*names, keys.apart], arguments)
+                else:
+                    answer = _ADMIT.run(self._client, names, arguments)
+            except exceptions.NoPermissionError:
+                if not apart or not self._sets_apart:
+                    raise
+                self._sets_apart, arguments[3] = False, 0
+                _log.warning(
+                    "right_missing: this login may not write %s: see the Redis users in docs/operations.md", keys.apart
+                )
+                answer = _ADMIT.run(self._client, names, arguments)
+        return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
+
+    def size(self, shard: Shard) -> int:
+        """SCARD of the half set."""
+        with translated_errors():
+            size: Any = self._client.scard(ShardKeys(shard).half)
+        return int(size)
+
+    def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews."""
+        key = ShardKeys(shard).announcement_lease(queue.broker)
+        with translated_errors():
+            return bool(_TAKE_LEASE.run(self._client, [key], [token, int(lease_seconds * 1000)]))
+
+    def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
+        """Gives up if the token holds it."""
+        key = ShardKeys(shard).announcement_lease(queue.broker)
+        with translated_errors():
+            _RELEASE_LEASE.run(self._client, [key], [token])
+
+
+class RedisCommitSets:
+    """Consumed keys. Shared by threads. Uses SADD only (never MULTI), and HGET on the meta hash where permitted."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """One SADD a shard and MEMBERS_MAX keys, sent together; the first refusal is raised after all were tried."""
+        names = [ShardKeys(Shard(subscription=subscription, number=number)).commit for number in range(shards)]
+        with translated_errors():
+            if isinstance(self._client, redis.Redis):
+                self._record_streamed(self._client, names, unique_keys)
+                return
+            cluster: Any = self._client
+            pipeline = cluster.pipeline(transaction=False)
+            with pipeline:
+                for number, members in _members_by_shard(unique_keys, shards):
+                    pipeline.sadd(names[number], *members)
+                pipeline.execute()
+
+    def _record_streamed(self, client: redis.Redis, names: Sequence[str], unique_keys: Sequence[str]) -> None:
+        # The server runs the first commands while the next ones are still being made: nearly twice as fast as
+        # pipeline(), which packs everything before it sends anything.
+        connection: Any = client.connection_pool.get_connection()
+        refused: exceptions.ResponseError | None = None
+        try:
+            sent = 0
+            chunk = min(STREAM_KEYS_MAX, STREAM_MEMBERS * len(names))
+            for first in range(0, len(unique_keys), chunk):
+                packed = [
+                    _pack_sadd(names[number], members)
+                    for number, members in _members_by_shard(unique_keys[first : first + chunk], len(names))
+                ]
+                connection.send_packed_command(packed)
+                sent += len(packed)
+            for _ in range(sent):
+                try:
+                    connection.read_response()
+                except exceptions.ResponseError as error:
+                    refused = refused or error
+        except BaseException:
+            connection.disconnect()  # answers may still be on their way: nobody else may read them
+            raise
+        finally:
+            client.connection_pool.release(connection)
+        if refused is not None:
+            raise refused
+
+    def stored_shards(self, subscription: Subscription) -> int | None:
+        """Number of shards that `reconciler run` wrote down; None: not written, or this login may not read it."""
+        with translated_errors():
+            try:
+                stored: Any = self._client.hget(meta_key(subscription), "shards")
+            except exceptions.NoPermissionError:
+                return None
+        return _offset(stored)
+
+
+def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple[int, list[bytes]]]:
+    # contract.unique_key.shard_of and member_of, inlined: this runs once for every consumed message.
+    buckets: list[list[bytes]] = [[] for _ in range(shards)]
+    for key in unique_keys:
+        buckets[crc32(key.encode("ascii")) % shards].append(unhexlify(key))
+    for number, members in enumerate(buckets):
+        for first in range(0, len(members), MEMBERS_MAX):
+            yield number, members[first : first + MEMBERS_MAX]
+
+
+def _pack_sadd(name: str, members: Sequence[bytes]) -> bytes:
+    """The command as Redis' protocol spells it; join() is four times as fast as packing argument by argument."""
+    key = name.encode()
+    head = b"*%d\r\n$4\r\nSADD\r\n$%d\r\n%s\r\n" % (2 + len(members), len(key), key)
+    if all(len(member) == MEMBER_BYTES for member in members):
+        return head + b"$16\r\n" + b"\r\n$16\r\n".join(members) + b"\r\n"
+    return head + b"".join([b"$%d\r\n%s\r\n" % (len(member), member) for member in members])
+
+
+def _offset(stored: bytes | str | int | None) -> int | None:
+    if stored is None or stored in {_NONE, "none"}:
+        return None
+    try:
+        return int(stored)
+    except ValueError as error:
+        raise MalformedInput(f"{stored!r:.40} in Redis is no number") from error

@@ -1,0 +1,71 @@
+"""What the small keys of a shard hold, as Redis answers it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from redis.cluster import RedisCluster
+
+from reconciler.contract.keyspace import ShardKeys
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation
+from reconciler.shards.access import RedisClient
+
+#: No shard has more rounds; one step further and INCRBY would refuse in the middle of a round.
+GENERATION_MAX = 2**62
+
+
+def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
+    """Redis TIME of the node that holds the shard; a cluster's pipeline refuses TIME, which has no key."""
+    if isinstance(client, RedisCluster):
+        node = client.get_node_from_key(keys.pending)  # type: ignore[no-untyped-call]  # redis-py has no annotation
+        answer: Any = client.time(target_nodes=node)
+    else:
+        answer = connection.execute_command("TIME")
+    seconds, microseconds = answer
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def epoch_of(shard: Shard, answer: Any) -> str | None:
+    """The marker; InvariantViolation for another environment's."""
+    if answer is None:
+        return None
+    epoch, environment = text_of(answer), shard.subscription.environment
+    if epoch.rpartition(":")[0] != environment:
+        raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
+    return epoch
+
+
+def generation_of(shard: Shard, answer: Any) -> int:
+    """The fence, 0 before the first round; InvariantViolation for what is no number."""
+    text = text_of(answer if answer is not None else 0)
+    # Just as INCRBY writes it: the round compares the text.
+    if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
+        raise InvariantViolation(f"{shard}: generation {answer!r:.40} is no number")
+    return int(text)
+
+
+def round_time_of(answer: Any, *, generation: int) -> int | None:
+    """Time in ms of the round with that number; None: no round says it, or an older release ran the last one."""
+    number, _, at_ms = text_of(answer or "").partition(" ")
+    return int(at_ms) if number == str(generation) and at_ms.isascii() and at_ms.isdigit() else None
+
+
+def seen_ms_of(score: float) -> int:
+    """First seen, from a score; 0 for what is no time: the round dates it anew."""
+    return int(score) if math.isfinite(score) else 0
+
+
+def text_of(answer: Any) -> str:
+    """Redis answers bytes."""
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
+
+
+def pairs_of(answer: Any) -> list[tuple[Any, Any]]:
+    """Fields and values of a hash."""
+    # A mapping where redis-py knows the command's answer, else Redis' flat list.
+    if isinstance(answer, Mapping):
+        return list(answer.items())
+    return list(zip(answer[::2], answer[1::2], strict=True))

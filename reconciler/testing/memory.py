@@ -1,0 +1,36 @@
+"""The SQL half of the ledger in memory, for policy tests and the simulator: MemoryLedger(clock).
+
+Database time is the clock's wall time; every call is one transaction. The Redis half is memory_shards.py.
+"""
+
+from __future__ import annotations
+
+from reconciler.clock import Clock
+from reconciler.testing.memory_repairs import MemoryCandidates, MemoryHandOvers, MemoryRepairs
+from reconciler.testing.memory_reports import MemoryReports
+from reconciler.testing.memory_rounds import (
+    MemoryAnnouncementLedger,
+    MemoryHistory,
+    MemoryHolds,
+    MemoryKnownBrokers,
+    MemoryOperatorActions,
+    MemoryOutages,
+    MemoryRounds,
+)
+
+
+class MemoryLedger:
+    """ports.Ledger over dictionaries; shared by threads, one lock. What it holds is lost with it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.rows = MemoryHistory(clock)
+        self.candidates = MemoryCandidates(self.rows)
+        self.repairs = MemoryRepairs(self.rows)
+        self.hand_overs = MemoryHandOvers(self.rows, self.repairs)
+        self.rounds = MemoryRounds(self.rows)
+        self.holds = MemoryHolds(self.rows)
+        self.brokers = MemoryKnownBrokers(self.rows)
+        self.outages = MemoryOutages(self.rows)
+        self.announcements = MemoryAnnouncementLedger(self.rows, self.outages)
+        self.actions = MemoryOperatorActions(self.rows)
+        self.reports = MemoryReports(self.rows)

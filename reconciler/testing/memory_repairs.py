@@ -1,0 +1,331 @@
+"""Verdicts, repairs and hand-overs in memory; see memory.py."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from reconciler.clock import Clock
+from reconciler.contract.hand_over import decode_hand_over, encode_hand_over
+from reconciler.contract.row_rules import FINISHED_REPAIRS, STATE_RANK, bounded_text, wait_ms
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.verdicts import LOSSES
+from reconciler.policy.evidence import StoredMessage, TransactionState
+from reconciler.policy.ports import Candidate, Repair, RepairChange, Verification
+
+RepairKey = tuple[str, str, str, str]
+
+
+class MemoryRows:
+    """The rows of one in-memory ledger; its lock is held by whoever touches them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.candidates: dict[tuple[Subscription, str], Candidate] = {}
+        self.repairs: dict[RepairKey, Repair] = {}
+        self.messages: dict[RepairKey, str] = {}
+
+
+class MemoryCandidates:
+    """Candidates over a dictionary."""
+
+    def __init__(self, rows: MemoryRows) -> None:
+        self._rows = rows
+
+    def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
+        """Rows that exist."""
+        with self._rows.lock:
+            found = ((key, self._rows.candidates.get((subscription, key))) for key in unique_keys)
+            return {key: row for key, row in found if row is not None}
+
+    def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
+        """Inserts or updates."""
+        with self._rows.lock:
+            for verification in verifications:
+                self._record(shard, verification)
+
+    def _record(self, shard: Shard, seen: Verification) -> None:
+        key = (shard.subscription, seen.unique_key)
+        old = self._rows.candidates.get(key)
+        if old is not None and STATE_RANK[old.state] > STATE_RANK[seen.state]:
+            return
+        now_ms = self._rows.clock.now_ms()
+        loss = seen.verdict if seen.verdict in LOSSES else None
+        self._rows.candidates[key] = Candidate(
+            subscription=shard.subscription,
+            unique_key=seen.unique_key,
+            shard=shard.number,
+            state=seen.state,
+            verdict=seen.verdict,
+            loss_verdict=old.loss_verdict if old is not None and old.loss_verdict is not None else loss,
+            evidence=dict(seen.evidence),
+            attempts=1 if old is None else old.attempts + 1,
+            first_seen_ms=seen.first_seen_ms if old is None else min(old.first_seen_ms, seen.first_seen_ms),
+            next_at_ms=now_ms + wait_ms(seen.wait_seconds),
+            updated_at_ms=now_ms,
+            ask_again_at_ms=None if seen.ask_again_seconds is None else now_ms + wait_ms(seen.ask_again_seconds),
+        )
+
+    def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """OPEN losses that are due, oldest first."""
+        found = self._open(subscription, lambda row: row.loss_verdict is not None)
+        return sorted(found, key=lambda row: (row.first_seen_ms, row.unique_key))[:limit]
+
+    def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
+        """OPEN rows of the shards that are due, by that time."""
+        found = self._open(subscription, lambda row: row.shard in shards)
+        return sorted(found, key=lambda row: (row.next_at_ms, row.unique_key))[:limit]
+
+    def _open(self, subscription: Subscription, wanted: Callable[[Candidate], bool]) -> list[Candidate]:
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            return [
+                row
+                for (owner, _key), row in self._rows.candidates.items()
+                if owner == subscription
+                and row.state is CandidateState.OPEN
+                and row.next_at_ms <= now_ms
+                and wanted(row)
+            ]
+
+    def reopen(self, subscription: Subscription, unique_key: str) -> bool:
+        """OPEN and due again."""
+        with self._rows.lock:
+            row = self._rows.candidates.get((subscription, unique_key))
+            if row is None or row.state is CandidateState.OPEN:
+                return False
+            now_ms = self._rows.clock.now_ms()
+            self._rows.candidates[subscription, unique_key] = replace(
+                row, state=CandidateState.OPEN, next_at_ms=now_ms, updated_at_ms=now_ms, ask_again_at_ms=None
+            )
+            return True
+
+    def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
+        """Rows whose ask_again_at_ms has passed, by that time."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            waiting = [
+                (row.ask_again_at_ms, row)
+                for (owner, _key), row in self._rows.candidates.items()
+                if owner == subscription and row.ask_again_at_ms is not None and row.ask_again_at_ms <= now_ms
+            ]
+        return [row for _, row in heapq.nsmallest(limit, waiting, key=lambda place: place[0])]
+
+    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
+        """Writes the time, or None."""
+        with self._rows.lock:
+            at_ms = None if seconds is None else self._rows.clock.now_ms() + wait_ms(seconds)
+            for row in self._asked_again(subscription, unique_keys):
+                self._rows.candidates[subscription, row.unique_key] = replace(row, ask_again_at_ms=at_ms)
+
+    def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
+        """OPEN and due."""
+        with self._rows.lock:
+            for row in self._asked_again(shard.subscription, unique_keys):
+                self._rows.candidates[shard.subscription, row.unique_key] = replace(row, shard=shard.number)
+                self.reopen(shard.subscription, row.unique_key)
+
+    def _asked_again(self, subscription: Subscription, unique_keys: Sequence[str]) -> list[Candidate]:
+        found = self.read(subscription, unique_keys).values()
+        return [row for row in found if row.ask_again_at_ms is not None]
+
+
+class MemoryRepairs:
+    """Repairs and claims over a dictionary."""
+
+    def __init__(self, rows: MemoryRows) -> None:
+        self._rows = rows
+
+    def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
+        """Inserts unless there is a row."""
+        self.insert((environment, topic, EVERY_GROUP, unique_key), rung)
+
+    def insert(self, key: RepairKey, rung: Rung, message: str | None = None) -> None:
+        """Inserts unless there is a row."""
+        with self._rows.lock:
+            if key in self._rows.repairs:
+                return
+            now_ms = self._rows.clock.now_ms()
+            environment, topic, scope, unique_key = key
+            self._rows.repairs[key] = Repair(
+                environment=environment,
+                topic=topic,
+                scope=scope,
+                unique_key=unique_key,
+                state=RepairState.OPEN,
+                rung=rung,
+                token=None,
+                lease_until_ms=None,
+                attempts=0,
+                next_at_ms=now_ms,
+                target=None,
+                answer=None,
+                created_at_ms=now_ms,
+                sent_at_ms=None,
+                done_at_ms=None,
+            )
+            if message is not None:
+                self._rows.messages[key] = message
+
+    def read(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
+        """Rows of each key, by scope."""
+        with self._rows.lock:
+            found: dict[str, list[Repair]] = {}
+            wanted = set(unique_keys)
+            for key in sorted(self._rows.repairs):
+                if key[:2] == (environment, topic) and key[3] in wanted:
+                    found.setdefault(key[3], []).append(self._rows.repairs[key])
+            return found
+
+    def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
+        """Due rows without a living claim."""
+        with self._rows.lock:
+            found = [
+                row
+                for key, row in self._rows.repairs.items()
+                if key[:3] == (environment, topic, scope) and self._is_claimable(row)
+            ]
+        return sorted(found, key=lambda row: (row.next_at_ms, row.created_at_ms, row.unique_key))[:limit]
+
+    def _is_claimable(self, row: Repair) -> bool:
+        now_ms = self._rows.clock.now_ms()
+        is_free = row.token is None or row.lease_until_ms is None or row.lease_until_ms < now_ms
+        return row.state not in FINISHED_REPAIRS and row.next_at_ms <= now_ms and is_free
+
+    def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Takes the row if it is claimable."""
+        with self._rows.lock:
+            row = self._rows.repairs.get(_key(repair))
+            if row is None or not self._is_claimable(row):
+                return None
+            return self._write(replace(row, token=token, lease_until_ms=self._lease_until_ms(lease_seconds)))
+
+    def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
+        """Writes under the token."""
+        with self._rows.lock:
+            row = self._rows.repairs.get(_key(repair))
+            if row is None or row.token != token:
+                return None
+            now_ms = self._rows.clock.now_ms()
+            is_first = change.counts_as_attempt and row.sent_at_ms is None
+            is_finished = change.state in FINISHED_REPAIRS
+            gives_up = change.releases or is_finished
+            if change.state is RepairState.DONE:
+                self._rows.messages.pop(_key(repair), None)
+            return self._write(
+                replace(
+                    row,
+                    state=change.state,
+                    rung=change.rung,
+                    token=None if gives_up else token,
+                    lease_until_ms=None if gives_up else row.lease_until_ms,
+                    attempts=row.attempts + change.counts_as_attempt - change.takes_back_attempt,
+                    sent_at_ms=now_ms if change.counts_as_attempt else row.sent_at_ms,
+                    first_sent_at_ms=now_ms if is_first else row.first_sent_at_ms,
+                    done_at_ms=now_ms if change.state is RepairState.DONE else row.done_at_ms,
+                    next_at_ms=now_ms + wait_ms(change.wait_seconds),
+                    target=row.target if change.target is None else dict(change.target),
+                    answer=row.answer if change.answer is None else bounded_text(change.answer),
+                )
+            )
+
+    def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
+        """One row a key."""
+        with self._rows.lock:
+            for unique_key, rung in rungs.items():
+                self.open(environment, topic, unique_key, rung=rung)
+
+    def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
+        """Takes each row that is claimable."""
+        with self._rows.lock:
+            return [self.claim(repair, token=token, lease_seconds=lease_seconds) for repair, token in claims]
+
+    def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
+        """Writes each under its token."""
+        with self._rows.lock:
+            return [self.change(repair, change, token=token) for repair, change, token in changes]
+
+    def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
+        """Extends the lease."""
+        with self._rows.lock:
+            row = self._rows.repairs.get(_key(repair))
+            if row is None or row.token != token:
+                return None
+            return self._write(replace(row, lease_until_ms=self._lease_until_ms(lease_seconds)))
+
+    def reopen(self, repair: Repair, *, rung: Rung) -> bool:
+        """FAILED becomes OPEN."""
+        with self._rows.lock:
+            row = self._rows.repairs.get(_key(repair))
+            if row is None or row.state is not RepairState.FAILED:
+                return False
+            now_ms = self._rows.clock.now_ms()
+            self._write(replace(row, state=RepairState.OPEN, rung=rung, attempts=1, next_at_ms=now_ms))
+            return True
+
+    def dismiss(self, repair: Repair, *, answer: str) -> bool:
+        """FAILED becomes DONE."""
+        with self._rows.lock:
+            row = self._rows.repairs.get(_key(repair))
+            if row is None or row.state is not RepairState.FAILED:
+                return False
+            now_ms = self._rows.clock.now_ms()
+            self._write(replace(row, state=RepairState.DONE, answer=bounded_text(answer), done_at_ms=now_ms))
+            self._rows.messages.pop(_key(repair), None)
+            return True
+
+    def _lease_until_ms(self, lease_seconds: float) -> int:
+        return self._rows.clock.now_ms() + wait_ms(lease_seconds)
+
+    def _write(self, row: Repair) -> Repair:
+        self._rows.repairs[_key(row)] = row
+        return row
+
+
+class MemoryHandOvers:
+    """Hand-over rows over a dictionary."""
+
+    def __init__(self, rows: MemoryRows, repairs: MemoryRepairs) -> None:
+        self._rows = rows
+        self._repairs = repairs
+
+    def insert(
+        self,
+        environment: str,
+        message: StoredMessage,
+        *,
+        groups: Sequence[str],
+        content_digest: bytes | None = None,
+    ) -> None:
+        """One OPEN row a group; a FAILED one begins again."""
+        text = encode_hand_over(message, content_digest=content_digest)
+        with self._rows.lock:
+            for group in groups:
+                key = (environment, message.real_topic, group, message.unique_key)
+                known = self._rows.repairs.get(key)
+                if known is not None and known.state is RepairState.FAILED:
+                    now_ms = self._rows.clock.now_ms()
+                    self._rows.repairs[key] = replace(known, state=RepairState.OPEN, attempts=0, next_at_ms=now_ms)
+                    self._rows.messages[key] = text
+                self._repairs.insert(key, Rung.HAND_OVER, text)
+
+    def message_of(self, repair: Repair) -> StoredMessage | None:
+        """The message, unless it was emptied."""
+        with self._rows.lock:
+            text = self._rows.messages.get(_key(repair))
+        if text is None:
+            return None
+        return StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)
+
+    def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
+        """DONE, message emptied."""
+        done = RepairChange(state=RepairState.DONE, rung=Rung.HAND_OVER, answer=answer)
+        return self._repairs.change(repair, done, token=token)
+
+
+def _key(repair: Repair) -> RepairKey:
+    return (repair.environment, repair.topic, repair.scope, repair.unique_key)

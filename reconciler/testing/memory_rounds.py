@@ -1,0 +1,283 @@
+"""Rounds, floors, outages, holds and refused announcements in memory; see memory.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from reconciler.clock import Clock
+from reconciler.contract.keyspace import offsets_field
+from reconciler.contract.row_rules import NAME_CHARACTERS, QUARANTINE_BODY_BYTES, bounded_text, brokers_after
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import HoldKind
+from reconciler.policy.ports import (
+    AnnouncementQueue,
+    Floor,
+    HeldTopic,
+    Intent,
+    OperatorAction,
+    Outage,
+    QuarantinedAnnouncement,
+    RefusedAnnouncement,
+    RoundDone,
+    StoredRound,
+)
+from reconciler.testing.memory_repairs import MemoryRows
+
+RoundKey = tuple[Shard, str, int]
+
+
+class MemoryHistory(MemoryRows):
+    """All rows of one in-memory ledger."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.rounds: dict[RoundKey, StoredRound] = {}
+        self.floors: dict[tuple[Subscription, str], Floor] = {}
+        self.outages: dict[tuple[str, int], Outage] = {}
+        self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
+        #: (environment, topic) -> broker -> when it was first missed; None: it is there.
+        self.brokers: dict[tuple[str, str], dict[str, int | None]] = {}
+        #: action_id -> environment and row, in the order of their beginnings.
+        self.actions: dict[str, tuple[str, OperatorAction]] = {}
+        self.refused: dict[tuple[str, AnnouncementQueue, int], QuarantinedAnnouncement] = {}
+
+
+class MemoryRounds:
+    """Rounds over a dictionary."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def store(self, done: RoundDone) -> None:
+        """One row; a generation that ran again after a fall-back takes the place of the undone one."""
+        key = (done.shard, done.epoch, done.generation)
+        with self._rows.lock:
+            old = self._rows.rounds.get(key)
+            if old is None or old.done.at_ms < done.at_ms:
+                now_ms = self._rows.clock.now_ms()
+                self._rows.rounds[key] = StoredRound(done=done, is_void=False, stored_at_ms=now_ms)
+
+    def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
+        """Marks undone rounds."""
+        with self._rows.lock:
+            undone = [
+                key
+                for key, row in self._rows.rounds.items()
+                if key[:2] == (shard, epoch)
+                and not row.is_void
+                and (key[2] > generation or (at_ms is not None and row.done.at_ms > at_ms))
+            ]
+            for key in undone:
+                self._rows.rounds[key] = replace(self._rows.rounds[key], is_void=True)
+            return len(undone)
+
+    def last(self, shard: Shard) -> RoundDone | None:
+        """The newest round that is not void."""
+        with self._rows.lock:
+            rounds = [row.done for key, row in self._rows.rounds.items() if key[0] == shard and not row.is_void]
+        return max(rounds, key=lambda done: (done.at_ms, done.generation), default=None)
+
+    def raise_floor(self, subscription: Subscription, floor: Mapping[str, int]) -> None:
+        """Raises the floors that lie lower."""
+        with self._rows.lock:
+            for queue, offset in floor.items():
+                self._raise(subscription, queue, offset)
+
+    def _raise(self, subscription: Subscription, field: str, offset: int) -> None:
+        old = self._rows.floors.get((subscription, field))
+        if old is None or old.queue_offset < offset:
+            broker, _, queue_id = field.rpartition("/")
+            self._rows.floors[subscription, field] = Floor(
+                subscription=subscription,
+                broker=broker,
+                queue_id=int(queue_id),
+                queue_offset=offset,
+                updated_at_ms=self._rows.clock.now_ms(),
+            )
+
+
+class MemoryOutages:
+    """Outages over a dictionary."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def current(self, environment: str) -> Outage | None:
+        """The open row."""
+        with self._rows.lock:
+            rows = [
+                row for key, row in self._rows.outages.items() if key[0] == environment and row.closed_at_ms is None
+            ]
+        return min(rows, key=lambda row: row.started_at_ms, default=None)
+
+    def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
+        """Opens a row unless one is open."""
+        del noticed_by  # a column for people; the port's value does not carry it
+        with self._rows.lock:
+            current = self.current(environment)
+            if current is not None:
+                return current
+            stored = [
+                row.stored_at_ms
+                for key, row in self._rows.rounds.items()
+                if key[0].subscription.environment == environment and not row.is_void
+            ]
+            started_at_ms = min(self._rows.clock.now_ms(), max(stored, default=self._rows.clock.now_ms()))
+            while (environment, started_at_ms) in self._rows.outages:
+                started_at_ms -= 1
+            outage = Outage(
+                environment=environment,
+                started_at_ms=started_at_ms,
+                reason=reason,
+                scan_position=None,
+                scanned=0,
+                closed_at_ms=None,
+            )
+            self._rows.outages[environment, started_at_ms] = outage
+            return outage
+
+    def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
+        """Notes progress."""
+        key = (outage.environment, outage.started_at_ms)
+        with self._rows.lock:
+            row = self._rows.outages.get(key)
+            if row is not None and row.closed_at_ms is None:
+                self._rows.outages[key] = replace(row, scan_position=dict(scan_position), scanned=scanned)
+
+    def close(self, outage: Outage) -> None:
+        """Closes every open row of the environment."""
+        with self._rows.lock:
+            for key, row in self._rows.outages.items():
+                if key[0] == outage.environment and row.closed_at_ms is None:
+                    self._rows.outages[key] = replace(row, closed_at_ms=self._rows.clock.now_ms())
+
+
+class MemoryHolds:
+    """Holds over a dictionary."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
+        """Topic -> kinds."""
+        found: dict[str, list[HoldKind]] = {}
+        with self._rows.lock:
+            for owner, topic, kind in sorted(self._rows.holds):
+                if owner == environment:
+                    found.setdefault(topic, []).append(kind)
+        return found
+
+    def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
+        """False if it was there."""
+        key = (environment, topic, kind)
+        with self._rows.lock:
+            known = self._rows.holds.get(key)
+            if known is not None:
+                if kind is HoldKind.BREAKER:
+                    now_ms = self._rows.clock.now_ms()
+                    self._rows.holds[key] = replace(known, since_ms=now_ms, reason=bounded_text(reason))
+                return False
+            self._rows.holds[key] = HeldTopic(
+                topic=topic,
+                kind=kind,
+                since_ms=self._rows.clock.now_ms(),
+                by=bounded_text(by, NAME_CHARACTERS),
+                reason=bounded_text(reason),
+            )
+            return True
+
+    def renew(self, environment: str, topic: str) -> bool:
+        """False if no BREAKER is there."""
+        key = (environment, topic, HoldKind.BREAKER)
+        with self._rows.lock:
+            known = self._rows.holds.get(key)
+            if known is not None:
+                self._rows.holds[key] = replace(known, since_ms=self._rows.clock.now_ms())
+            return known is not None
+
+    def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
+        """False if there was none, or only one that is younger."""
+        with self._rows.lock:
+            known = self._rows.holds.get((environment, topic, kind))
+            now_ms = self._rows.clock.now_ms()
+            if known is not None and calm_seconds and known.since_ms > now_ms - round(calm_seconds * 1000):
+                return False
+            return self._rows.holds.pop((environment, topic, kind), None) is not None
+
+
+class MemoryOperatorActions:
+    """What is done by hand, in lists."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def begin(self, environment: str, intent: Intent) -> str:
+        """The row, without an end."""
+        kept = replace(intent, by=bounded_text(intent.by, NAME_CHARACTERS), detail=bounded_text(intent.detail))
+        with self._rows.lock:
+            action_id = f"{len(self._rows.actions):032x}"
+            started_at_ms = self._rows.clock.now_ms()
+            action = OperatorAction(action_id=action_id, intent=kept, started_at_ms=started_at_ms)
+            self._rows.actions[action_id] = (environment, action)
+        return action_id
+
+    def end(self, action_id: str, result: str) -> None:
+        """Its end."""
+        with self._rows.lock:
+            environment, action = self._rows.actions[action_id]
+            ended = replace(action, ended_at_ms=self._rows.clock.now_ms(), result=bounded_text(result))
+            self._rows.actions[action_id] = (environment, ended)
+
+
+class MemoryKnownBrokers:
+    """Brokers of routes over a dictionary."""
+
+    def __init__(self, rows: MemoryHistory) -> None:
+        self._rows = rows
+
+    def note(
+        self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
+    ) -> frozenset[str]:
+        """Notes the brokers of the route and returns all that count."""
+        with self._rows.lock:
+            now_ms = self._rows.clock.now_ms()
+            known = self._rows.brokers.get((environment, topic), {})
+            after = brokers_after(known, seen, now_ms=now_ms, keep_seconds=keep_seconds)
+            self._rows.brokers[environment, topic] = after
+            return frozenset(after)
+
+
+class MemoryAnnouncementLedger:
+    """The announcement consumer's durable side over dictionaries."""
+
+    def __init__(self, rows: MemoryHistory, outages: MemoryOutages) -> None:
+        self._rows = rows
+        self._outages = outages
+
+    def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> int | None:
+        """The queue's floor."""
+        with self._rows.lock:
+            row = self._rows.floors.get((subscription, offsets_field(queue.broker, queue.queue_id)))
+        return None if row is None else row.queue_offset
+
+    def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
+        """Keeps what was refused, once."""
+        with self._rows.lock:
+            for one in refused:
+                kept = replace(one, detail=bounded_text(one.detail), body=one.body[:QUARANTINE_BODY_BYTES])
+                self._rows.refused.setdefault(
+                    (environment, one.queue, one.queue_offset),
+                    QuarantinedAnnouncement(
+                        environment=environment, refused=kept, seen_at_ms=self._rows.clock.now_ms()
+                    ),
+                )
+
+    def has_open_outage(self, environment: str) -> bool:
+        """True while an open row is not scanned."""
+        current = self._outages.current(environment)
+        return current is not None and not current.is_scanned
+
+    def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
+        """Opens a row unless one is open."""
+        self._outages.open(environment, reason=reason, noticed_by=noticed_by)

@@ -1,0 +1,369 @@
+"""The Redis half in memory: half sets, commit sets, rounds and leases with the semantics of memory.py.
+
+For policy tests and the simulator. Shared by threads; every call takes one lock, as Redis runs one command at a time.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reconciler.clock import Clock
+from reconciler.contract.keyspace import (
+    AHEAD_MS_MAX,
+    APART_KEYS_MAX,
+    COMMIT_GENERATIONS_DEFAULT,
+    TIMES_KEPT,
+    offsets_field,
+    require_history_generations,
+)
+from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.unique_key import member_of, shard_of
+from reconciler.errors import InvariantViolation
+from reconciler.policy.ports import (
+    Admission,
+    AnnouncementQueue,
+    Capture,
+    CapturedRound,
+    PendingKey,
+    PendingSnapshot,
+    RoundCounts,
+    RoundDone,
+    RoundMark,
+    ShardState,
+)
+from reconciler.shards.readable_rounds import TakenRound, readable_rounds
+from reconciler.testing.covered_rounds import with_round
+
+
+@dataclass(slots=True)
+class _Memory:
+    """One shard's keys."""
+
+    commit: list[set[str]]
+    half: set[str] = field(default_factory=set)
+    apart: set[str] = field(default_factory=set)
+    pending: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
+    epoch: str | None = None
+    #: What the last rounds covered (covered_rounds.py), and time of the last one.
+    covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    round_at_ms: int | None = None
+    #: The sets of the last rounds, by generation, and what is written about more of them: for the history.
+    kept: dict[int, CapturedRound] = field(default_factory=dict)
+    taken: dict[int, TakenRound] = field(default_factory=dict)
+    #: Lease name -> (token, wall time of its end).
+    leases: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+class MemoryShards:
+    """ShardMemory, RoundLeases, HalfSets and CommitSets over dictionaries; `wipe` is a Redis that lost everything.
+
+    `snapshot` is what a disk would hold; what a history reads is in memory_capture.py.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
+        history_generations: int = 0,
+        new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        require_history_generations(history_generations, commit_generations=commit_generations)
+        self._clock = clock
+        self._commit_generations = commit_generations
+        self._history_generations = history_generations
+        self._new_epoch = new_epoch
+        self._shards: dict[Shard, _Memory] = {}
+        self._last_ms: dict[Shard, int] = {}
+        self._lock = threading.RLock()
+
+    # ---- what a Redis may do to its memory
+
+    def wipe(self) -> None:
+        """Loses everything."""
+        with self._lock:
+            self._shards.clear()
+
+    def snapshot(self) -> object:
+        """What a save on disk would hold now."""
+        with self._lock:
+            return copy.deepcopy(self._shards)
+
+    def restore(self, snapshot: object) -> None:
+        """Falls back to a snapshot: the writes since are lost."""
+        if not isinstance(snapshot, dict):
+            raise TypeError("expected what snapshot() returned")
+        with self._lock:
+            self._shards = copy.deepcopy(snapshot)
+
+    # ---- HalfSets
+
+    def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
+        """The stored next offset."""
+        with self._lock:
+            return self._memory(shard).offsets.get(offsets_field(queue.broker, queue.queue_id))
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
+    ) -> Admission:
+        """Compare, add, move on: one step."""
+        with self._lock:
+            memory, name = self._memory(shard), offsets_field(queue.broker, queue.queue_id)
+            stored = memory.offsets.get(name)
+            if stored != expected:
+                return Admission(admitted=False, offset=stored)
+            memory.half.update(unique_keys)
+            if len(memory.apart) < APART_KEYS_MAX:
+                memory.apart.update(apart)
+            memory.offsets[name] = following
+            return Admission(admitted=True, offset=following)
+
+    def size(self, shard: Shard) -> int:
+        """Keys in the half set."""
+        with self._lock:
+            return len(self._memory(shard).half)
+
+    def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews the announcement lease of a queue."""
+        return self._take(shard, f"announcement/{queue.broker}", token, lease_seconds)
+
+    def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
+        """Gives it up."""
+        self._release(shard, f"announcement/{queue.broker}", token)
+
+    # ---- CommitSets
+
+    def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
+        """Adds consumed keys to their shards."""
+        with self._lock:
+            for key in unique_keys:
+                number = shard_of(key, shards)
+                self._memory(Shard(subscription=subscription, number=number)).commit[0].add(key)
+
+    # ---- RoundLeases
+
+    def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
+        """Takes or renews the round lease."""
+        return self._take(shard, "round", token, lease_seconds)
+
+    def release(self, shard: Shard, *, token: str) -> None:
+        """Gives it up."""
+        self._release(shard, "round", token)
+
+    # ---- ShardMemory
+
+    def state(self, shard: Shard) -> ShardState:
+        """Epoch, generation, last round."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            return ShardState(
+                epoch=memory.epoch,
+                generation=memory.generation,
+                now_ms=self._clock.now_ms(),
+                round_at_ms=memory.round_at_ms,
+            )
+
+    def begin_epoch(self, shard: Shard) -> str:
+        """A new marker unless there is one."""
+        with self._lock:
+            memory = self._memory(shard)
+            if memory.epoch is None:
+                memory.epoch = f"{shard.subscription.environment}:{self._new_epoch()}"
+            self._require_own_epoch(shard, memory.epoch)
+            return memory.epoch
+
+    def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
+        """The round as one step."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            if memory.epoch != epoch:
+                return None
+            now_ms = self._clock.now_ms()
+            at_ms = max(
+                now_ms,
+                not_before_ms,
+                self._last_ms.get(shard, 0) + 1,
+                (memory.round_at_ms or 0) + 1,
+                max(memory.pending.values(), default=0),
+            )
+            clock_ms = now_ms if at_ms > now_ms + AHEAD_MS_MAX else at_ms
+            consumed = set().union(*memory.commit)
+            announced, before = len(memory.half), len(memory.pending)
+            new = memory.half - consumed
+            for key in new:
+                memory.pending.setdefault(key, clock_ms)
+            for key in [key for key, first_seen_ms in memory.pending.items() if first_seen_ms > clock_ms]:
+                memory.pending[key] = clock_ms
+            united = len(memory.pending)
+            # Only the youngest commit set can hold a pending key (round_commands.py says why).
+            late = memory.commit[0] & memory.pending.keys()
+            for key in late:
+                del memory.pending[key]
+            memory.generation += 1
+            self._keep(shard, memory, at_ms, late)
+            memory.commit = [set(), *memory.commit[: self._commit_generations]]
+            memory.half = set()
+            self._last_ms[shard] = memory.round_at_ms = at_ms
+            oldest_ms = min(memory.pending.values(), default=None)
+            memory.covered, floor = with_round(
+                memory.covered, at_ms=at_ms, offsets=dict(memory.offsets), oldest_pending_ms=oldest_ms
+            )
+            return RoundDone(
+                shard=shard,
+                epoch=epoch,
+                generation=memory.generation,
+                at_ms=at_ms,
+                clock_ms=clock_ms,
+                offsets=dict(memory.offsets),
+                floor=floor,
+                counts=RoundCounts(
+                    announced=announced,
+                    matched=announced - len(new),
+                    pending_before=before,
+                    pending_added=united - before,
+                    pending_matched=united - len(memory.pending),
+                    pending_after=len(memory.pending),
+                ),
+            )
+
+    def _keep(self, shard: Shard, memory: _Memory, at_ms: int, late: set[str]) -> None:
+        """Keeps what the round moved, for captures."""
+        if not self._history_generations:
+            memory.kept, memory.taken = {}, {}
+            return
+        announced, consumed, matched = (
+            tuple(sorted(member_of(key) for key in keys)) for keys in (memory.half, memory.commit[0], late)
+        )
+        number = memory.generation
+        memory.taken[number] = TakenRound(
+            at_ms=at_ms, announced=len(announced), consumed=len(consumed), matched=len(matched)
+        )
+        memory.taken.pop(number - TIMES_KEPT, None)
+        memory.kept[number] = CapturedRound(
+            shard=shard,
+            epoch=memory.epoch or "",
+            generation=number,
+            at_ms=at_ms,
+            announced=announced,
+            consumed=consumed,
+            left_matched=matched,
+        )
+        for old in [one for one in memory.kept if one <= number - self._history_generations]:
+            del memory.kept[old]
+
+    # ---- for memory_capture.py
+
+    def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
+        """The rounds that are kept."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            plan = readable_rounds(after, epoch=memory.epoch, generation=memory.generation, taken=memory.taken)
+            rounds = tuple(one for number, one in sorted(memory.kept.items()) if number >= plan.first_readable)
+            first = rounds[0].generation if rounds else memory.generation + 1
+            return Capture(
+                shard=shard,
+                epoch=memory.epoch,
+                generation=memory.generation,
+                now_ms=self._clock.now_ms(),
+                rounds=rounds,
+                missed=(plan.first_new, first - 1) if first > plan.first_new else None,
+                new_memory=plan.new_memory,
+                fell_back=plan.fell_back,
+            )
+
+    def snapshot_pending(self, shard: Shard) -> PendingSnapshot:
+        """All pending keys, in one page."""
+        with self._lock:
+            memory = self._memory(shard)
+            self._require_own_epoch(shard, memory.epoch)
+            page = sorted((member_of(key), at) for key, at in memory.pending.items())
+            page.sort(key=lambda one: (one[1], one[0]))
+            return PendingSnapshot(
+                shard=shard,
+                epoch=memory.epoch,
+                generation=memory.generation,
+                at_ms=self._clock.now_ms(),
+                pages=iter([page] if page else []),
+            )
+
+    def due(
+        self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
+    ) -> list[PendingKey]:
+        """A page of pending, oldest first."""
+        with self._lock:
+            memory = self._memory(shard)
+            ordered = sorted((at, key) for key, at in memory.pending.items() if at <= first_seen_until_ms)
+        if after is not None:
+            ordered = [entry for entry in ordered if entry > (after.first_seen_ms, after.unique_key)]
+        return [
+            PendingKey(unique_key=key, first_seen_ms=at, is_apart=key in memory.apart) for at, key in ordered[:limit]
+        ]
+
+    def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
+        """Removes keys from pending."""
+        with self._lock:
+            pending = self._memory(shard).pending
+            return sum(pending.pop(key, None) is not None for key in unique_keys)
+
+    def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
+        """The whole set in one page."""
+        del cursor
+        with self._lock:
+            return 0, sorted(self._memory(shard).apart)
+
+    def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
+        """Out of pending; and no longer set apart, but for what the next round finds in the half set."""
+        with self._lock:
+            memory = self._memory(shard)
+            left = self.forget(shard, not_taken)
+            memory.apart.difference_update(set(not_taken) - memory.half, going_on)
+            return left
+
+    def pending_size(self, shard: Shard) -> tuple[int, int | None]:
+        """Size and lowest time of pending."""
+        with self._lock:
+            pending = self._memory(shard).pending
+            return len(pending), min(pending.values(), default=None)
+
+    # ---- inside
+
+    def _memory(self, shard: Shard) -> _Memory:
+        if shard not in self._shards:
+            self._shards[shard] = _Memory(commit=[set()])
+        return self._shards[shard]
+
+    def _require_own_epoch(self, shard: Shard, epoch: str | None) -> None:
+        environment = shard.subscription.environment
+        if epoch is not None and epoch.rpartition(":")[0] != environment:
+            raise InvariantViolation(f"{shard}: epoch {epoch!r} is not of environment {environment!r}")
+
+    def _take(self, shard: Shard, name: str, token: str, lease_seconds: float) -> bool:
+        with self._lock:
+            leases, now_ms = self._memory(shard).leases, self._clock.now_ms()
+            holder, until_ms = leases.get(name, (token, 0))
+            if holder != token and until_ms > now_ms:
+                return False
+            leases[name] = (token, now_ms + round(lease_seconds * 1000))
+            return True
+
+    def _release(self, shard: Shard, name: str, token: str) -> None:
+        with self._lock:
+            leases = self._memory(shard).leases
+            if leases.get(name, ("", 0))[0] == token:
+                del leases[name]

@@ -1,0 +1,1 @@
+"""Adapters are made here from the settings and handed to the policy."""

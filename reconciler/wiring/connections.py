@@ -1,0 +1,87 @@
+"""What a process opens once and closes at its end: databases by URL, the remoting client, Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from reconciler.clock import Clock, SystemClock
+from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.settings.schema import Settings
+from reconciler.shards.access import RedisClient, open_client
+from reconciler.sql.engines import open_engine
+
+#: Redis answers the announcement consumer and the commands within this, or counts as away.
+REDIS_TIMEOUT_SECONDS = 2.0
+
+
+class Connections:
+    """Opened lazily, closed together, youngest first. Used by the thread that wires; what it returns may be shared."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self._stack = ExitStack()
+        self._engines: dict[tuple[str, bool], sa.Engine] = {}
+        self._rocketmq: ClientInstance | None = None
+        self._redis: RedisClient | None = None
+        self._ledger: SqlLedger | None = None
+
+    def engine(self, url: str, *, read_only: bool = False) -> sa.Engine:
+        """One engine a URL and mode; read-only ones cannot write, whatever they are asked."""
+        key = (url, read_only)
+        if key not in self._engines:
+            engine = open_engine(url, read_only=read_only, must_exist=True)
+            self._stack.callback(engine.dispose)
+            self._engines[key] = engine
+        return self._engines[key]
+
+    @property
+    def ledger(self) -> SqlLedger:
+        """The ledger's tables."""
+        if self._ledger is None:
+            self._ledger = SqlLedger(
+                self.engine(self.settings.ledger.url.get_secret_value()),
+                signature_secret=self.settings.unique_key_topic.signature_key,
+            )
+        return self._ledger
+
+    @property
+    def rocketmq(self) -> ClientInstance:
+        """Connections, routes and heartbeats of this process."""
+        if self._rocketmq is None:
+            rocketmq = self.settings.rocketmq
+            client = RemotingClient(clock=self.clock, request_timeout_seconds=rocketmq.request_timeout_seconds)
+            self._stack.callback(client.close)
+            self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
+        return self._rocketmq
+
+    @property
+    def redis(self) -> RedisClient:
+        """A client for short commands; it never repeats one by itself."""
+        if self._redis is None:
+            self._redis = open_client(self.settings.redis.url.get_secret_value(), timeout_seconds=REDIS_TIMEOUT_SECONDS)
+            self._stack.callback(self._redis.close)
+        return self._redis
+
+    def close_at_end(self, close: Callable[[], object]) -> None:
+        """Something else to be closed."""
+        self._stack.callback(close)
+
+    def close(self) -> None:
+        """Closes everything that was opened."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

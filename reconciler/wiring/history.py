@@ -1,0 +1,199 @@
+"""Wiring of the history: nothing of it, and no pyarrow, is loaded unless history.path is set."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ulid import ULID
+
+from reconciler.clock import Clock
+from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.unique_key import member_of
+from reconciler.errors import MissingDependency
+from reconciler.history.sink import HistorySink
+from reconciler.policy.events import Event, EventSink
+from reconciler.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from reconciler.history.reader import HistoryReader, HistoryStanding
+    from reconciler.history.service import HistoryService
+    from reconciler.policy.plan import TopicPlan
+    from reconciler.policy.ports import Ledger
+    from reconciler.shards.client import RoundRedis
+
+logger = logging.getLogger(__name__)
+
+
+class Recorded(Protocol):
+    """What the history asks of the service whose rounds it records (reconciler/wiring/rounds.py)."""
+
+    settings: Settings
+    plans: list[TopicPlan]
+
+    @property
+    def redis(self) -> RoundRedis:
+        """Where the rounds keep the sets that they moved."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """Whose rounds are recorded."""
+        ...
+
+
+class LogAndHistory:
+    """An EventSink that tells both."""
+
+    def __init__(self, log: EventSink, history: EventSink) -> None:
+        self._sinks = (log, history)
+
+    def emit(self, event: Event) -> None:
+        """Tells one event."""
+        for sink in self._sinks:
+            sink.emit(event)
+
+
+def history_generations(settings: Settings) -> int:
+    """Rounds whose sets Redis keeps for the history: as many as may be, and none without a history."""
+    if settings.history.path is None:
+        return 0
+    return min(HISTORY_GENERATIONS_MAX, settings.rounds.commit_generations)
+
+
+def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
+    """None: no history is configured. Raises MissingDependency."""
+    if settings.history.path is None:
+        return None
+    require_pyarrow()
+    return HistorySink(clock=clock)
+
+
+def require_pyarrow() -> None:
+    """Raises MissingDependency."""
+    try:
+        import pyarrow  # noqa: F401 - slow to load, and only the history needs it
+    except ImportError as error:
+        raise MissingDependency(
+            "history.path is set, and pyarrow, which writes the history, is not installed: "
+            "pip install 'checkback-reconciler[daemon]', or remove history.path"
+        ) from error
+
+
+@contextmanager
+def writing_history(recorded: Recorded, *, sink: HistorySink | None, clock: Clock) -> Iterator[HistoryService | None]:
+    """The history's threads from the first line of the block to its end; what is in hand is sealed then."""
+    if sink is None:
+        yield None
+        return
+    service = build_history(recorded, sink=sink, clock=clock)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def build_history(recorded: Recorded, *, sink: HistorySink, clock: Clock) -> HistoryService:
+    """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
+    from reconciler.history.chain import ManifestChain
+    from reconciler.history.health import Counters
+    from reconciler.history.keeper import Keeper, KeepRules
+    from reconciler.history.positions import StandingReader
+    from reconciler.history.recorder import Recorder, SpoolPlace
+    from reconciler.history.service import HistoryService
+    from reconciler.history.store import HistoryStore
+    from reconciler.shards.round_capture import RedisRoundCapture
+
+    settings, plans = recorded.settings, recorded.plans
+    history = settings.history
+    root, spool = history_folders(settings)
+    writer, counters = writer_name(), Counters()
+    shards = [shard for topic in plans for plan in topic.subscriptions for shard in topic.shards_of(plan.subscription)]
+    store = HistoryStore(root, settings.environment)
+    chain = ManifestChain(root, settings.environment, writer=writer, clock=clock)
+    keeper = Keeper(
+        store,
+        chain,
+        rules=KeepRules(
+            seal_seconds=history.seal_seconds, compact_files=history.compact_files, keep_days=history.keep_days
+        ),
+        spool_folder=spool,
+        counters=counters,
+        clock=clock,
+    )
+    recorder = Recorder(
+        shards=shards,
+        port=RedisRoundCapture(recorded.redis),
+        sink=sink,
+        place=SpoolPlace(folder=spool, writer=writer, size_bytes_max=history.spool_max_mebibytes * 1024 * 1024),
+        standing=StandingReader(
+            store, chain, spool=spool, shards=shards, keeper=keeper, last_stored=recorded.ledger.rounds.last
+        ),
+        counters=counters,
+        clock=clock,
+    )
+    return HistoryService(
+        sink=sink,
+        recorder=recorder,
+        keeper=keeper,
+        counters=counters,
+        clock=clock,
+        seal_seconds=history.seal_seconds,
+    )
+
+
+def open_reader(settings: Settings) -> HistoryReader | None:
+    """For commands that look; None: no history is configured. Raises MissingDependency."""
+    if settings.history.path is None:
+        return None
+    require_pyarrow()
+    from reconciler.history.reader import HistoryReader
+
+    return HistoryReader(history_folders(settings)[0], settings.environment)
+
+
+def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str, Mapping[str, Any]]], Sequence[str]]:
+    """What the history holds of a key, and why that may not be all."""
+    try:
+        reader = open_reader(settings)
+        if reader is None:
+            return (), ()
+        found = reader.rows_of(member_of(unique_key))
+    except (OSError, MissingDependency) as error:
+        return (), (str(error),)
+    return found.rows, found.problems
+
+
+def read_standing(
+    settings: Settings, subscriptions: Sequence[Subscription]
+) -> tuple[HistoryStanding | None, str | None]:
+    """How the history stands, or why nobody can tell; (None, None): no history is configured."""
+    try:
+        reader = open_reader(settings)
+        if reader is None:
+            return None, None
+        return reader.standing(subscriptions, spool=history_folders(settings)[1]), None
+    except (OSError, MissingDependency) as error:
+        return None, f"history: {error}"
+
+
+def history_folders(settings: Settings) -> tuple[Path, Path]:
+    """The history and its spool. The spool of one environment is its own: another service must not adopt from it."""
+    history = settings.history
+    root = Path(history.path or "")
+    top = Path(history.spool_path) if history.spool_path is not None else root / ".spool"
+    return root, top / f"environment={settings.environment}"
+
+
+def writer_name() -> str:
+    """Unique, and tells people which process wrote; fit for file names."""
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:40]
+    return f"{host}-{os.getpid()}-{str(ULID())[-8:].lower()}"

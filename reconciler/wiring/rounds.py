@@ -1,0 +1,212 @@
+"""Wiring of the policy: plans from the settings, witnesses, ledger and Redis into rounds and outage recovery."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+
+from reconciler.contract.subscription import Subscription
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.repairs import RemotingBrokerRepairs
+from reconciler.history.sink import HistorySink
+from reconciler.instrumentation.event_log import EventLog
+from reconciler.policy.brakes import BreakerRules, CircuitBreaker
+from reconciler.policy.events import EventSink
+from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
+from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.outage import OutageRecovery
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.policy.repairing.repair import Repairer, RepairRules
+from reconciler.policy.round import ReconcileRound
+from reconciler.policy.shard_rounds import ShardRounds
+from reconciler.settings.schema import Settings
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.memory import RedisShardMemory
+from reconciler.shards.round_leases import RedisRoundLeases
+from reconciler.shards.sets import RedisCommitSets
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.history import LogAndHistory, history_generations
+from reconciler.wiring.subscriptions import inbox_evidence, subscription_of
+from reconciler.wiring.workers import workers_of
+
+
+def topic_plans(settings: Settings) -> list[TopicPlan]:
+    """One plan a topic, with all its subscriptions: END and republish reach all of them."""
+    plans = []
+    for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
+        configured = [s for s in settings.subscriptions if s.topic == topic]
+        groups = [p for p in settings.producers if topic in p.topics]
+        plans.append(
+            TopicPlan(
+                environment=settings.environment,
+                topic=topic,
+                subscriptions=tuple(
+                    SubscriptionPlan(
+                        subscription=subscription_of(settings, s),
+                        tags=s.tag_set,
+                        grace_period_seconds=s.grace_period_seconds,
+                        inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
+                        has_several_inboxes=len(s.inbox_urls) > 1,
+                    )
+                    for s in configured
+                ),
+                producer_groups=frozenset(p.group for p in groups),
+                shards=settings.unique_key_topic.queues,
+                repair_order=tuple(configured[0].repair_order),
+                trust_announcements=not any(p.outbox_urls for p in groups),
+            )
+        )
+    return plans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnesses:
+    """Everybody who is asked."""
+
+    brokers: BrokerEvidence
+    outbox: OutboxEvidence
+    inbox: InboxEvidence
+
+
+def build_witnesses(connections: Connections) -> Witnesses:
+    """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
+    settings = connections.settings
+    outbox = SqlOutboxReader(
+        ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
+        for p in settings.producers
+        for url in p.outbox_urls or (None,)
+    )
+    connections.close_at_end(outbox.close)
+    inbox = inbox_evidence(connections)
+    brokers = RemotingBrokerEvidence(
+        connections.rocketmq,
+        skew_margin_seconds=settings.rounds.skew_margin_seconds,
+        probe_topic=settings.rocketmq.probe_topic,
+        retired_brokers=settings.rocketmq.retired_brokers,
+    )
+    return Witnesses(brokers=brokers, outbox=outbox, inbox=inbox)
+
+
+class Policy:
+    """The object graph of the rounds. Each topic has rounds of its own, confined to the thread that runs them."""
+
+    def __init__(self, connections: Connections, *, history: HistorySink | None = None) -> None:
+        """`history`: where events go, too; sets of the last rounds are kept for it wherever history.path is set."""
+        settings = connections.settings
+        self.settings = settings
+        self.plans = topic_plans(settings)
+        self.redis: RoundRedis = open_redis(settings.redis.url.get_secret_value())
+        connections.close_at_end(self.redis.close)
+        self.ledger = connections.ledger
+        self.witnesses = build_witnesses(connections)
+        self.owner = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.memory = RedisShardMemory(
+            self.redis,
+            commit_generations=settings.rounds.commit_generations,
+            history_generations=history_generations(settings),
+        )
+        self._events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
+        self._connections = connections
+        self._workers = workers_of(settings.rounds.concurrency)
+        connections.close_at_end(self._workers.close)
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """All of them, by topic."""
+        return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
+
+    def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
+        """Rounds of one topic's subscriptions."""
+        settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
+        clock = self._connections.clock
+        skew = settings.rounds.skew_margin_seconds
+        return ReconcileRound(
+            [topic],
+            shards=ShardRounds(
+                memory=self.memory,
+                leases=RedisRoundLeases(self.redis.client),
+                rounds=ledger.rounds,
+                owner=self.owner,
+                lease_seconds=settings.rounds.lease_seconds,
+                events=self._events,
+            ),
+            memory=self.memory,
+            selector=CandidateSelector(
+                memory=self.memory,
+                candidates=ledger.candidates,
+                rules=SelectionRules(
+                    skew_margin_seconds=skew,
+                    candidates_max=settings.rounds.candidates_max,
+                    retention_seconds=settings.rounds.retention_seconds,
+                ),
+            ),
+            verifier=Verifier(
+                brokers=witnesses.brokers,
+                outbox=witnesses.outbox,
+                inbox=witnesses.inbox,
+                repairs=ledger.repairs,
+                known_brokers=ledger.brokers,
+                workers=self._workers,
+                rules=VerifyRules(
+                    skew_margin_seconds=skew,
+                    check_back_wait_seconds=settings.repairs.check_back_wait_seconds,
+                    retention_seconds=settings.rounds.retention_seconds,
+                    retired_brokers=frozenset(settings.rocketmq.retired_brokers),
+                ),
+            ),
+            repairer=self._repairer(),
+            breaker=CircuitBreaker(
+                holds=ledger.holds,
+                rules=BreakerRules(
+                    candidates_min=settings.repairs.breaker_candidates_min, share=settings.repairs.breaker_share
+                ),
+                owner=self.owner,
+                clock=clock,
+                events=self._events,
+            ),
+            candidates=ledger.candidates,
+            repairs=ledger.repairs,
+            outages=ledger.outages,
+            outbox=witnesses.outbox,
+            clock=clock,
+            owner=self.owner,
+            events=self._events,
+        )
+
+    def _repairer(self) -> Repairer:
+        settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
+        return Repairer(
+            brokers=witnesses.brokers,
+            sends=RemotingBrokerRepairs(self._connections.rocketmq),
+            outbox=witnesses.outbox,
+            inbox=witnesses.inbox,
+            repairs=ledger.repairs,
+            hand_overs=ledger.hand_overs,
+            holds=ledger.holds,
+            rules=RepairRules(
+                enabled=settings.repairs.enabled,
+                rate_per_second=settings.repairs.rate_per_second,
+                claim_lease_seconds=settings.repairs.claim_lease_seconds,
+                skew_margin_seconds=settings.rounds.skew_margin_seconds,
+            ),
+            clock=self._connections.clock,
+            owner=self.owner,
+            events=self._events,
+            workers=self._workers,
+        )
+
+    def recovery(self) -> OutageRecovery:
+        """The outage procedure over all topics."""
+        return OutageRecovery(
+            self.plans,
+            memory=self.memory,
+            commit_sets=RedisCommitSets(self._connections.redis),
+            inbox=self.witnesses.inbox,
+            outages=self.ledger.outages,
+            clock=self._connections.clock,
+            events=self._events,
+        )

@@ -1,0 +1,60 @@
+"""Threads on which requests to brokers wait for their answers (ports.Workers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from reconciler.policy.ports import OneByOne
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _Failed:
+    """A call that raised; without an error: it was not made, because the pool is closed."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+class ThreadWorkers:
+    """A bounded pool, shared by the threads of all rounds; whoever made it closes it."""
+
+    def __init__(self, threads: int) -> None:
+        self.width = threads
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="reconciler-key")
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Results in the order of the items; the caller's own thread waits."""
+        if len(items) < 2:
+            return [function(item) for item in items]
+        outcomes: list[R | _Failed] = [_Failed()] * len(items)
+        numbers = iter(range(len(items)))
+
+        def work() -> None:
+            # One task a thread, not one an item: a task costs as much as half a request.
+            for number in numbers:
+                try:
+                    outcomes[number] = function(items[number])
+                except BaseException as error:  # noqa: BLE001 - told by the caller's thread, as it is
+                    outcomes[number] = _Failed(error)
+
+        wait([self._pool.submit(work) for _ in range(min(self.width, len(items)))])
+        return [_result(outcome) for outcome in outcomes]
+
+    def close(self) -> None:
+        """Waits for what runs; a thread that waits for a broker does so for its time-out at most."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _result(outcome: R | _Failed) -> R:
+    if isinstance(outcome, _Failed):
+        raise outcome.error or CancelledError
+    return outcome
+
+
+def workers_of(concurrency: int) -> ThreadWorkers | OneByOne:
+    """Threads, or none for a concurrency of one; the caller closes either."""
+    return ThreadWorkers(concurrency) if concurrency > 1 else OneByOne()
