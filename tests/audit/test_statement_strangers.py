@@ -325,7 +325,12 @@ def test_a_list_that_names_a_file_a_hundred_times_does_not_have_it_read_as_often
     listed = json.loads((stranger.out / "statement/inputs.json").read_bytes())
     stranger.sign_file("statement/inputs.json", canonical([*listed, *listed[:1] * 100]))
     digests: list[str] = []
-    monkeypatch.setattr(InputFolder, "digest", lambda _, path: digests.append(path) or "")
+
+    def digest(_folder: InputFolder, path: str) -> str:
+        digests.append(path)
+        return ""
+
+    monkeypatch.setattr(InputFolder, "digest", digest)
     assert "statement/inputs.json is not as signed, not there, or no list that names each file once" in told(
         stranger.verify()
     )
