@@ -19,6 +19,9 @@ HIDDEN = "(hidden)"
 SHOWN_CHARACTERS_MAX = 120
 #: A shorter secret would blot out letters that merely look like it.
 BLOTTED_CHARACTERS_MIN = 4
+#: RFC 1035, 2.3.4.
+HOST_CHARACTERS_MAX = 253
+LABEL_CHARACTERS_MAX = 63
 
 _PERCENT = "percent-encode special characters of user and password: @ is %40, / %2F, # %23, ? %3F, % %25"
 _URL = re.compile(
@@ -102,12 +105,17 @@ def read_url(text: str) -> Url:
 def read_address(text: str) -> tuple[str, int | None]:
     """Host and port. Raises ValueError."""
     found = _ADDRESS.fullmatch(text)
-    if found is None:
+    if found is None or not _can_be_resolved(found["host"]):
         raise ValueError(f"a host is malformed, or a port is no number; {_PERCENT}")
     port = None if found["port"] is None else int(found["port"])
     if port is not None and not 0 < port < 65_536:
         raise ValueError("a port is not between 1 and 65535")
     return found["host"], port
+
+
+def _can_be_resolved(host: str) -> bool:
+    """Of longer names, or names with an empty part, Python's resolver raises UnicodeError."""
+    return len(host) <= HOST_CHARACTERS_MAX and all(0 < len(p) <= LABEL_CHARACTERS_MAX for p in host.split("."))
 
 
 def shown_url(text: object) -> str:

@@ -39,12 +39,12 @@ def load_settings(
     if path is not None:
         origin = str(path)
         try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
+            document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError as error:
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-        except (tomllib.TOMLDecodeError, RecursionError) as error:  # thousands of nested brackets
+        except (ValueError, RecursionError) as error:  # also thousands of digits, or of nested brackets
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
     problems = apply_environment(document, environ)
     _merge(document, overrides or {})
@@ -96,7 +96,8 @@ def _variable(location: Sequence[int | str], environ: Mapping[str, str]) -> str:
 
 def describe(detail: Any) -> list[str]:
     """One line a problem: field = value: what is expected."""
-    location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"]).lstrip(".")
+    parts = (f"[{part}]" if isinstance(part, int) else f".{_shown_name(part)}" for part in detail["loc"])
+    location = "".join(parts).lstrip(".")
     if not location:
         return str(detail["msg"]).removeprefix("Value error, ").splitlines()
     message = str(detail["msg"]).removeprefix("Value error, ")
@@ -105,6 +106,11 @@ def describe(detail: Any) -> list[str]:
     if detail["type"] == "extra_forbidden":
         return [f"{location}: unknown setting; remove it or correct its spelling"]
     return [f"{location} = {_shown(location, detail['input'])}: {message}"]
+
+
+def _shown_name(name: str) -> str:
+    """A setting's name, unless a URL stands in its place."""
+    return HIDDEN if "://" in name or "@" in name else name
 
 
 def _shown(location: str, value: object) -> str:
@@ -125,6 +131,9 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
             continue
         value = environ[name]
         parts = name.removeprefix(ENVIRONMENT_PREFIX).split("__")
+        if not all(parts) or not name.isprintable():
+            problems.append(f"{name!a}: names no setting; remove it or correct its spelling")
+            continue
         path = [part.lower() for part in parts]
         if tuple(path[:-1]) == NAMES_TOPICS:
             path[-1] = parts[-1]
@@ -135,7 +144,8 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
             except (OSError, ValueError) as error:
                 # Somebody may have put the secret there instead of a file's name; an OSError's text repeats it.
                 why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
-                problems.append(f"{name} = {shown_value(value)}: cannot be read: {why}")
+                shown = shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN
+                problems.append(f"{name} = {shown}: cannot be read: {why}; name a file that holds the value")
                 continue
         problem = _set(document, path, _parsed(value))
         if problem:
@@ -157,7 +167,7 @@ def _set(document: dict[str, Any], path: list[str], value: Any) -> str | None:
     place: Any = document
     for part in path[:-1]:
         if isinstance(place, list):
-            if not part.isdigit() or int(part) >= len(place):
+            if part not in map(str, range(len(place))):
                 return f"there is no entry {part} in the file; give the whole list as JSON"
             place = place[int(part)]
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
@@ -10,12 +10,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.contract.tables import Rung
+from reconciler.contract.urls import shown_value
 from reconciler.settings.types import (
     DatabaseUrl,
     DatabaseUrls,
+    Folder,
     GroupName,
     HostList,
     RedisUrl,
+    TagFilter,
     TopicName,
     no_duplicates,
     split_tags,
@@ -124,9 +127,7 @@ class SubscriptionSettings(Section):
 
     topic: TopicName = Field(description="Business topic.")
     group: GroupName = Field(description="Consumer group.")
-    tags: Annotated[str, Field(max_length=2_000)] = Field(
-        default="*", description="Tag filter of the group, '*' or 'a || b'."
-    )
+    tags: TagFilter = Field(default="*", description="Tag filter of the group, '*' or 'a || b'.")
     inbox_url: DatabaseUrls | None = Field(
         default=None,
         description="Database of its inbox, or a list where the handler's database is a function of the message. "
@@ -196,7 +197,7 @@ class RepairSettings(Section):
     breaker_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.05, description="Share of the round's announcements above which the breaker opens."
     )
-    check_back_wait_seconds: Annotated[float, Field(ge=0)] | None = Field(
+    check_back_wait_seconds: Annotated[float, Field(ge=0, le=7 * 86_400)] | None = Field(
         default=None,
         description="How long a half is left to the broker's check-back; unset: asked from the broker, and 0 while no "
         "producer of its group is connected, since nobody could answer.",
@@ -222,10 +223,10 @@ class SweepSettings(Section):
 class HistorySettings(Section):
     """What the audit reads: Parquet files of everything the service did."""
 
-    path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+    path: Folder | None = Field(
         default=None, description="Folder of the history, on a file system with hard links; unset: none is written."
     )
-    spool_path: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+    spool_path: Folder | None = Field(
         default=None, description="Folder where rows wait to be sealed; unset: .spool in the history's folder."
     )
     spool_max_mebibytes: Annotated[int, Field(ge=16, le=1_048_576)] = Field(
@@ -282,11 +283,12 @@ def contradictions(settings: Settings) -> list[str]:
     problems: list[str] = []
     produced = {topic for producer in settings.producers for topic in producer.topics}
     problems += [
-        f"unique_key_topic.topics has {topic!r}, which no producer sends; correct the name, or add it to topics of a "
-        "[[producers]] section"
+        f"unique_key_topic.topics has {shown_value(topic)}, which no producer sends; correct the name, or add "
+        "it to topics of a [[producers]] section"
         for topic in settings.unique_key_topic.topics
         if topic not in produced
     ]
+    problems += _check_topics(settings, produced)
     seen: set[tuple[str, str]] = set()
     for number, s in enumerate(settings.subscriptions):
         where = f"subscriptions[{number}]"
@@ -316,6 +318,8 @@ def contradictions(settings: Settings) -> list[str]:
             f'rounds.mode = "classic" knows one pair of sets: unique_key_topic.queues = '
             f"{settings.unique_key_topic.queues} must be 1, like the recorders' shards"
         )
+    if settings.history.spool_path is not None and settings.history.path is None:
+        problems.append("history.spool_path is set and history.path is not: no history is written; set both")
     if settings.history.path is not None and settings.rounds.mode == "classic":
         problems.append(
             'history.path is set and rounds.mode = "classic": the original algorithm keeps nothing to write down; '
@@ -336,6 +340,25 @@ def contradictions(settings: Settings) -> list[str]:
             f"{settings.rounds.retention_hours:g}: the half could be gone before it is looked for"
         )
     return problems
+
+
+def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
+    """Each kind of message has topics of its own: a probe is no announcement, and neither is a business message."""
+    announced = settings.unique_key_topic
+    fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
+    fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
+    problems = [
+        f"{field} = {name!r} is a business topic: its consumers would get messages that are none of theirs; "
+        "give it a topic of its own"
+        for field, name in fields.items()
+        if name in produced
+    ]
+    probes = fields.pop("rocketmq.probe_topic")
+    return problems + [
+        f"{field} = {name!r} is rocketmq.probe_topic, too; give each a topic of its own"
+        for field, name in fields.items()
+        if name == probes
+    ]
 
 
 def _check_times(settings: Settings, s: SubscriptionSettings, where: str) -> list[str]:

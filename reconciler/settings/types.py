@@ -44,6 +44,18 @@ def _group(value: str) -> str:
     return value
 
 
+def _tags(value: str) -> str:
+    if split_tags(value) == frozenset():
+        raise ValueError("names no tag: the group would take nothing; write '*' for all, or 'a || b'")
+    return value
+
+
+def _folder(value: str) -> str:
+    if "://" in value or not value.isprintable():
+        raise ValueError("expected a folder of this machine, and no URL")
+    return value
+
+
 def _redis_url(value: SecretStr) -> SecretStr:
     read_redis_url(value.get_secret_value())
     return value
@@ -79,6 +91,8 @@ def split_tags(expression: str) -> frozenset[str] | None:
 
 
 HostList = Annotated[str, AfterValidator(_host_list)]
+Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
+TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
 #: URLs carry passwords: shown masked, read with get_secret_value().

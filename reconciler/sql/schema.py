@@ -40,6 +40,7 @@ def upgrade(url: str, tree: str) -> str:
     engine = open_engine(url, silence_seconds=BUILD_SECONDS)
     try:
         with translated_errors(engine), engine.connect() as connection:
+            _wait_for_other_upgrades(connection)
             _run_missing(config, connection, tree)
         with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
@@ -51,12 +52,22 @@ def upgrade(url: str, tree: str) -> str:
     return head(tree)
 
 
+def _wait_for_other_upgrades(connection: sa.Connection) -> None:
+    """MySQL and MariaDB: until this connection ends, others of this database wait here."""
+    if connection.dialect.name in ("mysql", "mariadb"):
+        name = "CONCAT('reconciler upgrade ', MD5(DATABASE()))"
+        connection.exec_driver_sql(f"SELECT GET_LOCK({name}, {BUILD_SECONDS})")
+        connection.commit()  # alembic begins a transaction of its own
+
+
 def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
     from alembic import command
 
     config.attributes["connection"] = connection
     try:
         command.upgrade(config, "head")
+    except sa.exc.PendingRollbackError as error:  # alembic commits what it has begun, also on a connection that is lost
+        raise error.__context__ or error from None
     except sa.exc.DBAPIError as error:
         if "already exists" not in str(error.orig):
             raise

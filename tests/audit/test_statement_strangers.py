@@ -23,6 +23,7 @@ from reconciler.audit.output.writing import write_output
 from reconciler.audit.statement import confined
 from reconciler.audit.statement.confined import ConfinedFolder, Refused, suspect_json
 from reconciler.audit.statement.findings import VerifyReport
+from reconciler.audit.statement.inputs import InputFolder
 from reconciler.audit.statement.keys import SigningKey
 from reconciler.audit.statement.verify import verify_statements
 from tests.audit import signed_samples as samples
@@ -315,6 +316,25 @@ def test_a_folder_of_more_names_than_any_of_ours_is_no_answer(
     with pytest.raises(AuditError, match="holds more than 10 names") as refused:
         stranger.verify()
     assert refused.value.reason == "inputs"
+
+
+def test_a_list_that_names_a_file_a_hundred_times_does_not_have_it_read_as_often(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gigabyte that is listed a million times would keep its reader busy for weeks."""
+    listed = json.loads((stranger.out / "statement/inputs.json").read_bytes())
+    stranger.sign_file("statement/inputs.json", canonical([*listed, *listed[:1] * 100]))
+    digests: list[str] = []
+
+    def digest(_folder: InputFolder, path: str) -> str:
+        digests.append(path)
+        return ""
+
+    monkeypatch.setattr(InputFolder, "digest", digest)
+    assert "statement/inputs.json is not as signed, not there, or no list that names each file once" in told(
+        stranger.verify()
+    )
+    assert not digests
 
 
 def test_a_row_file_that_unpacks_to_terabytes_takes_no_more_memory_than_is_allowed(

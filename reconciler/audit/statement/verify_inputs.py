@@ -23,6 +23,7 @@ from reconciler.contract.evidence_layout import EVIDENCE_TABLES
 from reconciler.contract.manifest import manifest_folder
 
 _HEAD = re.compile(rf"{HISTORY_PREFIX}{manifest_folder('([^/]*)')}/\d{{12}}\.json", re.ASCII)
+_NO_LIST = "is not as signed, not there, or no list that names each file once"
 _Listed = Sequence[Mapping[str, Any]]
 
 
@@ -40,7 +41,7 @@ def verify_inputs(
     for folder in own:
         found = _listed(folder)
         if found is None:
-            report.unanswer(f"the inputs: {folder.name(INPUTS)} is not as signed, or not there")
+            report.unanswer(f"the inputs: {folder.name(INPUTS)} {_NO_LIST}")
             continue
         inputs = suspect_inputs(folder.place.below("evidence"), history)
         _verify_files(folder, found, inputs, report)
@@ -55,7 +56,7 @@ def _given(
     """The audits that are of the given evidence."""
     lists = [(folder, found, inputs) for folder in folders if (found := _listed(folder)) is not None]
     if not lists:
-        report.unanswer("the inputs: their list (statement/inputs.json) is not as signed, or not there")
+        report.unanswer(f"the inputs: their list (statement/inputs.json) {_NO_LIST}")
     elif len(folders) > 1:
         lists = [one for one in lists if _is_of(one[1], inputs)]
         if not lists:
@@ -70,7 +71,10 @@ def _given(
 
 
 def _listed(folder: VerifiedFolder) -> _Listed | None:
-    """inputs.json, if a statement that belongs to it vouches for its bytes."""
+    """inputs.json, if a statement that belongs to it vouches for its bytes.
+
+    A list that names a file again and again would have it read as often: ours never do.
+    """
     data = folder.read(INPUTS)
     for statement in folder.belonging:
         said = statement.document.get("inputs")
@@ -79,7 +83,9 @@ def _listed(folder: VerifiedFolder) -> _Listed | None:
                 found = suspect_json(data)
             except ValueError:
                 return None
-            return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else None
+            listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else None
+            is_list = listed is not None and len({str(one.get("path")) for one in listed}) == len(listed)
+            return listed if is_list else None
     return None
 
 

@@ -43,6 +43,19 @@ IN_THE_FILE: list[tuple[str, str, str]] = [
     (LEDGER, 'url = "postgresql://u@h:5432"', "ledger.url = postgresql://h:5432: the URL names no database"),
     (LEDGER, 'url = "sqlite://ledger.db"', "ledger.url = sqlite://ledger.db: expected sqlite:////absolute/path"),
     (LEDGER, "url = 5432", "ledger.url = (hidden): Input should be a valid string"),
+    (LEDGER, f'url = "postgresql://u:{SECRET}@{"h" * 64}/d"', "ledger.url = (hidden): a host is malformed, or a port"),
+    (LEDGER, f'url = "postgresql://u:{SECRET}@db..local/d"', "ledger.url = (hidden): a host is malformed, or a port"),
+    ("[ledger]", f'["redis://u:{SECRET}@h"]\n[ledger]', "(hidden): unknown setting; remove it or correct its spelling"),
+    ("keep_days = 90", f"keep_days = {'9' * 5_000}", "no valid TOML: Exceeds the limit"),
+    ('tags = "*"', 'tags = " || "', "tags = ' || ': names no tag: the group would take nothing; write '*' for all"),
+    ("[history]", f'[history]\npath = "s3://u:{SECRET}@b"', "history.path = s3://b: expected a folder of this machine"),
+    ("[history]", '[history]\npath = "/a\\u0000"', "history.path = '/a\\x00': expected a folder of this machine"),
+    ("[history]", '[history]\nspool_path = "/spool"', "history.spool_path is set and history.path is not: no history"),
+    (
+        "[repairs]",
+        "[repairs]\ncheck_back_wait_seconds = inf",
+        "check_back_wait_seconds = inf: Input should be less than",
+    ),
     ("keep_days = 90", "keep_days = -1", "ledger.keep_days = -1: Input should be greater than or equal to 1"),
 ]
 
@@ -72,6 +85,19 @@ IN_THE_ENVIRONMENT: list[tuple[str, str, str]] = [
         "RECONCILER_REDIS__URL_FILE",
         "/nowhere/url",
         "RECONCILER_REDIS__URL_FILE = '/nowhere/url': cannot be read: No such",
+    ),
+    (
+        "RECONCILER_UNIQUE_KEY_TOPIC__SIGNATURE_SECRET_FILE",
+        SECRET,
+        "SIGNATURE_SECRET_FILE = (hidden): cannot be read: No such file or directory; name a file that holds the value",
+    ),
+    ("RECONCILER_", "a", "'RECONCILER_': names no setting; remove it or correct its spelling"),
+    ("RECONCILER_REDIS__\udcff", "a", "'RECONCILER_REDIS__\\udcff': names no setting; remove it or correct its"),
+    ("RECONCILER_SUBSCRIPTIONS__²__TAGS", "a", "RECONCILER_SUBSCRIPTIONS__²__TAGS: there is no entry ² in the file"),
+    (
+        f"RECONCILER_UNIQUE_KEY_TOPIC__TOPICS__redis://u:{SECRET}@h",
+        "X",
+        "unique_key_topic.topics has redis://h, which no producer sends; correct the name",
     ),
     ("RECONCILER_SUBSCRIPTIONS__7__TAGS", "a", "RECONCILER_SUBSCRIPTIONS__7__TAGS: there is no entry 7 in the file"),
     ("RECONCILER_SUBSCRIPTIONS__0__TOPIC", "ORDRES", "topic = 'ORDRES': no producer sends it; add it to topics of a"),
@@ -120,6 +146,12 @@ def test_a_mistake_in_the_environment(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert told in check(EXAMPLE, capfd)
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_text(EXAMPLE.read_text(), encoding="utf-8-sig")
+    assert run(["config", "check", "--config", str(path)]) == 0
 
 
 @pytest.mark.parametrize("kind", ["folder", "binary", "missing"])

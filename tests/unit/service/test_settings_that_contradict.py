@@ -19,12 +19,20 @@ EXAMPLE = Path("config/reconciler.toml")
         ("skew_margin_seconds = 10.0", "skew_margin_seconds = 15.0", r"grace_period_seconds = 30 must be more than 30"),
         ("keep_days = 30", "keep_days = 10", r"sweep\.keep_days = 10: must be 11 or more"),
         ('mode = "full"', 'mode = "classic"', r"rounds\.mode = \"classic\".*unique_key_topic\.queues = 16 must be 1"),
+        ('"RECONCILER_PROBE"', '"ORDERS"', r"rocketmq\.probe_topic = 'ORDERS' is a business topic"),
+        ('"RECONCILER_UNIQUE_KEY"', '"ORDERS"', r"unique_key_topic\.name = 'ORDERS' is a business topic"),
+        ("topics = {}", 'topics = { ORDERS = "ORDERS" }', r"unique_key_topic\.topics\.ORDERS = 'ORDERS' is a business"),
+        ('"RECONCILER_PROBE"', '"RECONCILER_UNIQUE_KEY"', r"unique_key_topic\.name = .* is rocketmq\.probe_topic, too"),
     ],
     ids=[
         "inbox rows deleted before the last repair",
         "a gate that never opens",
         "tombstones deleted before their halves",
         "classic with shards",
+        "probes among business messages",
+        "announcements among business messages",
+        "announcements of one topic among its messages",
+        "probes among announcements",
     ],
 )
 def test_what_cannot_work_together_is_refused_with_its_remedy(

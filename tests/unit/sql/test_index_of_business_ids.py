@@ -61,6 +61,33 @@ def test_a_writer_whose_transaction_lasts_is_neither_stopped_nor_followed_by_a_q
     engine.dispose()
 
 
+@pytest.mark.pooled
+def test_a_connection_that_is_lost_while_the_index_is_built_is_told_as_a_database_that_is_away(
+    database_url: str,
+) -> None:
+    outbox_of_an_older_release(database_url)
+    engine = open_engine(database_url)
+    if engine.dialect.name == "sqlite":
+        pytest.skip("no connection")
+    with engine.connect() as slow:
+        slow.execute(INSERT, {"key": "A" * 32})
+        outcome: list[object] = []
+        building = threading.Thread(target=lambda: outcome.append(_upgraded(database_url)))
+        building.start()
+        eventually(lambda: _is_building(engine), within_seconds=30)
+        if engine.dialect.name == "postgresql":
+            slow.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CREATE INDEX CONCURRENTLY%%'"
+            )
+        else:
+            asked = "SELECT id FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE%%'"
+            slow.exec_driver_sql(f"KILL {slow.exec_driver_sql(asked).scalar_one()}")
+        building.join(60)
+        slow.rollback()
+    assert outcome == [DatabaseAway]
+    engine.dispose()
+
+
 def test_what_an_interrupted_build_left_is_made_good(database_url: str) -> None:
     outbox_of_an_older_release(database_url)
     engine = open_engine(database_url)

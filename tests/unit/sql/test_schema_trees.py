@@ -165,6 +165,14 @@ def test_processes_that_start_at_once_agree_on_one_identity(database_url: str) -
     engine.dispose()
 
 
+def test_processes_that_upgrade_at_once_wait_for_each_other(database_url: str) -> None:
+    if not database_url.startswith("mysql"):
+        pytest.skip("a migration is one transaction")
+    with ThreadPoolExecutor(3) as pool:
+        reached = list(pool.map(lambda _: schema.upgrade(database_url, "outbox"), range(3)))
+    assert reached == [schema.head("outbox")] * 3
+
+
 def test_tables_that_no_migration_made_are_named_with_the_way_out(database_url: str) -> None:
     engine = open_engine(database_url)
     inbox_metadata.create_all(engine)
