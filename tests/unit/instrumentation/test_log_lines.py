@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,17 +15,6 @@ from reconciler.instrumentation.console import tell
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.instrumentation.log import configure_logging
 from tests.unit.instrumentation.test_event_log import IDLE
-
-
-@pytest.fixture(autouse=True)
-def _the_test_runs_own_logging_comes_back() -> Iterator[None]:
-    root, apscheduler = logging.getLogger(), logging.getLogger("apscheduler")
-    before = root.handlers[:], root.level, apscheduler.level
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    apscheduler.setLevel(before[2])
-
 
 Written = pytest.CaptureFixture[str]
 

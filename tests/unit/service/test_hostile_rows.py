@@ -8,7 +8,6 @@ import logging
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +35,6 @@ MINE = {"environment": "test", "topic": TOPIC, "consumer_group": GROUP, "produce
 ROWS = 8
 
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _the_test_runs_own_logging_comes_back() -> Iterator[None]:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    yield
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
 
 
 def shown(capsys: Captured) -> str:
