@@ -15,7 +15,7 @@ from reconciler.contract.visible_text import visible, visible_json
 
 _STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 #: Packages whose records begin with a word, or are one: the test of all log calls looks at it.
-_OURS = frozenset({"producers", "consumers", "reconciler"})
+_OURS = frozenset({"checkback_producers", "checkback_consumers", "reconciler"})
 _WORD = re.compile(r"(?P<word>[a-z][a-z0-9_]*)(?:(?P<has_sentence>: )|$)")
 #: The word of everybody else's records.
 OF_A_LIBRARY = "library_message"

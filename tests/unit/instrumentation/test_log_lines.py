@@ -37,7 +37,7 @@ def test_the_event_is_a_constant_word_whatever_another_library_writes(capsys: Wr
     logging.getLogger("redis").warning("connection to %s", "alice")
     logging.getLogger("urllib3").warning("alice")
     logging.getLogger("reconciler.x").warning("word_alone")
-    logging.getLogger("consumers").warning(ValueError("alice"))
+    logging.getLogger("checkback_consumers").warning(ValueError("alice"))
     told = [(line["event"], line.get("message")) for line in lines(capsys.readouterr().err)]
     assert told == [
         ("library_message", "connection to alice"),
@@ -61,7 +61,7 @@ def test_a_day_of_rounds_with_nothing_to_do_takes_less_than_200_kilobytes(capsys
 
 def test_extra_fields_of_a_plug_in_reach_the_line(capsys: Written) -> None:
     configure_logging("info", "json")
-    logging.getLogger("producers").info("announced", extra={"topic": "ORDERS", "keys": 3, "digest": b"\x01"})
+    logging.getLogger("checkback_producers").info("announced", extra={"topic": "ORDERS", "keys": 3, "digest": b"\x01"})
     (line,) = lines(capsys.readouterr().err)
     assert (line["topic"], line["keys"]) == ("ORDERS", 3)
     assert line["digest"] == "b'\\x01'", "what JSON has no form for must not cost the line"
