@@ -24,6 +24,9 @@ DIALECTS = ("sqlite", "postgresql", "mysql")
 #: An index of a large table takes its time, and MySQL says nothing meanwhile.
 BUILD_SECONDS = 86_400
 
+#: What a database says of a table, column or index that is there already; the last: of two CREATE TABLE at once.
+_MADE_BY_ANOTHER = ("already exists", "duplicate column name", "pg_type_typname_nsp_index")
+
 _FOLDER = Path(__file__).parent / "migrations"
 
 
@@ -35,21 +38,42 @@ def upgrade(url: str, tree: str) -> str:
     no migration made.
     """
     config = _config(tree)
-    from alembic.util.exc import CommandError
-
     engine = open_engine(url, silence_seconds=BUILD_SECONDS)
     try:
-        with translated_errors(engine), engine.connect() as connection:
-            _wait_for_other_upgrades(connection)
-            _run_missing(config, connection, tree)
+        _run_until_head(config, engine, tree)
         with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # whoever has deleted the rows
-    except CommandError as error:
-        raise ConfigurationError(f"{shown(engine)}: {error}; a newer release made this {tree}?") from error
     finally:
         engine.dispose()
     return head(tree)
+
+
+def _run_until_head(config: Config, engine: sa.Engine, tree: str) -> None:
+    """PostgreSQL: of several upgrades at once each migration succeeds in one; the others go on from its revision.
+
+    No lock of a session keeps them apart: a pooler gives every transaction another session.
+    """
+    while True:
+        before = _position(engine, tree)
+        try:
+            with translated_errors(engine), engine.connect() as connection:
+                _wait_for_other_upgrades(connection)
+                _run_missing(config, connection, tree)
+        except ConfigurationError:
+            if _position(engine, tree) == before:
+                raise
+        else:
+            return
+
+
+def _position(engine: sa.Engine, tree: str) -> tuple[bool, str | None]:
+    """Whether the version table is there, and the revision in it."""
+    from alembic.runtime.migration import MigrationContext
+
+    with reading(engine) as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": version_table(tree)})
+        return sa.inspect(connection).has_table(version_table(tree)), context.get_current_revision()
 
 
 def _wait_for_other_upgrades(connection: sa.Connection) -> None:
@@ -62,14 +86,17 @@ def _wait_for_other_upgrades(connection: sa.Connection) -> None:
 
 def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
     from alembic import command
+    from alembic.util.exc import CommandError
 
     config.attributes["connection"] = connection
     try:
         command.upgrade(config, "head")
+    except CommandError as error:
+        raise ConfigurationError(f"{shown(connection.engine)}: {error}; a newer release made this {tree}?") from error
     except sa.exc.PendingRollbackError as error:  # alembic commits what it has begun, also on a connection that is lost
         raise error.__context__ or error from None
     except sa.exc.DBAPIError as error:
-        if "already exists" not in str(error.orig):
+        if not any(word in str(error.orig) for word in _MADE_BY_ANOTHER):
             raise
         raise ConfigurationError(
             f"{shown(connection.engine)}: tables of the {tree} exist that no migration made "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -165,12 +167,22 @@ def test_processes_that_start_at_once_agree_on_one_identity(database_url: str) -
     engine.dispose()
 
 
-def test_processes_that_upgrade_at_once_wait_for_each_other(database_url: str) -> None:
-    if not database_url.startswith("mysql"):
-        pytest.skip("a migration is one transaction")
-    with ThreadPoolExecutor(3) as pool:
-        reached = list(pool.map(lambda _: schema.upgrade(database_url, "outbox"), range(3)))
-    assert reached == [schema.head("outbox")] * 3
+def test_processes_that_upgrade_at_once_reach_the_newest_revision_together(database_url: str) -> None:
+    program = (
+        "import sys; from reconciler.sql.schema import head, upgrade; head('outbox'); print(flush=True); "
+        "sys.stdin.readline(); print(upgrade(sys.argv[1], 'outbox'))"
+    )
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    running = [subprocess.Popen([sys.executable, "-c", program, database_url], text=True, **pipes) for _ in range(4)]
+    for process in running:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has loaded what it needs
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    ended = [process.communicate(timeout=60) for process in running]
+    assert ended == [(f"{schema.head('outbox')}\n", "")] * 4
 
 
 def test_tables_that_no_migration_made_are_named_with_the_way_out(database_url: str) -> None:
