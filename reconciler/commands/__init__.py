@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from reconciler.commands.announcements import run_announcements, run_replay
     from reconciler.commands.broker import serve_broker
     from reconciler.commands.doctor.checks import examine
-    from reconciler.commands.explain import explain
     from reconciler.commands.listing import list_rows
     from reconciler.commands.once import run_once
     from reconciler.commands.operate import dismiss, lift_hold, place_hold, rebuild, repair_now
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         upgrade_database,
     )
     from reconciler.commands.status.report import read_status
+    from reconciler.commands.story import explain
     from reconciler.commands.sweep import run_sweeper
 
 __all__ = [
@@ -60,7 +60,7 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
             "reconciler.commands.announcements": "run_announcements run_replay",
             "reconciler.commands.doctor.checks": "examine",
             "reconciler.commands.broker": "serve_broker",
-            "reconciler.commands.explain": "explain",
+            "reconciler.commands.story": "explain",
             "reconciler.commands.listing": "list_rows",
             "reconciler.commands.operate": "dismiss lift_hold place_hold rebuild repair_now",
             "reconciler.commands.status.report": "read_status",

@@ -15,10 +15,10 @@ from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
-from reconciler.commands.explain import Explained
 from reconciler.commands.finding import Finding
 from reconciler.commands.listing import LISTINGS, Listed
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
+from reconciler.commands.story import Explained
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.evidence import Watermark, WatermarkState
