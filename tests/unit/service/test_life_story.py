@@ -309,6 +309,13 @@ def test_verdict_that_rounds_repeat_for_hours_does_not_bury_the_rest_of_the_life
     ]
 
 
+def test_a_stream_of_a_later_release_is_passed_over() -> None:
+    place = {"topic": "ORDERS", "group": "billing", "shard": 0, "generation": 7}
+    rows: list[Row] = [("healed", {"at_ms": 1_000, **place}), ("announced", {"at_ms": 2_000, **place})]
+    told = tell(KEY, outbox=RECORDED, copies={}, inboxes={}, ledger=NOTHING, history=rows)
+    assert [event.at_ms for event in told.events if event.witness == "history"] == [2_000]
+
+
 def test_every_subscription_has_its_own_outlook() -> None:
     ledger = LedgerLife(candidates=(CANDIDATE,), repairs=(), rounds=())
     told = story(inboxes={BILLING: ABSENT, SHIPPING: found(replace(EFFECT, group="shipping"))}, ledger=ledger)
