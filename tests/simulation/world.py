@@ -110,13 +110,7 @@ class World:
             self.plan = replace(self.plan, subscriptions=(replace(first, tags=WRONG_TAGS), *others))
         self.wrongly_set: list[Process] = []
         self.checkers = Checkers(self)
-        kernel.on_repair = self.checkers.repaired
-        self.redis.before_round = self.checkers.before_round
-        self.redis.after_round = self._after_round
-        self.redis.before_zrem = self.checkers.forgotten
-        self.redis.before_record = self.checkers.recorded
-        kernel.on_end = self.checkers.ended
-        self._watch_floors()
+        self._watch()
         self.on_round: Callable[[str], None] = lambda _root: None
         # Messages.
         self.orders: dict[str, Order] = {}
@@ -129,7 +123,11 @@ class World:
         self.processes: list[Process] = []
         self._start()
 
-    def _watch_floors(self) -> None:
+    def _watch(self) -> None:
+        """The checkers see repairs, ENDs, rounds, floors and keys as they happen."""
+        self.kernel.on_repair, self.kernel.on_end = self.checkers.repaired, self.checkers.ended
+        self.redis.before_round, self.redis.after_round = self.checkers.before_round, self._after_round
+        self.redis.before_zrem, self.redis.before_record = self.checkers.forgotten, self.checkers.recorded
         raise_floor = self.ledger.rounds.raise_floor
 
         def watched(subscription: Subscription, floor: Mapping[str, int]) -> None:
