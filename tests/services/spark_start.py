@@ -56,7 +56,9 @@ def _archive(java: str) -> Path | None:
     """Classes of a session that has run a job, made once for this Java and this PySpark; None: it could not be made."""
     spec = importlib.util.find_spec("pyspark")
     version = subprocess.run([java, "-version"], capture_output=True, check=True, timeout=60).stderr
-    spark = f"{importlib.metadata.version('pyspark')} {spec and spec.origin}"
+    origin = Path(spec.origin) if spec is not None and spec.origin is not None else Path()
+    # A JVM maps no classes of jars that were installed again since, into the same place.
+    spark = f"{importlib.metadata.version('pyspark')} {origin} {(origin.parent / 'jars').stat().st_mtime_ns}"
     made_for = f"{java} {spark} {COMPILES_QUICKLY} {_SESSION}".encode() + version
     path = cache_folder() / f"spark-classes-{hashlib.sha256(made_for).hexdigest()[:12]}.jsa"
     if " " in str(path):  # the options of a JVM are one line, split at spaces
