@@ -159,7 +159,7 @@ class Checkers:
             return
         self._claimed(process, unique_key, kind)
         self._proved(process, unique_key, kind)
-        if self._is_everywhere(unique_key):
+        if not self._lacking(unique_key):
             effects = [e.at for inbox in world.inboxes.values() for e in inbox.effects if e.unique_key == unique_key]
             if effects and max(effects) < process.asked_inbox_at:
                 self.judgement.unnecessary.append(f"{unique_key} by {kind}: every group had its effect, and was asked")
@@ -203,11 +203,12 @@ class Checkers:
         noted = self._world.ledger.rows.brokers.get((plan.environment, plan.topic), {})
         return name in self._world.cluster.unrouted and name not in noted
 
-    def _is_everywhere(self, unique_key: str) -> bool:
+    def _lacking(self, unique_key: str) -> list[str]:
+        """Groups that take the message and have no effect of it."""
         world = self._world
         order = world.orders.get(unique_key)
         wanting = [group for group in world.inboxes if order is None or world.takes(group, order.tag)]
-        return all(world.inboxes[group].has_row(unique_key) for group in wanting)
+        return [group for group in wanting if not world.inboxes[group].has_row(unique_key)]
 
     def _in_vain(self, process: Process, unique_key: str, kind: str) -> None:
         """A copy waits at its broker for a group that is slow. It could have been known if it lies before the probe
@@ -380,14 +381,16 @@ class Checkers:
 
     def _outboxes(self) -> None:
         """Business and outbox row are one transaction, a tombstone is never beside an order, and what is settled took
-        effect in every group that takes it, whatever the setting said once."""
+        effect in every group that takes it, whatever the setting said once, or the ledger says why it cannot."""
         world = self._world
         for database in world.outboxes:
             for key in database.orders:
                 row = database.rows.get(key)
                 if row is None or not row.is_committed:
                     self.judgement.other.append(f"{key} was committed, its outbox row says {row and row.state}")
-                elif row.state is OutboxState.SETTLED and not self._is_everywhere(key):
+                elif row.state is OutboxState.SETTLED and not all(
+                    world.is_told(group, key) for group in self._lacking(key)
+                ):
                     self.judgement.other.append(f"{key} is settled, and not every group that takes it has its effect")
 
     def _verdicts(self) -> None:
