@@ -63,6 +63,7 @@ LOWEST_BIN := $(VENV)-lowest/bin
 test-lowest: ## the fast tests on the oldest versions that pyproject.toml allows, in an environment of their own
 	rm -rf $(VENV)-lowest && $(PYTHON) -m venv $(VENV)-lowest
 	$(LOWEST_BIN)/python $(LOCKED) --requirement requirements/lowest.lock
+	PYTHONPATH=$(CURDIR):$(CURDIR)/producers:$(CURDIR)/consumers \
 	$(LOWEST_BIN)/python -m pytest -n 3 --hypothesis-profile=fast -m "not slow and not redis and not sql and not broker" \
 		tests/unit tests/audit/test_kernel_against_reference.py tests/audit/test_statement_tampering.py \
 		--deselect "tests/unit/test_docs_are_current.py::test_reference_page_is_what_the_code_says[dependencies.md]"
