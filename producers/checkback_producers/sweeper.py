@@ -17,7 +17,7 @@ from checkback_producers.filter_review import FilterReview, SweptSubscription, i
 from checkback_producers.ports import Outbox, OutboxFact
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ReconcilerError, TransientError
 from reconciler.policy.evidence import InboxRow, Lookup
 from reconciler.policy.judging.delivery import double_effect
 from reconciler.policy.ports import InboxEvidence
@@ -190,18 +190,20 @@ class Sweeper:
 
     def _review(self, source: OutboxSource, number: int) -> tuple[bool, SweepReport]:
         """Whether rows may be settled, and what was done. Rows are NEW again before NEW rows are announced. What fails
-        stops nothing of the rest and is a problem once: before the table was made, nothing was reviewed either."""
+        stops no announcement and is a problem once. Without the table, or where it is damaged, rows are settled as
+        before it was made; while the database is away none is, or nothing would tell by which tags."""
         policy = self._policy
         try:
             reviewed = self._reviews[number].look(
                 page_rows=policy.page_rows, pages_maximum=policy.pages_maximum, is_stopping=self._is_stopping
             )
         except ReconcilerError as error:
+            may_settle = not isinstance(error, TransientError)
             if number in self._filterless:
-                return True, SweepReport()
+                return may_settle, SweepReport()
             self._filterless.add(number)
             problem = f"{source.producer_group}: a change of tags is not seen: {error}"
-            return True, SweepReport(problems=(problem,))
+            return may_settle, SweepReport(problems=(problem,))
         self._filterless.discard(number)
         return reviewed.may_settle, SweepReport(reopened=reviewed.reopened, reviewing=reviewed.progress)
 

