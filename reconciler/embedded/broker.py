@@ -19,7 +19,7 @@ from reconciler.clock import Clock
 from reconciler.embedded import log_file
 from reconciler.embedded.check_service import CheckService
 from reconciler.embedded.connection import Connection
-from reconciler.embedded.consumers import Channel, ClientRegistry, ConsumerGroup, QueueLocks
+from reconciler.embedded.consumers import Channel, ClientRegistry, ConsumerGroup, RebalanceLocks
 from reconciler.embedded.delay import DelayService
 from reconciler.embedded.families import Family
 from reconciler.embedded.faults import Faults
@@ -83,7 +83,7 @@ class Broker:
         )
         self.delay = DelayService(settings=settings, clock=clock, store=self.store, state=self.state)
         self.clients = ClientRegistry(clock, self._notify_members)
-        self.locks = QueueLocks(clock, settings.lock_expiry_seconds)
+        self.locks = RebalanceLocks(clock, settings.lock_expiry_seconds)
         self.polling = LongPolling(clock, self.store)
         self.routes = RouteTable(family)
         self._connections: set[Connection] = set()

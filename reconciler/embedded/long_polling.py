@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
-from reconciler.embedded.consumers import Channel, Subscription
+from reconciler.embedded.consumers import Channel, SubscriptionData
 from reconciler.embedded.store import MessageStore
 
 MOST_HELD = 100_000
@@ -21,7 +21,7 @@ class HeldPull:
     queue_id: int
     offset: int
     deadline_seconds: float
-    subscription: Subscription
+    subscription: SubscriptionData
     answer: Callable[[], None]  # pulls again and answers whatever is there
 
 

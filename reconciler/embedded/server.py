@@ -14,7 +14,7 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import DEFAULT_FAMILY, Family, family_named
 from reconciler.embedded.faults import Faults
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.listening import Listening, bind_ports, parse_address
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvariantViolation, UsageError
@@ -185,12 +185,12 @@ class EmbeddedBroker:
         """Closes every connection; clients have to connect again."""
         self.call(lambda broker: broker.drop_connections())
 
-    def stored(self, topic: str) -> list[Message]:
+    def stored(self, topic: str) -> list[BrokerMessage]:
         """The messages of a topic that consumers can see, by queue and offset."""
         return self.call(lambda broker: _stored(broker, topic))
 
 
-def _stored(broker: Broker, topic: str) -> list[Message]:
+def _stored(broker: Broker, topic: str) -> list[BrokerMessage]:
     found = []
     for name, _queue_id, queue in sorted(broker.store.queues, key=lambda item: item[:2]):
         if name == topic:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reconciler.embedded.consumers import Member, Subscription, subscription_from_heartbeat
+from reconciler.embedded.consumers import Member, SubscriptionData, subscription_from_heartbeat
 from reconciler.embedded.reply import BadField, Reply, text
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, ResponseCode
@@ -59,7 +59,7 @@ def heartbeat(broker: Broker, connection: Connection, request: Command) -> Reply
     return Reply()
 
 
-def _subscriptions(consumer: Mapping[str, Any]) -> list[Subscription]:
+def _subscriptions(consumer: Mapping[str, Any]) -> list[SubscriptionData]:
     return [subscription_from_heartbeat(entry) for entry in _objects(consumer.get("subscriptionDataSet"))]
 
 

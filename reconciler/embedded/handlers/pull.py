@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.consumers import Subscription, parse_subscription
+from reconciler.embedded.consumers import SubscriptionData, parse_subscription
 from reconciler.embedded.handlers.client import json_body
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.long_polling import HeldPull
 from reconciler.embedded.queues import ConsumeQueue
 from reconciler.embedded.reply import Reply, integer, text
@@ -96,7 +96,7 @@ def _refusal(broker: Broker, group_name: str, topic_name: str, queue_id: int) ->
 
 def _subscription(
     broker: Broker, request: Command, group_name: str, topic_name: str, flags: int
-) -> Subscription | Reply:
+) -> SubscriptionData | Reply:
     if flags & SUBSCRIPTION:
         found = parse_subscription(
             topic_name, request.fields.get("subscription"), request.fields.get("expressionType"), 0
@@ -117,7 +117,7 @@ def _subscription(
     return found
 
 
-def _read(broker: Broker, queue: ConsumeQueue, offset: int, maximum: int, subscription: Subscription) -> _Read:
+def _read(broker: Broker, queue: ConsumeQueue, offset: int, maximum: int, subscription: SubscriptionData) -> _Read:
     """DefaultMessageStore.getMessage."""
     smallest, largest = queue.min_offset, queue.max_offset
     if largest == 0:
@@ -172,7 +172,7 @@ def _report_moved(broker: Broker, request: Command, next_offset: int) -> None:
         "offsetNew": next_offset,
         "offsetRequest": integer(request, "queueOffset"),
     }
-    message = Message(
+    message = BrokerMessage(
         topic="OFFSET_MOVED_EVENT",
         queue_id=0,
         body=json_body(event),

@@ -14,7 +14,7 @@ from reconciler.embedded.layout import (
     MAX_TOPIC_BYTES,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
-    Message,
+    BrokerMessage,
 )
 from reconciler.embedded.reply import BadField, Reply, integer, text
 from reconciler.embedded.state import READ, WRITE
@@ -149,8 +149,8 @@ def _refusal(broker: Broker, header: _Header, request: Command) -> Reply | None:
 
 def _message(
     connection: Connection, header: _Header, queue_id: int, body: bytes, properties: str, flag: int
-) -> Message:
-    return Message(
+) -> BrokerMessage:
+    return BrokerMessage(
         topic=header.text("topic"),
         queue_id=queue_id,
         body=body,
@@ -163,7 +163,7 @@ def _message(
     )
 
 
-def _store(broker: Broker, message: Message, header: _Header) -> Reply:
+def _store(broker: Broker, message: BrokerMessage, header: _Header) -> Reply:
     _redirect_retry(broker, message, header)
     _stamp(broker, message)
     properties = message.properties
@@ -196,7 +196,7 @@ def _add_reply_fields(broker: Broker, fields: dict[str, str], unique_key: str | 
         fields["transactionId"] = unique_key
 
 
-def _stamp(broker: Broker, message: Message) -> None:
+def _stamp(broker: Broker, message: BrokerMessage) -> None:
     """The properties that brokers add: CLUSTER from 4.9, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
     family, settings, properties = broker.family, broker.settings, message.properties
     if not family.stores_cluster:
@@ -209,7 +209,7 @@ def _stamp(broker: Broker, message: Message) -> None:
     message.put_properties(trimmed=family.trims_properties, **added)
 
 
-def _redirect_retry(broker: Broker, message: Message, header: _Header) -> None:
+def _redirect_retry(broker: Broker, message: BrokerMessage, header: _Header) -> None:
     """handleRetryAndDLQ: a consumer that re-sends by itself also ends in the dead-letter queue."""
     if not message.topic.startswith(RETRY_TOPIC_PREFIX):
         return
@@ -296,7 +296,7 @@ def send_back(broker: Broker, _connection: Connection, request: Command) -> Repl
     return Reply()
 
 
-def _store_retry(broker: Broker, message: Message, group: str, level: int, maximum: int) -> None:
+def _store_retry(broker: Broker, message: BrokerMessage, group: str, level: int, maximum: int) -> None:
     properties = message.properties
     changes: dict[str, str | None] = {
         "RETRY_TOPIC": properties.get("RETRY_TOPIC") or message.topic,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconciler.embedded.faults import EndFate
-from reconciler.embedded.layout import Message, encode
+from reconciler.embedded.layout import BrokerMessage, encode
 from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
-from reconciler.embedded.transactions import EndRequest
+from reconciler.embedded.transactions import EndHeader
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.properties import INT_MAX, whole_number
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def end_transaction(broker: Broker, connection: Connection, request: Command) -> Reply | None:
     """EndTransactionProcessor; what the fault knobs make of it comes first."""
-    end = EndRequest(
+    end = EndHeader(
         producer_group=text(request, "producerGroup"),
         state_table_offset=integer(request, "tranStateTableOffset"),
         log_offset=integer(request, "commitLogOffset"),
@@ -65,7 +65,7 @@ def resume_check(broker: Broker, _connection: Connection, request: Command) -> R
     return Reply()
 
 
-def ask_producer(broker: Broker, half: Message) -> None:
+def ask_producer(broker: Broker, half: BrokerMessage) -> None:
     """AbstractTransactionalMessageCheckListener.sendCheckMessage: one channel of the producer group, one-way."""
     properties = half.properties
     channel = broker.producer_channel(properties.get("PGROUP", ""))

@@ -22,7 +22,7 @@ from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import Message
 
 __all__ = [
-    "HalfNotSafe",
+    "HalfAtRisk",
     "HalfSent",
     "LocalTransactionState",
     "TransactionListener",
@@ -64,7 +64,7 @@ class HalfSent:
 class TransactionSendResult:
     """What became of a transactional message."""
 
-    #: Always SEND_OK: an unsafe half raises HalfNotSafe.
+    #: Always SEND_OK: an unsafe half raises HalfAtRisk.
     status: SendStatus
     half: HalfSent
     local_state: LocalTransactionState
@@ -82,7 +82,7 @@ class TransactionSendResult:
         return self.half.transaction_id or self.half.unique_key
 
 
-class HalfNotSafe(TransientError):
+class HalfAtRisk(TransientError):
     """The half is stored but not as safely as the broker should; it was rolled back and nothing was run."""
 
     def __init__(self, status: SendStatus, half: HalfSent, end_answer: EndAnswer) -> None:
@@ -187,7 +187,7 @@ class TransactionMQProducer:
     def send_message_in_transaction(self, message: Message, arg: object = None) -> TransactionSendResult:
         """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
 
-        Raises HalfNotSafe, TransactionsRejected and what sending raises: then nothing was run. END that fails does
+        Raises HalfAtRisk, TransactionsRejected and what sending raises: then nothing was run. END that fails does
         not raise: `end_answer` tells, and check-back decides later.
         """
         if self._listener is None:
@@ -204,7 +204,7 @@ class TransactionMQProducer:
     def send_half(self, message: Message) -> HalfSent:
         """Sends the half and returns when it is safely stored.
 
-        Raises HalfNotSafe after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
+        Raises HalfAtRisk after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
         Sender.send raises (then it may be stored, but nothing commits it).
         """
         if not self._is_started:
@@ -239,7 +239,7 @@ class TransactionMQProducer:
             broker_version=sent.broker_version,
         )
         if sent.status is not SendStatus.SEND_OK:
-            raise HalfNotSafe(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
+            raise HalfAtRisk(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
         return half
 
     def end(
