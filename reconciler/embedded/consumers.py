@@ -8,22 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from reconciler.clock import Clock
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.layout import java_hash
 
 _TAG_SEPARATOR = re.compile(r"\|\|")
-
-
-class Channel(Protocol):
-    """What the registry needs of a connection."""
-
-    peer: str
-
-    def is_writable(self) -> bool:
-        """False while its send buffer is full or it is closing."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
-from reconciler.embedded.consumers import Channel, SubscriptionData
+from reconciler.embedded.channel import Channel
+from reconciler.embedded.consumers import SubscriptionData
 from reconciler.embedded.store import MessageStore
 
 MOST_HELD = 100_000

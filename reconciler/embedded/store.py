@@ -12,7 +12,7 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.embedded.families import Family
 from reconciler.embedded.faults import Faults
-from reconciler.embedded.index import IndexHits, HashIndex, index_keys
+from reconciler.embedded.index import HashIndex, IndexHits, index_keys
 from reconciler.embedded.layout import (
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
@@ -60,6 +60,7 @@ class MessageStore:
         self.next_offset = 0
         self.arrived: list[tuple[str, int, int]] = []  # (topic, queue, tags code) since the last commit
         self.stored_total = 0
+        self.is_unwritable = False  # the log could not be written: sends are refused from then on
         self.on_delayed: Callable[[], None] = lambda: None
 
     # -- writing -----------------------------------------------------------------------------------
