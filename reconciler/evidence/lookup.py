@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
-from reconciler.evidence.broker_said import MAXIMUM_HITS, Accepts, Said, judge, together
+from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, Said, judge, together
 from reconciler.evidence.queue_scan import copies_of_prepared
-from reconciler.evidence.stored import real_topic
+from reconciler.evidence.stored_message import real_topic
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.families import BrokerFacts, Families

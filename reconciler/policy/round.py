@@ -23,13 +23,12 @@ from reconciler.policy.events import (
     RoundFinished,
     VerdictsWritten,
 )
-from reconciler.policy.judging.asking_again import ask_again
+from reconciler.policy.judging.absence_review import ask_again
 from reconciler.policy.judging.candidates import CandidateSelector, Gate, Selection, gate_of
-from reconciler.policy.judging.clocks_apart import apart_seconds
+from reconciler.policy.judging.clock_reading import apart_seconds
 from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
-from reconciler.policy.judging.not_taken import NotTaken
-from reconciler.policy.judging.verify import Judged, Soundings, Verifier
-from reconciler.policy.looked import Looked
+from reconciler.policy.judging.tag_filter import NotTaken
+from reconciler.policy.judging.verifier import Judged, Soundings, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     WHENEVER_COMMITTED_MS,
@@ -44,6 +43,7 @@ from reconciler.policy.ports import (
 from reconciler.policy.repairing.case import RepairOutcome, RepairReport, first_rung
 from reconciler.policy.repairing.repair import Repairer
 from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.round_tally import Looked
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
 
 #: While the gate is shut: look-ups a second and subscription.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence.broker_said import Accepts, Said, judge
+from reconciler.evidence.broker_answer import Accepts, Said, judge
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.lookup import Lookups, Window, _Scan
 from reconciler.evidence.watermark import Watermarks

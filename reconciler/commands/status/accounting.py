@@ -1,4 +1,4 @@
-"""Who is asked until when every commit of a subscription is accounted for; accounted.py makes a time of the answers."""
+"""Who is asked until when every commit of a subscription is accounted for; account.py makes a time of the answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.commands.status.outbox_backlog import look_into_outbox, oldest_u
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.errors import ReconcilerError, RedisAway
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
-from reconciler.policy.accounted import (
+from reconciler.policy.account import (
     Accounted,
     Link,
     OutboxSeen,

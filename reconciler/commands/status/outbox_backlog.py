@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
-from reconciler.policy.accounted import OutboxSeen, UnheardRow
+from reconciler.policy.account import OutboxSeen, UnheardRow
 from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence

@@ -23,7 +23,7 @@ from reconciler.commands.status.standstill import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.policy.accounted import Accounted, sentence
+from reconciler.policy.account import Accounted, sentence
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount

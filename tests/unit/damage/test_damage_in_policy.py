@@ -16,10 +16,10 @@ from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
 from reconciler.policy.judging.candidates import is_closed, is_followed
 from reconciler.policy.judging.dossier import DAMAGED_LOOKS
 from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
-from reconciler.policy.looked import Looked
 from reconciler.policy.ports import Candidate
 from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX, Act, Ask
 from reconciler.policy.repairing.ladder import decide
+from reconciler.policy.round_tally import Looked
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World
 

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence.broker_said import MAXIMUM_HITS, Said
+from reconciler.evidence.broker_answer import MAXIMUM_HITS, Said
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.ports import Horizon

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence.broker_said import MAXIMUM_HITS
+from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import Probes
 from reconciler.evidence.lookup import Window

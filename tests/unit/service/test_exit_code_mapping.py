@@ -216,7 +216,7 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
 
 def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that() -> None:
     from reconciler.commands.status.report import StatusReport, SubscriptionStatus
-    from reconciler.policy.accounted import Accounted
+    from reconciler.policy.account import Accounted
     from reconciler.policy.evidence import Watermark, WatermarkState
     from reconciler.policy.ports import HeldTopic, VerdictCount
 

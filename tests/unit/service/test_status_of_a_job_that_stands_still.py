@@ -18,7 +18,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
-from reconciler.policy.accounted import OutboxSeen
+from reconciler.policy.account import OutboxSeen
 from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import (

@@ -8,7 +8,7 @@ from reconciler.clock import ManualClock, utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.accounted import (
+from reconciler.policy.account import (
     Accounted,
     Link,
     OutboxSeen,
@@ -261,7 +261,7 @@ def test_a_due_key_without_a_verdict_does_not_hide_behind_pages_of_keys_that_hav
 
 
 def test_looking_for_keys_without_a_verdict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.policy.accounted.PAGES_MAX", 2)
+    monkeypatch.setattr("reconciler.policy.account.PAGES_MAX", 2)
     keys = pending(1_001)
     assert unlisted(keys, listed(keys[:1_000])) is None
 

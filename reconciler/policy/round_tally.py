@@ -12,7 +12,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import ReconcilerError
 from reconciler.policy.brakes import RoundLoad
-from reconciler.policy.judging.verify import Judged
+from reconciler.policy.judging.verifier import Judged
 
 #: Of a pass' keys, so that another one follows in the same round.
 SETTLED_SHARE_MIN = 0.5

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from reconciler.contract.subscription import Shard
 from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
-from reconciler.policy.judging.verify import Verifier
+from reconciler.policy.judging.verifier import Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates
 
