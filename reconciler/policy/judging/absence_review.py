@@ -21,7 +21,7 @@ from reconciler.policy.ports import Candidate, Candidates
 ASK_AGAIN_SECONDS_MAX = 6 * 3600.0
 
 
-def ask_again(
+def review_absences(
     topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, verifier: Verifier, *, retention_seconds: float
 ) -> list[str]:
     """One round's questions about closed rows. Returns what people should know, a line at most. Raises DatabaseAway.

@@ -192,9 +192,9 @@ def test_a_shut_gate_lets_no_key_through_that_is_set_apart() -> None:
 def test_a_row_that_nobody_can_read_is_not_waited_for() -> None:
     damaged = WitnessAnswer(witness="outbox", presence=Presence.UNKNOWN, detail="tag", is_damaged=True)
     plan = filtering().topic.subscriptions[0]
-    assert tag_filter.is_not_taken(Lookup(presence=Presence.UNKNOWN, answers=(damaged,)), plan) is False
+    assert tag_filter.is_filtered_out(Lookup(presence=Presence.UNKNOWN, answers=(damaged,)), plan) is False
     away = replace(damaged, is_damaged=False)
-    assert tag_filter.is_not_taken(Lookup(presence=Presence.UNKNOWN, answers=(damaged, away)), plan) is None
+    assert tag_filter.is_filtered_out(Lookup(presence=Presence.UNKNOWN, answers=(damaged, away)), plan) is None
 
 
 def test_committed_rows_that_contradict_each_other_are_left_to_the_verdict() -> None:
@@ -202,8 +202,8 @@ def test_committed_rows_that_contradict_each_other_are_left_to_the_verdict() -> 
     row = world.commit_locally(key(1), tag="noise", content_digest=b"1" * 32)
     rows = (row, replace(row, content_digest=b"2" * 32))
     lookup = Lookup(presence=Presence.FOUND, records=rows)
-    assert tag_filter.is_not_taken(lookup, world.topic.subscriptions[0]) is False
-    assert tag_filter.is_not_taken(replace(lookup, records=rows[:1]), world.topic.subscriptions[0]) is True
+    assert tag_filter.is_filtered_out(lookup, world.topic.subscriptions[0]) is False
+    assert tag_filter.is_filtered_out(replace(lookup, records=rows[:1]), world.topic.subscriptions[0]) is True
 
 
 def test_where_no_outbox_is_configured_any_more_keys_go_on_as_candidates() -> None:
