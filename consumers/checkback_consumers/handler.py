@@ -44,7 +44,7 @@ DedupeBy = Callable[[ConsumedMessage], str | None]
 DatabaseOf = Callable[[ConsumedMessage], sa.Engine | Callable[[], Any]]
 
 
-class Recorder(Protocol):
+class KeyRecorder(Protocol):
     """Where consumed keys are recorded; consumers/checkback_consumers/recorder.py has the batching one."""
 
     def record(self, topic: str, unique_key: str) -> bool:
@@ -53,7 +53,7 @@ class Recorder(Protocol):
 
 
 @runtime_checkable
-class BatchRecorder(Recorder, Protocol):
+class BatchRecorder(KeyRecorder, Protocol):
     """A recorder that takes several keys at once."""
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
@@ -89,7 +89,7 @@ class _Batches:
     recorder: BatchRecorder | None
 
     @classmethod
-    def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: Recorder | None) -> _Batches:
+    def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: KeyRecorder | None) -> _Batches:
         """Raises InvalidValue if one of the two takes one message at a time only."""
         if not isinstance(inbox, Inbox):
             raise InvalidValue("is_batched", value=True, remedy="leave it out: each message may have another database")
@@ -127,7 +127,7 @@ class TransactionalHandler:
         *,
         group: str,
         topics: Iterable[str] | None = None,
-        recorder: Recorder | None = None,
+        recorder: KeyRecorder | None = None,
         dedupe_by: DedupeBy | None = None,
         is_batched: bool = False,
     ) -> None:
@@ -318,7 +318,7 @@ def transactional_handler(
     *,
     group: str,
     topics: str | Iterable[str] | None = None,
-    recorder: Recorder | None = None,
+    recorder: KeyRecorder | None = None,
     dedupe_by: DedupeBy | None = None,
     is_batched: bool = False,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:

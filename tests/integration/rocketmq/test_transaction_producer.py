@@ -14,7 +14,7 @@ from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.transaction_producer import (
-    HalfNotSafe,
+    HalfStoredUnsafely,
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
@@ -231,7 +231,7 @@ def test_an_unsafe_half_is_rolled_back_and_nothing_is_run(
     broker.faults.answer_flush(status, count=1)
     listener = Listener()
     producer = TransactionMQProducer("PG", listener, instance=watched)
-    with producer, pytest.raises(HalfNotSafe, match=status) as caught:
+    with producer, pytest.raises(HalfStoredUnsafely, match=status) as caught:
         producer.send_message_in_transaction(message(topic))
     assert caught.value.end_answer.outcome is EndOutcome.DONE
     assert listener.executed == []
