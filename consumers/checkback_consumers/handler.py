@@ -27,10 +27,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 import sqlalchemy as sa
 
 from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
+from checkback_consumers.errors import HandlerRefused, InboxNotReached
 from checkback_consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import Collision, InvalidValue, ReconcilerError, TransientError, UsageError
+from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.engines import class_names, driver_error
 
@@ -59,14 +60,6 @@ class BatchRecorder(KeyRecorder, Protocol):
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
         """`record` for all of them, False if one is not there; without `wait` it returns at once."""
         ...
-
-
-class InboxNotReached(TransientError):
-    """The database failed before the handler began: it says nothing about the message. Its error is the cause."""
-
-
-class HandlerRefused(TransientError):
-    """The handler answered that the message should come again; its writes were rolled back."""
 
 
 @dataclass(slots=True, kw_only=True)
