@@ -25,7 +25,7 @@ from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, Rou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ShardRecords:
     """A shard's new rows."""
 
     shard: Shard
@@ -42,7 +42,7 @@ class Found:
     junk: int = 0
 
 
-def look(
+def capture_shard(
     port: RoundCapture,
     shard: Shard,
     *,
@@ -50,7 +50,7 @@ def look(
     ran: Mapping[tuple[str, int], RoundDone],
     told: Mapping[str, tuple[int, int]],
     stored: RoundDone | None = None,
-) -> Found:
+) -> ShardRecords:
     """Captures one shard. Raises RedisAway and InvariantViolation.
 
     `ran`: the last rounds that are known of, for their counts. `told`: epoch -> first and last generation that are
@@ -86,7 +86,7 @@ def look(
         done = ran.get((captured.epoch, captured.generation))
         counts = done.counts if done is not None and done.at_ms == captured.at_ms else None
         records.append(round_batches(captured, counts))
-    return Found(
+    return ShardRecords(
         shard=shard,
         records=tuple(records),
         mark=capture.rounds[-1].mark if capture.rounds else _mark_without_rounds(capture, after, first_ms),
