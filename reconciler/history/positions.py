@@ -13,8 +13,8 @@ from reconciler.contract.history_row import ROUND
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import MalformedInput, TransientError
 from reconciler.history.chain import ManifestChain
-from reconciler.history.keeper import HistoryMaintenance
-from reconciler.history.sealing import read_segment
+from reconciler.history.maintenance import HistoryMaintenance
+from reconciler.history.sealer import read_segment
 from reconciler.history.spool import adoptable
 from reconciler.history.store import HistoryStore
 from reconciler.policy.ports import RoundDone, RoundMark

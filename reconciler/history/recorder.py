@@ -17,11 +17,11 @@ from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, TransientError
 from reconciler.history.batch import RowBatch, encode
-from reconciler.history.capturing import ShardRecords, capture_shard, snapshot_records
 from reconciler.history.event_rows import rows_of
 from reconciler.history.health import Counters, Health
 from reconciler.history.positions import HistoryPositions
 from reconciler.history.round_rows import gaps_of_rows
+from reconciler.history.shard_records import ShardRecords, capture_shard, snapshot_records
 from reconciler.history.sink import HistorySink
 from reconciler.history.spool import Spool, WriterFolder
 from reconciler.policy.ports import RoundCapture, RoundDone, RoundMark

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from reconciler.clock import Clock
 from reconciler.history.health import Counters
-from reconciler.history.keeper import HistoryMaintenance
+from reconciler.history.maintenance import HistoryMaintenance
 from reconciler.history.recorder import HistoryRecorder
 from reconciler.history.sink import HistorySink
 

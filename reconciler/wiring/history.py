@@ -107,7 +107,7 @@ def build_history(recorded: RecordedPolicy, *, sink: HistorySink, clock: Clock) 
     """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
-    from reconciler.history.keeper import HistoryMaintenance, MaintenanceRules
+    from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
     from reconciler.history.positions import PositionsReader
     from reconciler.history.recorder import HistoryRecorder, SpoolPlace
     from reconciler.history.service import HistoryService

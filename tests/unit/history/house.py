@@ -13,10 +13,10 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.history.chain import ManifestChain
 from reconciler.history.health import Counters
-from reconciler.history.keeper import HistoryMaintenance, MaintenanceRules
+from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
 from reconciler.history.positions import PositionsReader
 from reconciler.history.recorder import HistoryRecorder, SpoolPlace
-from reconciler.history.sealing import Sealer
+from reconciler.history.sealer import Sealer
 from reconciler.history.sink import HistorySink
 from reconciler.history.store import HistoryStore
 from reconciler.policy.events import ShardRoundRan

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.subscription import Shard
-from reconciler.history.capturing import capture_shard
+from reconciler.history.shard_records import capture_shard
 from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
 from tests.unit.history.house import EPOCH, shard
 

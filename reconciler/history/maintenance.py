@@ -17,7 +17,7 @@ from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
 from reconciler.history.health import Counters, Health
 from reconciler.history.retention import Retention
-from reconciler.history.sealing import Sealer
+from reconciler.history.sealer import Sealer
 from reconciler.history.spool import Spool, WriterFolder, adoptable
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import date_of

@@ -14,7 +14,7 @@ from reconciler.contract.history_row import HISTORY_STREAMS, prefix_of
 from reconciler.contract.manifest import HistoryFile, ManifestEntry
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
-from reconciler.history.sealing import Sealer, SegmentRows
+from reconciler.history.sealer import Sealer, SegmentRows
 from reconciler.history.segment import MAGIC
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import schema_of

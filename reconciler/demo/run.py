@@ -17,8 +17,8 @@ from reconciler.contract.tables import Rung
 from reconciler.demo.audit_step import AuditAnswer
 from reconciler.demo.job import Job
 from reconciler.demo.plan import plan_messages
-from reconciler.demo.play import Scenario
 from reconciler.demo.processes import Children, start_redis, wait_for_line
+from reconciler.demo.scenario import Scenario
 from reconciler.demo.truth import DemoCounts, DemoFiles
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import tell
