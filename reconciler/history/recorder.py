@@ -182,7 +182,7 @@ class HistoryRecorder:
             shard,
             after=self._marks.get(shard),
             ran=self._sink.ran(shard),
-            told=self._sink.told(shard),
+            uncaptured=self._sink.uncaptured(shard),
             stored=self._before.get(shard),
         )
 

@@ -65,7 +65,7 @@ class HistorySink:
         self._rows = 0
         self._dropped: dict[str, DroppedRows] = {}
         self._ran: dict[Shard, deque[RoundDone]] = {}
-        self._told: dict[Shard, dict[str, tuple[int, int]]] = {}
+        self._uncaptured: dict[Shard, dict[str, tuple[int, int]]] = {}
         self._fresh: set[Shard] = set()
         #: Set when there is news: a round's sets can be read for a few rounds only, and a kill loses what waits here.
         self.wake = threading.Event()
@@ -121,21 +121,21 @@ class HistorySink:
     def _note(self, done: RoundDone) -> None:
         self._ran.setdefault(done.shard, deque(maxlen=ROUNDS_KEPT)).append(done)
         self._fresh.add(done.shard)
-        of = self._told.setdefault(done.shard, {})
+        of = self._uncaptured.setdefault(done.shard, {})
         first, last = of.get(done.epoch, (done.generation, done.generation))
         of[done.epoch] = (min(first, done.generation), max(last, done.generation))
 
-    def told(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
+    def uncaptured(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
         """Epoch -> first and last generation that ran here and were not captured yet."""
         with self._lock:
-            return dict(self._told.get(shard, {}))
+            return dict(self._uncaptured.get(shard, {}))
 
     def captured(self, mark: RoundMark, shard: Shard) -> None:
         """Rounds up to the mark are in the spool, or are told as a gap; those of other memories likewise."""
         with self._lock:
-            first, last = self._told.get(shard, {}).get(mark.epoch, (0, 0))
+            first, last = self._uncaptured.get(shard, {}).get(mark.epoch, (0, 0))
             is_open = last > mark.generation
-            self._told[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
+            self._uncaptured[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
 
     def shards_that_ran(self) -> Sequence[Shard]:
         """Shards that ever ran a round here."""
