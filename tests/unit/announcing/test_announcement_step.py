@@ -11,7 +11,7 @@ from reconciler.announcing.rules import AnnouncementRules
 from reconciler.contract.announcement import sign
 from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import shard_of
-from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
 from tests.unit.consumers.messages import new_key
 
 SECRET = b"a secret"

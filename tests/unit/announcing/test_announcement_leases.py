@@ -6,7 +6,7 @@ from reconciler.announcing.port import EventKind, StepKind
 from reconciler.contract.subscription import Shard
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.testing.memory_shards import MemoryShards
-from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
 
 

@@ -17,7 +17,7 @@ from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
 from reconciler.history.health import Counters, Health
 from reconciler.history.retention import Retention
-from reconciler.history.sealing import Sealer
+from reconciler.history.sealer import Sealer
 from reconciler.history.spool import Spool, WriterFolder, adoptable
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import date_of
@@ -32,7 +32,7 @@ DAY_OVER_MS = 1_800_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepRules:
+class MaintenanceRules:
     """How the history is kept."""
 
     seal_seconds: float
@@ -41,7 +41,7 @@ class KeepRules:
     keep_days: int | None
 
 
-class Keeper:
+class HistoryMaintenance:
     """Confined to one thread."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Keeper:
         store: HistoryStore,
         chain: ManifestChain,
         *,
-        rules: KeepRules,
+        rules: MaintenanceRules,
         spool_folder: Path,
         counters: Counters,
         clock: Clock,

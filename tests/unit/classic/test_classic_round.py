@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconciler.classic.ports import ClassicBatch
-from reconciler.classic.round import PULLS_MAX, ClassicRound
+from reconciler.classic.round import PULLS_MAX, ClassicBatch, ClassicRound
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway, RedisAway
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
@@ -39,7 +38,7 @@ class Original:
     pulls: int = 0
 
     def round(self) -> ClassicRound:
-        return ClassicRound(announcements=self, sets=self, broker=self, business=self)
+        return ClassicRound(announcements=self, sets=self, view_message=self.view_message, replay=self.replay)
 
     def _may_fail(self, call: str) -> None:
         if call in self.fails:

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
 from reconciler.testing.memory_shards import MemoryShards
-from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
 from tests.unit.consumers.messages import new_key
 
 

@@ -82,7 +82,7 @@ def _times(record: list[RowBatch]) -> tuple[int | None, int | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class SealResult:
     """What one call did."""
 
     segment: str
@@ -99,7 +99,7 @@ class Sealer:
         self._chain = chain
         self._clock = clock
 
-    def seal(self, segment: Path) -> Sealed:
+    def seal(self, segment: Path) -> SealResult:
         """Everything in the segment is in the history when it returns. Raises OSError, ChainContended.
 
         The segment itself is left to the caller: Spool.done.
@@ -107,12 +107,12 @@ class Sealer:
         name = segment.stem
         self._chain.refresh()
         if self._chain.has_segment(name):
-            return Sealed(segment=name, files=0, rows=0, damaged=0)
+            return SealResult(segment=name, files=0, rows=0, damaged=0)
         rows = read_segment(segment)
         files = self.write(name, rows)
         if files:
             self._chain.append("seal", added=files, segment=name, still=lambda: not self._chain.has_segment(name))
-        return Sealed(segment=name, files=len(files), rows=sum(f.rows for f in files), damaged=len(rows.damage))
+        return SealResult(segment=name, files=len(files), rows=sum(f.rows for f in files), damaged=len(rows.damage))
 
     def write(self, name: str, rows: SegmentRows) -> list[HistoryFile]:
         """One file for each stream, day and prefix."""

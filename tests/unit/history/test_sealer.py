@@ -14,7 +14,7 @@ from reconciler.contract.history_row import HISTORY_STREAMS, prefix_of
 from reconciler.contract.manifest import HistoryFile, ManifestEntry
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
-from reconciler.history.sealing import Sealer, SegmentRows
+from reconciler.history.sealer import Sealer, SegmentRows
 from reconciler.history.segment import MAGIC
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import schema_of
@@ -118,7 +118,7 @@ def test_a_crash_after_the_entry_does_not_double_a_row(tmp_path: Path) -> None:
     dead.recorder.rotate()
     assert dead.recorder.spool is not None
     [segment] = dead.recorder.spool.closed()
-    dead.keeper._sealer.seal(segment)
+    dead.maintenance._sealer.seal(segment)
     dead.dies()
     house = House(tmp_path, rounds=dead.rounds, writer="writer-2")
     house.seal()
@@ -159,16 +159,16 @@ def test_an_unwritable_history_keeps_rows_in_the_spool_and_tries_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(HistoryStore, "write", refused)
-        house.keeper.run_turn(house.recorder.spool)
-        assert "Permission denied" in (house.keeper.health.problem or "")
-    house.keeper.run_turn(house.recorder.spool)
+        house.maintenance.run_turn(house.recorder.spool)
+        assert "Permission denied" in (house.maintenance.health.problem or "")
+    house.maintenance.run_turn(house.recorder.spool)
     assert house.rows("announced") == [], "not before the pause is over"
     house.round(0, announced=some_keys(10, seed=1))
     house.recorder.run_pass()
     house.recorder.rotate()
     house.clock.advance(2)
-    house.keeper.run_turn(house.recorder.spool)
-    assert house.keeper.health.problem is None
+    house.maintenance.run_turn(house.recorder.spool)
+    assert house.maintenance.health.problem is None
     assert len(house.rows("announced")) == 20
 
 

@@ -25,7 +25,7 @@ from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, Rou
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ShardRecords:
     """A shard's new rows."""
 
     shard: Shard
@@ -42,21 +42,21 @@ class Found:
     junk: int = 0
 
 
-def look(
+def capture_shard(
     port: RoundCapture,
     shard: Shard,
     *,
     after: RoundMark | None,
     ran: Mapping[tuple[str, int], RoundDone],
-    told: Mapping[str, tuple[int, int]],
+    uncaptured: Mapping[str, tuple[int, int]],
     stored: RoundDone | None = None,
-) -> Found:
+) -> ShardRecords:
     """Captures one shard. Raises RedisAway and InvariantViolation.
 
-    `ran`: the last rounds that are known of, for their counts. `told`: epoch -> first and last generation that are
-    known to have run here and were not captured. Only those are written down as a gap: of others nobody here can tell
-    whether another writer has them, and readers find every hole between generations by themselves. `stored`: the last
-    round that the ledger knew when the process began; what is gone with Redis' memory leaves no hole to be found.
+    `ran`: the last rounds of this process, for their counts. `uncaptured`: epoch -> first and last generation that ran
+    in this process and were not captured. Only those are recorded as a gap: other rounds may lie in another writer's
+    spool, and readers find every hole between generations by themselves. `stored`: the last round that the ledger knew
+    when the process began; rounds that went with Redis' memory leave no hole between generations.
     """
     capture = port.capture(shard, after=after)
     first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
@@ -64,8 +64,8 @@ def look(
     if stored is not None and after is not None and stored.epoch == after.epoch:
         known.setdefault((stored.epoch, stored.generation), stored)
         if stored.generation > after.generation and stored.epoch != capture.epoch:
-            told = {stored.epoch: (after.generation + 1, stored.generation), **told}
-    missed = list(_missed(capture, told, known))
+            uncaptured = {stored.epoch: (after.generation + 1, stored.generation), **uncaptured}
+    missed = list(_missed(capture, uncaptured, known))
     records = [
         [
             gap_of_rounds(
@@ -86,7 +86,7 @@ def look(
         done = ran.get((captured.epoch, captured.generation))
         counts = done.counts if done is not None and done.at_ms == captured.at_ms else None
         records.append(round_batches(captured, counts))
-    return Found(
+    return ShardRecords(
         shard=shard,
         records=tuple(records),
         mark=capture.rounds[-1].mark if capture.rounds else _mark_without_rounds(capture, after, first_ms),
@@ -98,12 +98,12 @@ def look(
 
 
 def _missed(
-    capture: Capture, told: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
+    capture: Capture, uncaptured: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
 ) -> Iterator[tuple[str, int, int, str]]:
     """Epoch, first and last generation, reason."""
     if capture.epoch is None:
         return
-    for epoch, (first, last) in told.items():
+    for epoch, (first, last) in uncaptured.items():
         if epoch != capture.epoch:
             # Where only the epoch's marker was lost the counter goes on, and rounds are read under the new one.
             while last >= first and _is_among(capture.rounds, known.get((epoch, last))):
@@ -129,7 +129,7 @@ def _is_among(rounds: Sequence[CapturedRound], done: RoundDone | None) -> bool:
 
 
 def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:
-    """A gap that was told must not be told again."""
+    """A gap that was recorded must not be recorded again."""
     if capture.epoch is not None and (capture.missed is not None or capture.new_memory):
         generation = 0 if capture.missed is None else capture.missed[1]
         return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)

@@ -14,12 +14,12 @@ from ulid import ULID
 
 from reconciler.clock import SystemClock
 from reconciler.contract.tables import Rung
-from reconciler.demo.audit_step import AuditSaid
+from reconciler.demo.audit_step import AuditAnswer
 from reconciler.demo.job import Job
 from reconciler.demo.plan import plan_messages
-from reconciler.demo.play import Play
 from reconciler.demo.processes import Children, start_redis, wait_for_line
-from reconciler.demo.truth import Counts, DemoFiles
+from reconciler.demo.scenario import Scenario
+from reconciler.demo.truth import DemoCounts, DemoFiles
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import tell
 
@@ -41,11 +41,11 @@ MEANINGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoResult:
     """What came out."""
 
-    counts: Counts
-    audit: AuditSaid
+    counts: DemoCounts
+    audit: AuditAnswer
     seconds: int
     holds: bool
 
@@ -77,7 +77,7 @@ def run_demo(
     redis_url: str | None,
     family: str,
     is_audited: bool = True,
-) -> Outcome:
+) -> DemoResult:
     """Runs it; raises DemoFailed, with the end of a child's output, if a part does not do what it should."""
     plan_messages(messages, lose, seed)  # refuses impossible numbers before anything is started
     clock = SystemClock()
@@ -106,12 +106,12 @@ def run_demo(
                 accept_unverified_redis=not is_real_redis,
                 is_audited=is_audited,
             )
-            counts, audit = Play(job, children, clock).run()
+            counts, audit = Scenario(job, children, clock).run()
         finally:
             children.stop_all()
     seconds = round(clock.monotonic_seconds() - began)
     holds = counts.holds(messages=messages, lose=lose) and audit.verdict in (None, "clean")
-    return Outcome(counts=counts, audit=audit, seconds=seconds, holds=holds)
+    return DemoResult(counts=counts, audit=audit, seconds=seconds, holds=holds)
 
 
 def _repair_order(repair: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from reconciler.clock import Clock
 from reconciler.contract.tables import Rung
-from reconciler.demo.audit_step import AuditSaid, audit, is_closed, window_of
+from reconciler.demo.audit_step import AuditAnswer, audit, is_closed, window_of
 from reconciler.demo.broker_view import BrokerView
 from reconciler.demo.job import Job, settings_toml
 from reconciler.demo.patience import Patience
@@ -22,7 +22,7 @@ from reconciler.demo.truth import (
     LAGGING,
     LOAD_ENDED,
     REFERENCE,
-    Counts,
+    DemoCounts,
     connect,
     count,
     create_effects,
@@ -40,7 +40,7 @@ AUDIT_SECONDS = 480.0
 CONSUMERS = 2
 
 
-class Play:
+class Scenario:
     """One run. Used by one thread."""
 
     def __init__(self, job: Job, children: Children, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class Play:
         columns = (TextColumn("{task.description:36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
 
-    def run(self) -> tuple[Counts, AuditSaid]:
+    def run(self) -> tuple[DemoCounts, AuditAnswer]:
         """All acts; raises DemoFailed or what a child's failure means."""
         with self._progress, BrokerView(self._job, self._clock) as broker:
             self._prepare(broker)
@@ -185,9 +185,9 @@ class Play:
             self._children.stop(child, expected=(0, -signal.SIGTERM))
         self._consumers.clear()
 
-    def _audit(self) -> AuditSaid:
+    def _audit(self) -> AuditAnswer:
         if not self._job.is_audited:
-            return AuditSaid(verdict=None, classes={})
+            return AuditAnswer(verdict=None, classes={})
         task = self._act("audit", 1)
         window = window_of(self._job)
         self._wait(lambda: is_closed(self._job, window[1]), "the window of the audit is closed")

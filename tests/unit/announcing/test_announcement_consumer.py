@@ -14,7 +14,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.errors import UsageError
 from reconciler.policy.ports import AnnouncementQueue
 from tests.polling import eventually
-from tests.unit.consumers.announcement_world import SUBSCRIPTION, MemoryTopic, World, announcement
+from tests.unit.announcing.announcement_world import SUBSCRIPTION, MemoryTopic, World, announcement
 from tests.unit.consumers.messages import new_key
 
 
