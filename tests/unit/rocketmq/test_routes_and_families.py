@@ -4,9 +4,10 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.rocketmq.client.families import BrokerFamily, Families, facts_of, family_of
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import KEEP_MISSING_SECONDS, MessageQueue, NameServers, Routes, TopicNotFound
+from reconciler.rocketmq.wire.broker_facts import BrokerFamily, facts_of, family_of
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster, ScriptedNameServer
 
