@@ -20,7 +20,7 @@ import pytest
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.folder import drafted_output
 from reconciler.audit.output.writing import claim_output, write_output
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.values import JudgedWindow
 from tests.audit import judged_samples
 from tests.audit import signed_samples as samples
 

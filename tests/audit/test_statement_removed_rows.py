@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reconciler.audit.job import judge_here
+from reconciler.audit.engines.job import judge_here
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.statement.checksums import key_marks, marks_of, rows_of
 from reconciler.audit.statement.compare import SignedRows, altered_rows
-from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.keys import SigningKey
+from reconciler.audit.statement.verification import VerifyReport
 from reconciler.audit.statement.verify import verify_statements
 from reconciler.contract.history_row import prefix_of
 from tests.audit.signed_samples import new_key

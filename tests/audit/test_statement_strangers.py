@@ -18,13 +18,13 @@ import pytest
 
 from reconciler.audit.command import main
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output.documents import canonical
 from reconciler.audit.output.writing import write_output
+from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement import confined
 from reconciler.audit.statement.confined import ConfinedFolder, Refused, suspect_json
-from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.inputs import InputFolder
 from reconciler.audit.statement.keys import SigningKey
+from reconciler.audit.statement.verification import VerifyReport
 from reconciler.audit.statement.verify import verify_statements
 from tests.audit import signed_samples as samples
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.keys import PublicKey
+from reconciler.audit.statement.verification import VerifyReport
 from reconciler.audit.statement.verify import verify_statements
 from tests.audit import signed_samples as samples
 from tests.examples import examples

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from reconciler.audit.errors import AuditError, unwritable
-from reconciler.audit.output.documents import RESULT_KIND
+from reconciler.audit.result.documents import RESULT_KIND
 
 #: Linux: swaps two names in one step (renameat2(2), since 3.15).
 _RENAME_EXCHANGE = 2

@@ -10,7 +10,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from reconciler.audit.output.documents import (
+from reconciler.audit.output.evidence import keep
+from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
+from reconciler.audit.output.tables import counts_parquet, findings_parquet
+from reconciler.audit.report.page import report_html
+from reconciler.audit.result.documents import (
     canonical,
     canonical_lines,
     finding_document,
@@ -19,11 +23,7 @@ from reconciler.audit.output.documents import (
     sorted_findings,
     volume_rows,
 )
-from reconciler.audit.output.evidence import keep
-from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
-from reconciler.audit.output.tables import counts_parquet, findings_parquet
-from reconciler.audit.report.page import report_html
-from reconciler.audit.result import EngineKind, JudgedWindow
+from reconciler.audit.result.values import EngineKind, JudgedWindow
 from reconciler.audit.statement.keys import SigningKey, read_signing_key
 from reconciler.audit.statement.writing import write_statements
 

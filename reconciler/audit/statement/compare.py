@@ -14,7 +14,7 @@ import numpy as np
 
 from reconciler.audit.statement.checksums import Checksums, Rows, json_leaves, marks_of, rows_of
 from reconciler.audit.statement.confined import suspect_json
-from reconciler.audit.statement.findings import VerifyReport
+from reconciler.audit.statement.verification import VerifyReport
 
 #: Rows of one file that are named; more are counted.
 ROWS_NAMED_MAX = 20

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output.documents import canonical
+from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.inputs import digest
 from reconciler.audit.statement.keys import SIGNATURE_BYTES, PublicKey

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output.documents import canonical
+from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement.chain import verify_chains
 from reconciler.audit.statement.compare import SignedChecksums, altered_fields, read_checksums, tell_altered
 from reconciler.audit.statement.confined import WHAT, ConfinedFolder
@@ -26,9 +26,9 @@ from reconciler.audit.statement.document import (
     statement_name,
     statement_names,
 )
-from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport, told
 from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
+from reconciler.audit.statement.verification import VerifiedStatement, VerifyReport, told
 from reconciler.audit.statement.verify_inputs import verify_inputs
 from reconciler.audit.statement.writing import OUTPUT
 

@@ -13,11 +13,11 @@ from reconciler.audit.history.chain import chain_of
 from reconciler.audit.statement.compare import tell_altered
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, Refused, read_bounded, suspect_json
 from reconciler.audit.statement.document import INPUTS
-from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.folder import VerifiedFolder
 from reconciler.audit.statement.inputs import HISTORY_PREFIX, InputFolder, Place, digest, suspect_inputs
 from reconciler.audit.statement.known_keys import KnownKeys
 from reconciler.audit.statement.retired import retired_files
+from reconciler.audit.statement.verification import VerifyReport
 from reconciler.audit.statement.writing import INPUT
 from reconciler.contract.evidence_layout import EVIDENCE_TABLES
 from reconciler.contract.manifest import manifest_folder

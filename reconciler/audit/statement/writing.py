@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output.documents import canonical, canonical_lines
 from reconciler.audit.output.folder import OutputDraft
+from reconciler.audit.result.documents import canonical, canonical_lines
 from reconciler.audit.statement.checksums import Checksums, rows_of
 from reconciler.audit.statement.confined import FILE_BYTES_MAX
 from reconciler.audit.statement.document import (
