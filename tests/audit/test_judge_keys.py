@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.audit.evidence.key_columns import lengths_seen
 from reconciler.audit.judge import keys as kernel_keys
-from reconciler.audit.judge.keys import KeyIndex, KeyLayout, crc32_of, lengths_seen
+from reconciler.audit.judge.keys import KeyIndex, KeyLayout, crc32_of
 
 KEYS = st.lists(st.binary(min_size=1, max_size=33), max_size=60)
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, lengths_seen
 from reconciler.audit.evidence.plan import PlannedFile
 from reconciler.audit.evidence.tables import ReadTable
-from reconciler.audit.judge.keys import KEY_BYTES_MAX, lengths_seen
 from reconciler.audit.places import open_folder
 
 #: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.

@@ -13,25 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reconciler.audit.evidence.key_columns import key_offsets
+
 Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-#: The contract knows 16, 17, 28 and 32; beyond this a column does not hold keys.
-KEY_BYTES_MAX = 64
 #: Slots of the table a key: collisions stay rare and the table in the cache.
 _SLOTS_A_KEY = 5
 _ODD = tuple(
     np.uint64(value)
     for value in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
 )
-
-
-def key_lengths(keys: pa.Array) -> Longs:
-    """Bytes of each key of a binary, large_binary or fixed_size_binary array without nulls."""
-    if pa.types.is_fixed_size_binary(keys.type):
-        return np.full(len(keys), keys.type.byte_width, np.int64)
-    return np.diff(_offsets(keys))
 
 
 class KeyLayout:
@@ -50,7 +43,7 @@ class KeyLayout:
             length = keys.type.byte_width
             data = np.frombuffer(keys.buffers()[1], np.uint8)[keys.offset * length : (keys.offset + count) * length]
             return self._same_length(data, count, length)
-        offsets = _offsets(keys)
+        offsets = key_offsets(keys)
         buffer = keys.buffers()[2]
         data = np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
         if len(self.lengths) <= 1:
@@ -232,35 +225,3 @@ def _equal(stored: Words, places: Codes, words: Words) -> npt.NDArray[np.bool_]:
     for column in range(words.shape[1]):
         same &= stored[safe, column] == words[:, column]
     return same
-
-
-def _offsets(keys: pa.Array) -> Longs:
-    """Offsets of the array's keys in its data, one more than keys."""
-    kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
-    buffer = keys.buffers()[1]
-    if buffer is None or not len(keys):
-        return np.zeros(1, np.int64)
-    offsets = np.frombuffer(buffer, kind)[keys.offset : keys.offset + len(keys) + 1]
-    return offsets.astype(np.int64)
-
-
-def contiguous(column: pa.ChunkedArray) -> pa.Array:
-    """One array; binary of more than 2 GiB becomes large_binary."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    if pa.types.is_binary(column.type) and column.nbytes > 2**31 - 2**24:
-        column = column.cast(pa.large_binary())
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def lengths_seen(arrays: Sequence[pa.Array]) -> list[int]:
-    """Distinct lengths of all keys."""
-    found: set[int] = set()
-    for keys in arrays:
-        if pa.types.is_fixed_size_binary(keys.type):
-            found.add(keys.type.byte_width)
-        elif len(keys):
-            lengths = key_lengths(keys)
-            shortest, longest = int(lengths.min()), int(lengths.max())
-            found |= {shortest} if shortest == longest else set(np.unique(lengths).tolist())
-    return sorted(found)

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.files import DIGEST_BYTES, VerifiedFile
+from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, contiguous, lengths_seen
 from reconciler.audit.evidence.plan import PlannedFile
 from reconciler.audit.evidence.tables import READ_TABLES
-from reconciler.audit.judge.keys import KEY_BYTES_MAX, KeyLayout, Words, contiguous, hash_of, lengths_seen
+from reconciler.audit.judge.keys import KeyLayout, Words, hash_of
 from reconciler.audit.judge.rows import Flags, Rows, Vocabulary, longs
 
 _INTEGERS = frozenset({"i32", "i64"})
