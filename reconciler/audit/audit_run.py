@@ -87,7 +87,6 @@ def run_audit(
             signing_key=key,
             previous=options.previous,
             evidence=evidence,
-            history=moved,
             keep_evidence=request is not None,
         )
     return AuditRun(judged=judged, engine=engine.name, seconds=seconds() - began)
