@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
+from reconciler.audit.collect.configuration import read_configuration
 from reconciler.audit.collect.sources import parse_sources, with_configured
 from reconciler.audit.errors import AuditError
-from reconciler.audit.subscriptions import read_configuration
 from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
 from reconciler.commands.setup import upgrade_database
