@@ -20,12 +20,6 @@ def test_code_in_the_readme_is_the_file_that_tests_run(name: str) -> None:
     assert found[1] == (ROOT / name).read_text(), "run: make docs"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))])
-def test_no_link_leads_nowhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / link).exists(), link
-
-
 def test_commands_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"\$ make ([a-z-]+)", README)) <= targets

@@ -212,7 +212,7 @@ class KeyLedger(Protocol):
 
 
 class Ledger(KeyLedger, Protocol):
-    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory.py put them together."""
+    """All SQL ports of one database, as ledger/sql_ledger.py and testing/memory.py put them together."""
 
     @property
     def rounds(self) -> Rounds:
