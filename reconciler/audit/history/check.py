@@ -1,6 +1,6 @@
 """Whether a history can be trusted for a window: its chain, its files, and rounds without a hole.
 
-Before: history_chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
+Before: chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
 a `gap` row or found as a hole between two generations of a shard; so is the time before a subscription's first round
 and after its last one. A gap in a window means that there is no answer.
 Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; what is
