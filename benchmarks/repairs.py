@@ -35,7 +35,7 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.evidence import EndOutcome, OutboxRow
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Horizon, OneByOne
 from reconciler.policy.repairing.repair import Repairer, RepairRules

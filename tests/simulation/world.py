@@ -317,16 +317,20 @@ class World:
 
     def is_told(self, group: str, key: str) -> bool:
         """A person is told that the message has no effect: of one that nobody could deliver by a closed ledger row; of
-        one whose outbox row nobody can read because that is damaged, by the ledger, or by the sweeper before it could
-        be announced."""
+        one whose outbox row nobody can read because that is damaged, by the ledger, or by the sweeper: before it could
+        be announced, and while a rejection waits to be asked again that a replica in disguise caused before."""
         row, is_unreadable = self.candidate(group, key), key in self.troubles.unreadable
         is_closed = row is not None and row.state is not CandidateState.OPEN and row.verdict is not Verdict.CONSUMED
         if is_closed and self.is_excused(group, key):
             return True
-        if row is None or row.damage is not None:
+        is_misled = row is not None and row.verdict is Verdict.REJECTED and self._is_withheld(key)
+        if row is None or row.damage is not None or is_misled:
             return is_unreadable and self.damaged_rows_told > 0
         is_quarantined = row.state is CandidateState.QUARANTINED and "damaged" in str(row.evidence.get("reason"))
         return is_unreadable and is_quarantined
+
+    def _is_withheld(self, key: str) -> bool:
+        return any(key in database.reading.withheld for database in self.outboxes)
 
     def is_double_told(self, group: str, key: str) -> bool:
         """The ledger says that the message had two effects. Excused: rows that nobody can read, messages without an

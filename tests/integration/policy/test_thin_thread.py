@@ -24,7 +24,7 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.evidence import OutboxRow
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from reconciler.errors import MalformedInput, MissingDependency, ProtocolViolation
-from reconciler.evidence.stored import stored_message
+from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import TransactionState
 from reconciler.rocketmq.wire import compression
 from reconciler.rocketmq.wire.batch import BatchEntry, decode_batch, encode_batch, unwrap
