@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from reconciler.lazy_names import loading
 
 if TYPE_CHECKING:
-    from reconciler.commands.announcements import run_announcements, run_replay
+    from reconciler.commands.announcements import run_announcements
     from reconciler.commands.broker import serve_broker
     from reconciler.commands.doctor.checks import examine
     from reconciler.commands.listing import list_rows
     from reconciler.commands.once import run_once
     from reconciler.commands.operate import dismiss, lift_hold, place_hold, rebuild, repair_now
+    from reconciler.commands.replay import run_replay
     from reconciler.commands.run import run_service
     from reconciler.commands.setup import (
         create_topics,
@@ -57,7 +58,8 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
     __getattr__ = loading(
         __name__,
         {
-            "reconciler.commands.announcements": "run_announcements run_replay",
+            "reconciler.commands.announcements": "run_announcements",
+            "reconciler.commands.replay": "run_replay",
             "reconciler.commands.doctor.checks": "examine",
             "reconciler.commands.broker": "serve_broker",
             "reconciler.commands.story": "explain",
