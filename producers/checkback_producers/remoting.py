@@ -23,17 +23,17 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.ending import EndAnswer
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
 from reconciler.rocketmq.producer.transaction_producer import (
     END_TIMEOUT_SECONDS,
     SEND_TIMEOUT_SECONDS,
+    HalfAtRisk,
     HalfSent,
     TransactionMQProducer,
 )
-from reconciler.rocketmq.producer.transaction_producer import HalfNotSafe as StoredHalfNotSafe
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.properties import whole_number
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
@@ -108,7 +108,7 @@ class RemotingHalves:
             raise UsageError(f"producer group {self._group} is not started")
         try:
             half = self._producer.send_half(message)
-        except StoredHalfNotSafe as error:
+        except HalfAtRisk as error:
             raise HalfNotSafe(
                 error.half.unique_key, status=error.status.name, end_answer=_send_answer(error.end_answer)
             ) from error
@@ -277,4 +277,4 @@ class _Checks(TransactionListener):
 
 
 def _send_answer(answer: EndAnswer) -> SendAnswer:
-    return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+    return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")

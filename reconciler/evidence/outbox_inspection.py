@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_values import ReadRow, RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
-from reconciler.policy.accounted import OutboxSeen, UnheardRow
+from reconciler.policy.account import OrphanRow, OutboxReading
 from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence
@@ -58,7 +58,7 @@ class OutboxInspector:
         """The caller disposes the engine."""
         self._engine = engine
 
-    def oldest_unannounced(self, *, producer_group: str, topic: str) -> OutboxSeen:
+    def oldest_unannounced(self, *, producer_group: str, topic: str) -> OutboxReading:
         """The oldest NEW row of a group's topic beside the last sweep, both from one statement of one server.
 
         Where the sign of life cannot be read (the outbox is not upgraded, or the login may not), the row comes alone.
@@ -69,7 +69,7 @@ class OutboxInspector:
         except ReconcilerError:
             row = self._oldest_new(producer_group, topic, sa.null())
         read = _OLDEST.read((row.created_at_ms,))
-        return OutboxSeen(
+        return OutboxReading(
             producer_group=producer_group,
             now_ms=row.now_ms,
             swept_at_ms=row.swept_at_ms if type(row.swept_at_ms) is int else None,
@@ -102,7 +102,7 @@ class OutboxInspector:
         inbox: InboxEvidence,
         candidates: Candidates,
         until_ms: int,
-    ) -> UnheardRow | None:
+    ) -> OrphanRow | None:
         """The oldest row announced until then, by the outbox' clock, that the group takes, that has no effect by the
         inbox' proof, and of which the ledger has no verdict. None: there is none among the pages that are read."""
         at = outbox.c.announced_at_ms
@@ -128,7 +128,7 @@ class OutboxInspector:
             known = candidates.read(plan.subscription, missed)
             for key in missed:
                 if key not in known:
-                    return UnheardRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
+                    return OrphanRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
             if len(rows) < PAGE_KEYS:
                 break
         return None

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from reconciler.lazy_names import loading
 
 if TYPE_CHECKING:
+    from reconciler.rocketmq.client.client_instance import ClientInstance
     from reconciler.rocketmq.client.heartbeat import ConsumeFrom
     from reconciler.rocketmq.client.remoting_client import RemotingClient
     from reconciler.rocketmq.consumer.listener import ConsumeStatus
     from reconciler.rocketmq.consumer.push_consumer import PushConsumer
-    from reconciler.rocketmq.producer.client_instance import ClientInstance
     from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
     from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer, TransactionSendResult
     from reconciler.rocketmq.wire.message import Message
@@ -40,7 +40,7 @@ if not TYPE_CHECKING:  # the checker sees the imports above, and no attribute be
         __name__,
         {
             "reconciler.rocketmq.client.remoting_client": "RemotingClient",
-            "reconciler.rocketmq.producer.client_instance": "ClientInstance",
+            "reconciler.rocketmq.client.client_instance": "ClientInstance",
             "reconciler.rocketmq.consumer.listener": "ConsumeStatus",
             "reconciler.rocketmq.wire.received_message": "ReceivedMessage",
             "reconciler.rocketmq.client.heartbeat": "ConsumeFrom",

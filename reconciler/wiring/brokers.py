@@ -52,7 +52,7 @@ def group_filters(
     """Kind and expression by which a connected group takes a topic; nothing where the broker does not know it."""
     found = connections.admin.group_filter(address, group, topic)
     if found is not None:
-        yield found.filter_kind, found.expression
+        yield FilterKind.SQL92 if found.is_sql92 else FilterKind.TAG, found.expression
 
 
 def demand_and_remedy(error: ReconcilerError, address: str) -> tuple[str, str] | None:

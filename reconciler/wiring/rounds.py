@@ -15,7 +15,7 @@ from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import EventSink
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.repairing.repair import Repairer, RepairRules

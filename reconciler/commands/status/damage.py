@@ -9,7 +9,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import AnnouncementQueue, OperationReports, RepairCount, StoredRound, VerdictCount
+from reconciler.policy.ports import AnnouncementQueue, LedgerReports, RepairCount, StoredRound, VerdictCount
 
 #: Announcements of each queue, the newest, that are looked at, and how young a refusal is told: who announces for
 #: another environment, or with another secret, is refused as long as it does.
@@ -48,7 +48,7 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
 
 
 def refused_announcements(
-    reports: OperationReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
+    reports: LedgerReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
 ) -> Iterator[str]:
     """One line if announcements were refused of late: the commits that they tell of pass by unseen.
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TransientError, UsageError
-from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendStatus
-from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckRequest
-from reconciler.rocketmq.producer.client_instance import ClientInstance
-from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, end_transaction
+from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckBack, CheckRequest
+from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, EndStatus, end_transaction
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener, asked
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import Message
 
 __all__ = [
-    "HalfNotSafe",
+    "HalfAtRisk",
     "HalfSent",
     "LocalTransactionState",
     "TransactionListener",
@@ -64,7 +63,7 @@ class HalfSent:
 class TransactionSendResult:
     """What became of a transactional message."""
 
-    #: Always SEND_OK: an unsafe half raises HalfNotSafe.
+    #: Always SEND_OK: an unsafe half raises HalfAtRisk.
     status: SendStatus
     half: HalfSent
     local_state: LocalTransactionState
@@ -82,7 +81,7 @@ class TransactionSendResult:
         return self.half.transaction_id or self.half.unique_key
 
 
-class HalfNotSafe(TransientError):
+class HalfAtRisk(TransientError):
     """The half is stored but not as safely as the broker should; it was rolled back and nothing was run."""
 
     def __init__(self, status: SendStatus, half: HalfSent, end_answer: EndAnswer) -> None:
@@ -90,7 +89,7 @@ class HalfNotSafe(TransientError):
         self.half = half
         self.end_answer = end_answer
         super().__init__(
-            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.outcome}), "
+            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.status}), "
             "the local transaction was not run"
         )
 
@@ -144,8 +143,9 @@ class TransactionMQProducer:
                 raise UsageError(f"producer {self.group} is started already")
             self._is_started = True
             self._topics.update(topics)
+        check_back = self.instance.shared(CheckBack)
         if self._listener is not None:
-            self.instance.check_back.register(
+            check_back.register(
                 self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
             )
         self.instance.heartbeats.join_producer(self.group, self._addresses)
@@ -159,7 +159,7 @@ class TransactionMQProducer:
             was_started, self._is_started = self._is_started, False
         if was_started:
             self.instance.heartbeats.leave_producer(self.group)
-            self.instance.check_back.unregister(self.group)
+            self.instance.shared(CheckBack).unregister(self.group)
         if self._owns_instance:
             self.instance.close()
 
@@ -187,7 +187,7 @@ class TransactionMQProducer:
     def send_message_in_transaction(self, message: Message, arg: object = None) -> TransactionSendResult:
         """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
 
-        Raises HalfNotSafe, TransactionsRejected and what sending raises: then nothing was run. END that fails does
+        Raises HalfAtRisk, TransactionsRejected and what sending raises: then nothing was run. END that fails does
         not raise: `end_answer` tells, and check-back decides later.
         """
         if self._listener is None:
@@ -204,7 +204,7 @@ class TransactionMQProducer:
     def send_half(self, message: Message) -> HalfSent:
         """Sends the half and returns when it is safely stored.
 
-        Raises HalfNotSafe after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
+        Raises HalfAtRisk after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
         Sender.send raises (then it may be stored, but nothing commits it).
         """
         if not self._is_started:
@@ -239,7 +239,7 @@ class TransactionMQProducer:
             broker_version=sent.broker_version,
         )
         if sent.status is not SendStatus.SEND_OK:
-            raise HalfNotSafe(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
+            raise HalfAtRisk(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
         return half
 
     def end(
@@ -255,7 +255,7 @@ class TransactionMQProducer:
         Never raises for a broker that fails. Sent once: a repeated COMMIT may deliver a second time.
         """
         if not half.broker_address:
-            return EndAnswer(outcome=EndOutcome.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
+            return EndAnswer(status=EndStatus.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
         request = EndRequest(
             address=half.broker_address,
             producer_group=half.producer_group,

@@ -11,7 +11,7 @@ import pytest
 from checkback_producers import AnnouncementRoute, Message, NotCommitted, Outcome, TransactionalProducer, open_producer
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import EndOutcome, StoredMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import marks
