@@ -62,7 +62,7 @@ def _plant(texts: Mapping[Path, str]) -> None:
 
 def _plant_scripts(texts: Mapping[Path, str]) -> None:
     """Lua is read by one function of the product, for all modules that are imported from now on."""
-    scripts = importlib.import_module("reconciler.shards.script")
+    scripts: Any = importlib.import_module("reconciler.shards.script")
     read = scripts.script_text
 
     def planted(package: str, file: str) -> str:

@@ -25,7 +25,7 @@ from reconciler.instrumentation.log import configure_logging
 from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client
 from reconciler.sql.engines import away, open_engine
-from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
+from reconciler.wiring.databases import inbox_databases, outbox_databases
 
 EXAMPLE = Path("config/reconciler.toml")
 URLS = 500

@@ -1,8 +1,8 @@
-"""Findings of `reconciler doctor`: what was checked, what was found, what to do."""
+"""One line of `reconciler doctor`: what was checked, what was found, what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ Level = Literal["ok", "note", "fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """One result of a check."""
 
     check: str
@@ -30,15 +30,18 @@ class Finding:
         return self.check, self.level, self.found, self.remedy
 
 
-Check = Callable[[], Sequence[Finding]]
+Check = Callable[[], Iterable[Diagnosis]]
 
 
-def examine(checks: Sequence[tuple[str, str, Check]]) -> list[Finding]:
-    """Runs (name, remedy if it cannot be asked, check) in order; a dependency that is away is a failed check."""
-    findings: list[Finding] = []
+def run_checks(checks: Sequence[tuple[str, str, Check]]) -> list[Diagnosis]:
+    """Runs (name, remedy where the check cannot ask, check) in order.
+
+    A dependency that is away is one failed check, behind what the check had found before.
+    """
+    diagnoses: list[Diagnosis] = []
     for name, remedy, check in checks:
         try:
-            findings += check()
+            diagnoses.extend(check())
         except ReconcilerError as error:
-            findings.append(Finding(check=name, level="fail", found=str(error), remedy=remedy))
-    return findings
+            diagnoses.append(Diagnosis(check=name, level="fail", found=str(error), remedy=remedy))
+    return diagnoses

@@ -13,7 +13,7 @@ from reconciler.shards.access import translated_errors
 from reconciler.shards.checks import require_room
 from reconciler.sql.engines import reading
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
+from reconciler.wiring.databases import inbox_databases, outbox_databases
 
 REDIS_REMEDY = "start Redis, or correct redis.url"
 BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
