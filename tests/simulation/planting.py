@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.resources import files
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 from tests.simulation.mutants import ROOT, patched
 from tests.simulation.thawing import PACKAGES
