@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
@@ -18,6 +20,25 @@ def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seco
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses between attempts: the first, then twice as long each time, never longer than the longest.
+
+    A value that counts nothing and reads no clock: the caller says how often it has failed since the last success.
+    """
+
+    first_seconds: float
+    longest_seconds: float
+
+    def pause_seconds(self, doublings: int) -> float:
+        """The pause after so many doublings; 0: the first."""
+        return min(self.first_seconds * 2.0 ** min(doublings, 32), self.longest_seconds)
+
+    def jittered_seconds(self, doublings: int, dice: random.Random) -> float:
+        """The same, shortened by up to a half, so that processes that failed together do not come back together."""
+        return self.pause_seconds(doublings) * dice.uniform(0.5, 1.0)
 
 
 class Clock(Protocol):

@@ -20,7 +20,7 @@ from checkback_consumers.hand_over_rows import HandOverRows
 from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.inbox import SOURCE_HAND_OVER, Entered
 from checkback_consumers.message import HandedOverMessage
-from reconciler.clock import Clock, SystemClock
+from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.contract.tables import HoldKind, RepairState
 from reconciler.errors import Collision, InvalidValue, PermanentError, ReconcilerError
 from reconciler.policy.evidence import StoredMessage
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_MAX = 16
 LEASE_SECONDS = 60.0
 POLL_SECONDS = 1.0
-BACK_OFF_SECONDS_MIN = 1.0
-BACK_OFF_SECONDS_MAX = 300.0
+BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
+_AWAY_SECONDS_MAX = 30.0
 ROWS_AT_ONCE = 100
 #: After so many rows one behind the other that did not reach the handler's database, the others would not either.
 UNREACHED_ROWS_MAX = 3
@@ -179,6 +179,7 @@ class ReplayWorker:
         """Works until the event is set and finishes the row in hand; a database that is away is tried again, later."""
         counts = ReplayCounts()
         failures = 0
+        away = Backoff(self._poll_seconds, _AWAY_SECONDS_MAX)
         while not stop.is_set():
             try:
                 done = self.run_once(stop=stop)
@@ -188,7 +189,7 @@ class ReplayWorker:
                 logger.warning("hand_overs_wait: hand-overs of %s wait: %s", self._handler.group, error)
                 done = ReplayCounts()
             counts += done
-            pause = self._poll_seconds if not failures else min(30.0, self._poll_seconds * 2 ** min(failures, 10))
+            pause = away.pause_seconds(failures) if failures else self._poll_seconds
             self._clock.wait(stop, pause)
         return counts
 
@@ -273,12 +274,11 @@ class ReplayWorker:
             text,
             exc_info=None if isinstance(error, Collision) else error,
         )
-        ceiling = min(BACK_OFF_SECONDS_MAX, BACK_OFF_SECONDS_MIN * 2 ** min(row.attempts - 1, 20))
         change = RepairChange(
             state=RepairState.FAILED if is_final else RepairState.OPEN,
             rung=row.rung,
             answer=text,
-            wait_seconds=0.0 if is_final else ceiling * self._jitter.uniform(0.5, 1.0),
+            wait_seconds=0.0 if is_final else BACK_OFF.jittered_seconds(row.attempts - 1, self._jitter),
             releases=True,
         )
         if self._open_queue.change(row, change, token=token) is None:
@@ -292,7 +292,7 @@ class ReplayWorker:
             state=RepairState.OPEN,
             rung=row.rung,
             answer=f"{type(error).__name__}: {error}",
-            wait_seconds=BACK_OFF_SECONDS_MIN,
+            wait_seconds=BACK_OFF.first_seconds,
             releases=True,
             takes_back_attempt=True,
         )

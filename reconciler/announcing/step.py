@@ -28,7 +28,7 @@ from reconciler.announcing.port import (
     log_event,
 )
 from reconciler.announcing.rules import AnnouncementRules
-from reconciler.clock import Clock
+from reconciler.clock import Backoff, Clock
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfSets, RefusedAnnouncement
@@ -36,10 +36,8 @@ from reconciler.policy.ports import AnnouncementLedger, AnnouncementQueue, HalfS
 LEASE_SECONDS = 30.0
 COMPARE_SECONDS = 1.0
 OUTAGE_CHECK_SECONDS = 1.0
-BACK_OFF_SECONDS_MIN = 0.1
-BACK_OFF_SECONDS_MAX = 5.0
-IDLE_SECONDS_MIN = 0.02
-IDLE_SECONDS_MAX = 0.5
+BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
+IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
 #: Messages of one pull; brokers give 32 from memory at most anyway. 32 times 500 keys are one script run of 10 ms.
 PULL_MESSAGES_MAX = 32
@@ -204,8 +202,7 @@ class AnnouncementStep:
             self._follow(queue, known, position, self._half_sets.position(self._shard(queue), queue))
             if known.position != position:
                 return StepOutcome(kind=StepKind.MOVED_ON)
-        wait = min(IDLE_SECONDS_MAX, IDLE_SECONDS_MIN * 2 ** min(known.idle_steps, 10))
-        return StepOutcome(kind=StepKind.IDLE, wait_seconds=wait)
+        return StepOutcome(kind=StepKind.IDLE, wait_seconds=IDLE.pause_seconds(known.idle_steps))
 
     def _admit(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
         unique_keys: list[str] = []
@@ -292,9 +289,8 @@ class AnnouncementStep:
     # ---- what it tells
 
     def _suspended(self, known: _Queue, detail: str) -> StepOutcome:
-        ceiling = min(BACK_OFF_SECONDS_MAX, BACK_OFF_SECONDS_MIN * 2 ** min(known.failures, 10))
+        wait = max(BACK_OFF.first_seconds, BACK_OFF.jittered_seconds(known.failures, self._jitter))
         known.failures += 1
-        wait = max(BACK_OFF_SECONDS_MIN, ceiling * self._jitter.uniform(0.5, 1.0))
         return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=wait, detail=detail)
 
     def _note(self, queue: AnnouncementQueue, known: _Queue, outcome: StepOutcome) -> None:

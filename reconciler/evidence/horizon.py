@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.clock import Backoff
 from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.lookup import query_messages
 from reconciler.policy.ports import Horizon
@@ -23,8 +24,7 @@ from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 PROBE_GROUP = "RECONCILER_PROBE"
 #: Probes are looked up from this long before now: the clocks of client and broker differ.
 _CLOCKS_DIFFER_MS = 600_000
-_FIRST_PAUSE_SECONDS = 0.002
-_LONGEST_PAUSE_SECONDS = 0.05
+_LOOKS = Backoff(first_seconds=0.002, longest_seconds=0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Probes:
         begin_ms = max(0, clock.now_ms() - _CLOCKS_DIFFER_MS)
         answers: dict[str, ProbeAnswer] = {}
         waiting = dict(sent)
-        pause = _FIRST_PAUSE_SECONDS
+        looks = 0
         while waiting:
             for name, (address, key) in list(waiting.items()):
                 answer = self._look(name, address, key, begin_ms)
@@ -108,8 +108,8 @@ class Probes:
                 late = ProbeAnswer(at_ms=None, detail=f"the index did not have the probe within {within_seconds} s")
                 answers.update(dict.fromkeys(waiting, late))
                 break
-            clock.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            clock.sleep(_LOOKS.pause_seconds(looks))
+            looks += 1
         return answers
 
     def _look(self, broker_name: str, address: str, key: str, begin_ms: int) -> ProbeAnswer | None:

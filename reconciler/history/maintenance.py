@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.clock import Clock
+from reconciler.clock import Backoff, Clock
 from reconciler.errors import TransientError
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
@@ -24,7 +24,7 @@ from reconciler.history.tables import date_of
 
 logger = logging.getLogger(__name__)
 
-PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 1.0, 60.0
+BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=60.0)
 #: How often days are retired and deleted files looked for.
 RETENTION_SECONDS = 3600.0
 #: A day is over for compaction this long after its midnight: late seals have come.
@@ -64,7 +64,7 @@ class HistoryMaintenance:
         self._compactor = Compactor(store, chain)
         self._retention = Retention(store, chain, keep_days=rules.keep_days)
         self._adopted: list[WriterFolder] = []
-        self._pause_seconds = 0.0
+        self._failures = 0
         self._not_before = 0.0
         self._next: dict[str, float] = {}
         self.health = Health("history", clock=clock)
@@ -86,11 +86,11 @@ class HistoryMaintenance:
             self._when_due("retain", RETENTION_SECONDS, self.retain)
         except (OSError, TransientError) as error:
             self.health.failed(error)
-            self._pause_seconds = min(max(PAUSE_SECONDS_MIN, self._pause_seconds * 2), PAUSE_SECONDS_MAX)
-            self._not_before = self._clock.monotonic_seconds() + self._pause_seconds
+            self._not_before = self._clock.monotonic_seconds() + BACK_OFF.pause_seconds(self._failures)
+            self._failures += 1
         else:
             self.health.worked()
-            self._pause_seconds = 0.0
+            self._failures = 0
 
     def seal_all(self, spool: Spool | None) -> None:
         """Every closed segment, ours and adopted ones. Raises OSError, ChainContended."""

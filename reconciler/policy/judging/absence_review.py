@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reconciler.clock import Backoff
 from reconciler.contract.subscription import Shard
 from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
@@ -66,7 +67,7 @@ def pause_seconds(row: Candidate, dossier: Dossier, *, retention_seconds: float)
     if asked is None or asked.is_unknown:
         return ASK_AGAIN_SECONDS_MIN
     doublings = max(0, int(stood_seconds // ASK_AGAIN_SECONDS_MIN).bit_length() - 1)
-    return min(ASK_AGAIN_SECONDS_MIN * 2.0 ** min(doublings, 16), ASK_AGAIN_SECONDS_MAX)
+    return Backoff(ASK_AGAIN_SECONDS_MIN, ASK_AGAIN_SECONDS_MAX).pause_seconds(doublings)
 
 
 def _told(taken_back: Sequence[Candidate]) -> str:

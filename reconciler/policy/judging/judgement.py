@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconciler.clock import Backoff
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Verdict
@@ -414,9 +415,8 @@ def wait_seconds(finding: Ruling, *, attempts: int, grace_period_seconds: float)
     """How long an OPEN candidate is left alone: doubling from a fraction of the grace period, bounded."""
     if finding.wait_seconds is not None:
         return finding.wait_seconds
-    doubled = 2.0 ** min(attempts, 16)
     if finding.verdict in LOSSES:
         return min(max(1.0, grace_period_seconds / 4), LOSS_WAIT_SECONDS_MAX)
     if finding.verdict is Verdict.UNKNOWN:
-        return min(min(5.0, grace_period_seconds) * doubled, UNDECIDED_WAIT_SECONDS_MAX)
-    return min(grace_period_seconds * doubled, LAGGING_WAIT_SECONDS_MAX)
+        return Backoff(min(5.0, grace_period_seconds), UNDECIDED_WAIT_SECONDS_MAX).pause_seconds(attempts)
+    return Backoff(grace_period_seconds, LAGGING_WAIT_SECONDS_MAX).pause_seconds(attempts)

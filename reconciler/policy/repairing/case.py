@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from reconciler.clock import Backoff
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -34,7 +35,7 @@ ATTEMPTS_MAX = 16
 #: A copy that is still absent when the index has passed the send by this was not made by it.
 SEND_MARGIN_MS = 5_000
 #: Longest wait between two attempts.
-BACK_OFF_SECONDS_MAX = 300.0
+BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 #: Longest pause between two looks at a repair whose effect is waited for.
 SENT_WAIT_SECONDS_MAX = 60.0
 
@@ -70,7 +71,7 @@ def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
 
 def back_off_seconds(attempts: int) -> float:
     """1, 2, 4 ... seconds, bounded."""
-    return min(2.0 ** min(attempts, 16), BACK_OFF_SECONDS_MAX)
+    return BACK_OFF.pause_seconds(attempts)
 
 
 class Ask(StrEnum):

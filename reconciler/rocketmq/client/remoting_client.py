@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from reconciler.clock import Clock, SystemClock
+from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.errors import BrokerBusy, BrokerUnavailable, ReconcilerError, RequestTimeout, UsageError
 from reconciler.rocketmq.client.connection import Connection, ConnectionLimits
 from reconciler.rocketmq.wire.address import parse_address
@@ -33,8 +33,7 @@ Passage: TypeAlias = Callable[[str, Command], Command | None]
 #: Told the address of a connection that is gone.
 Disconnected: TypeAlias = Callable[[str], None]
 
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 5.0
+RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +286,7 @@ class RemotingClient:
             peer.connection = None
             # A connection that was of no use counts as a failure: else a hostile peer is called without end. One that
             # only carried one-way requests for a while was of use.
-            is_good = old.has_spoken or now - old.opened_at_seconds > LONGEST_PAUSE_SECONDS
+            is_good = old.has_spoken or now - old.opened_at_seconds > RECONNECTS.longest_seconds
             self._note_outcome(peer, is_good=is_good)
         if now < peer.not_before_seconds:
             pause = peer.not_before_seconds - now
@@ -320,7 +319,7 @@ class RemotingClient:
             peer.failures, peer.not_before_seconds = 0, 0.0
             return
         peer.failures += 1
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(peer.failures - 1, 10))
+        pause = RECONNECTS.pause_seconds(peer.failures - 1)
         peer.not_before_seconds = self.clock.monotonic_seconds() + pause * random.uniform(0.5, 1.0)
 
     # ----------------------------------------------------------------- requests of brokers
