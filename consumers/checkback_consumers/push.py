@@ -10,10 +10,10 @@ from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.message import ConsumedMessage
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 
 
 class TransactionalConsumer:

@@ -13,7 +13,7 @@ from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import open_producer
 from checkback_producers.sweeper import Sweeper
 from checkback_producers.transaction import Transaction
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 
 __all__ = [

@@ -23,8 +23,8 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.ending import EndAnswer
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
 from reconciler.rocketmq.producer.transaction_producer import (
@@ -277,4 +277,4 @@ class _Checks(TransactionListener):
 
 
 def _send_answer(answer: EndAnswer) -> SendAnswer:
-    return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+    return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")

@@ -1,10 +1,10 @@
 """RocketMQ remoting client in pure Python: frames, records, routes, look-ups, sending, pulling, transactions."""
 
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
 from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer, TransactionSendResult
 from reconciler.rocketmq.wire.message import Message

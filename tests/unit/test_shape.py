@@ -75,18 +75,6 @@ def test_nothing_is_printed_but_where_hostile_text_is_made_visible() -> None:
     assert printing == PRINTING.keys()
 
 
-def test_no_port_is_wider_than_one_can_hold_in_mind() -> None:
-    wide = {
-        node.name: width
-        for path in (ROOT / "reconciler/policy/ports").glob("*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef)
-        and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in node.bases)
-        and (width := sum(isinstance(n, ast.FunctionDef) for n in node.body)) > 8
-    }
-    assert not wide
-
-
 PLUG_INS = ["checkback_producers", "checkback_consumers"]
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TransientError, UsageError
-from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendStatus
-from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckRequest
-from reconciler.rocketmq.producer.client_instance import ClientInstance
-from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, end_transaction
+from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckBack, CheckRequest
+from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, EndStatus, end_transaction
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener, asked
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import Message
@@ -90,7 +89,7 @@ class HalfStoredUnsafely(TransientError):
         self.half = half
         self.end_answer = end_answer
         super().__init__(
-            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.outcome}), "
+            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.status}), "
             "the local transaction was not run"
         )
 
@@ -144,8 +143,9 @@ class TransactionMQProducer:
                 raise UsageError(f"producer {self.group} is started already")
             self._is_started = True
             self._topics.update(topics)
+        check_back = self.instance.shared(CheckBack)
         if self._listener is not None:
-            self.instance.check_back.register(
+            check_back.register(
                 self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
             )
         self.instance.heartbeats.join_producer(self.group, self._addresses)
@@ -159,7 +159,7 @@ class TransactionMQProducer:
             was_started, self._is_started = self._is_started, False
         if was_started:
             self.instance.heartbeats.leave_producer(self.group)
-            self.instance.check_back.unregister(self.group)
+            self.instance.shared(CheckBack).unregister(self.group)
         if self._owns_instance:
             self.instance.close()
 
@@ -255,7 +255,7 @@ class TransactionMQProducer:
         Never raises for a broker that fails. Sent once: a repeated COMMIT may deliver a second time.
         """
         if not half.broker_address:
-            return EndAnswer(outcome=EndOutcome.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
+            return EndAnswer(status=EndStatus.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
         request = EndRequest(
             address=half.broker_address,
             producer_group=half.producer_group,

@@ -12,7 +12,7 @@ from checkback_producers import AnnouncementRoute, Message, Outcome, Transaction
 from checkback_producers.errors import NotCommitted
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import EndOutcome, StoredMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import marks

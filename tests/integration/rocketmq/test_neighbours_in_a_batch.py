@@ -11,8 +11,8 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.push import TransactionalConsumer
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.integration.rocketmq.conftest import new_topic
 from tests.polling import eventually

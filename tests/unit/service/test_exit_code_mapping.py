@@ -209,7 +209,7 @@ def test_status_code_prefers_a_missing_witness_to_a_verdict() -> None:
 
 def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that() -> None:
     from reconciler.commands.status.report import StatusReport, SubscriptionStatus
-    from reconciler.policy.accounted import Accounted
+    from reconciler.policy.account import Account
     from reconciler.policy.evidence import Watermark, WatermarkState
     from reconciler.policy.ports import HeldTopic, VerdictCount
 
@@ -224,7 +224,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
         count: int = 0,
         holds: tuple[HeldTopic, ...] = (),
     ) -> StatusReport:
-        told = Accounted(subscription=of, until_ms=1_000, cause="", late=late)
+        told = Account(subscription=of, until_ms=1_000, cause="", late=late)
         one = SubscriptionStatus(
             subscription=of,
             pending=0,
