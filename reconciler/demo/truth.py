@@ -142,7 +142,7 @@ def write_copies(path: Path, copies: Iterable[tuple[str, str, int, int]]) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoCounts:
-    """The demo's result; show.py prints each number with its meaning."""
+    """The demo's result; run.py prints each number with its meaning."""
 
     committed: int
     rolled_back: int

@@ -5,8 +5,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from reconciler.demo.show import MEANINGS
 
+from reconciler.demo.run import MEANINGS
 from tests.services.redis_users import USERS
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
 """The judgement of one prefix: files in, counts and findings out; no database, no Spark, no clock.
 
-Rows become numpy columns (read.py), keys become dense codes a topic (keys.py), every group's facts are
+Rows become numpy columns (rows.py), keys become dense codes a topic (keys.py), every group's facts are
 columns by code (group.py), rules are tried over them (rules.py), and only findings become Python rows.
 """
 
