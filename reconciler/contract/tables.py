@@ -49,6 +49,9 @@ class Rung(StrEnum):
     HAND_OVER = "hand-over"
 
 
+REPAIR_ORDER_DEFAULT = tuple(Rung)
+
+
 class HoldKind(StrEnum):
     """Who stopped the repairs of a topic."""
 

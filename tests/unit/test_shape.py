@@ -48,6 +48,19 @@ def test_no_file_is_named_for_everything() -> None:
     assert not [str(p) for p in PRODUCT if p.stem in BANNED or p.parent.name in BANNED]
 
 
+def test_no_file_lies_loose_at_the_root_and_no_package_does_its_work_in_its_init() -> None:
+    loose = {path.name for path in (ROOT / "reconciler").iterdir() if path.is_file()}
+    assert loose == {"__init__.py", "__main__.py", "clock.py", "errors.py", "py.typed"}
+    working = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT
+        if path.name == "__init__.py"
+        for node in ast.parse(path.read_text()).body
+        if not isinstance(node, ast.ImportFrom | ast.Assign | ast.Expr)
+    }
+    assert not working, "an __init__ has a docstring, imports and __all__"
+
+
 def test_redis_keys_are_built_in_one_place() -> None:
     keyspace = ROOT / "reconciler/contract/keyspace.py"
     key = re.compile(r"[\"']reconciler:(inbox:)?v1|f[\"'][^\"']*:(half|commit|pending|generation|epoch)[\"']")
