@@ -35,16 +35,16 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.evidence import EndOutcome, OutboxRow
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Horizon, OneByOne
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import TopicNotFound
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message

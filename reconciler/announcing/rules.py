@@ -42,7 +42,7 @@ class AdmittedKeys:
 
     unique_keys: tuple[str, ...] = ()
     #: Those of them whose announced tag the group does not take. What is announced proves nothing: a round compares
-    #: it with the outbox (reconciler/policy/judging/not_taken.py).
+    #: it with the outbox (reconciler/policy/judging/tag_filter.py).
     apart: tuple[str, ...] = ()
 
 

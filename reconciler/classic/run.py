@@ -14,7 +14,7 @@ from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import StoredMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.scheduler import Daemon, Tick

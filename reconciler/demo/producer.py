@@ -27,8 +27,8 @@ from reconciler.demo.effect import die
 from reconciler.demo.job import Job
 from reconciler.demo.plan import PRODUCERS, MessageFate, PlannedMessage, plan_messages
 from reconciler.demo.truth import attempted_numbers, connect, is_loss, write_attempt
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message

@@ -27,9 +27,9 @@ from reconciler.policy.evidence import (
     WitnessAnswer,
 )
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.admin import Admin, GroupFilter
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.families import BrokerFacts
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import (
     PROBE_TOPIC,
     ROCKSDB_HALF_TOPIC,
@@ -112,8 +112,7 @@ class RemotingBrokerEvidence:
             kind = FilterKind.UNKNOWN
             with suppress(ReconcilerError):
                 if address is not None:
-                    told = self._admin.group_filter(address, subscription.group, subscription.topic)
-                    kind = FilterKind.NONE if told is None else told.filter_kind
+                    kind = _filter_kind(self._admin.group_filter(address, subscription.group, subscription.topic))
             kinds.add(kind)
         by_weight = (FilterKind.SQL92, FilterKind.TAG, FilterKind.UNKNOWN, FilterKind.NONE)
         return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
@@ -146,7 +145,7 @@ class RemotingBrokerEvidence:
             if broker_name in self._retired_brokers:
                 return found
             gone = Lookup[StoredMessage].unknown(broker_name, "the half's broker is in no route of the topic")
-            return _together([found, gone])
+            return _merge([found, gone])
         facts = self._facts(topic, broker_name)
         if facts is None or facts.has_half_topic or offset is None:
             return found
@@ -157,8 +156,8 @@ class RemotingBrokerEvidence:
             if record.topic == topic and record.transaction_state is TransactionState.PREPARED
         )
         if halves:
-            return _together([found, replace(by_offset, records=halves)])
-        return found if by_offset.is_found else _together([found, by_offset])
+            return _merge([found, replace(by_offset, records=halves)])
+        return found if by_offset.is_found else _merge([found, by_offset])
 
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
@@ -179,7 +178,7 @@ class RemotingBrokerEvidence:
         dead = self._lookups.copies_under(topic, dead_letter_topic(subscription.group), unique_key)
         blind = self._not_indexing(topic)
         return {
-            "retry": _unless(_proved(_together([*waiting, back]), horizon, 0), blind),
+            "retry": _unless(_proved(_merge([*waiting, back]), horizon, 0), blind),
             "dead-letter": _unless(_proved(dead, horizon, 0), blind),
         }
 
@@ -304,7 +303,13 @@ def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> st
     return f"{answer.detail}, but its index is not proved to be so far: {missing}"
 
 
-def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
+def _filter_kind(found: GroupFilter | None) -> FilterKind:
+    if found is None:
+        return FilterKind.NONE
+    return FilterKind.SQL92 if found.is_sql92 else FilterKind.TAG
+
+
+def _merge(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
     parts = list(lookups)
     records = {(record.broker, record.commit_log_offset): record for lookup in parts for record in lookup.records}
     ordered = sorted(records.values(), key=lambda one: (one.store_timestamp_ms, one.broker, one.commit_log_offset))
@@ -313,7 +318,7 @@ def _together(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]
 
 def _unless(lookup: Lookup[StoredMessage], blind: str | None) -> Lookup[StoredMessage]:
     """ABSENT means nothing where such copies are not indexed, and there may be more than what is found."""
-    return lookup if blind is None or lookup.is_unknown else _together([lookup, Lookup.unknown("index", blind)])
+    return lookup if blind is None or lookup.is_unknown else _merge([lookup, Lookup.unknown("index", blind)])
 
 
 def _of(records: tuple[StoredMessage, ...], answers: tuple[WitnessAnswer, ...]) -> Lookup[StoredMessage]:

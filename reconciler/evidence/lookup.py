@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
-from reconciler.evidence.broker_said import MAXIMUM_HITS, Accepts, Said, judge, together
+from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswer, answer_of_hits, merge_answers
 from reconciler.evidence.queue_scan import copies_of_prepared
-from reconciler.evidence.stored import real_topic
-from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
+from reconciler.evidence.stored_message import real_topic
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.families import BrokerFacts, Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -23,7 +23,7 @@ from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFoun
 from reconciler.rocketmq.wire.answers import require_success
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.rocketmq.wire.record import MessageRecord, decode_records
+from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
 #: Messages of the largest size (4 MiB) that fit one frame with certainty.
 FEW_HITS = 3
@@ -35,14 +35,14 @@ _NOTHING_THERE = "can not find message by the offset"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class StoreTimeWindow:
     """Broker store times to look in, milliseconds; the index keeps whole seconds, which find() allows for."""
 
     begin_ms: int = 0
     end_ms: int = END_OF_TIME_MS
 
 
-ALWAYS = Window()
+ALWAYS = StoreTimeWindow()
 
 
 def query_messages(
@@ -90,7 +90,7 @@ class Lookups:
         self._routes = routes
         self._families = families
 
-    def find(self, topic: str, key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
+    def find(self, topic: str, key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
         """Every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS have it.
 
         5.4's RocksDB index, where a broker has nothing else, is asked for UNIQ_KEY only.
@@ -98,7 +98,7 @@ class Lookups:
         return self._find(topic, topic, key, window, lambda record: _carries(record, key))
 
     def committed_copies(
-        self, topic: str, unique_key: str, window: Window = ALWAYS, *, halves: Sequence[StoredMessage] = ()
+        self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS, *, halves: Sequence[StoredMessage] = ()
     ) -> Lookup[StoredMessage]:
         """Copies that consumers get: committed, or sent as ordinary messages.
 
@@ -107,14 +107,14 @@ class Lookups:
         """
 
         def accepts(record: MessageRecord) -> bool:
-            return record.unique_key == unique_key and record.transaction_state in (
-                TransactionState.NONE,
-                TransactionState.COMMIT,
+            return record.unique_key == unique_key and record.transaction_type in (
+                TransactionType.NONE,
+                TransactionType.COMMIT,
             )
 
         return self._find(topic, topic, unique_key, window, accepts, scans=_Scan(unique_key, tuple(halves)))
 
-    def view_message(self, topic: str, unique_key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
+    def view_message(self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
         """All half copies of the message, oldest first, whatever the family (the original design's word).
 
         Up to 4.2 they are prepared records of the topic itself, which stay as they are when they are ended. From 5.4
@@ -126,11 +126,11 @@ class Lookups:
         with_half_topic: list[Whereabouts] = []
         with_two: list[Whereabouts] = []
         without: list[Whereabouts] = []
-        unknown: list[Said] = []
+        unknown: list[BrokerAnswer] = []
         for place in places:
             facts = self._facts(place)
             if isinstance(facts, str):
-                unknown.append(Said(place.broker_name, Presence.UNKNOWN, facts))
+                unknown.append(BrokerAnswer(place.broker_name, Presence.UNKNOWN, facts))
             else:
                 (with_half_topic if facts.has_half_topic else without).append(place)
                 if facts.may_keep_halves_in_rocksdb:
@@ -147,11 +147,11 @@ class Lookups:
             topic,
             unique_key,
             window,
-            lambda record: record.unique_key == unique_key and record.transaction_state is TransactionState.PREPARED,
+            lambda record: record.unique_key == unique_key and record.transaction_type is TransactionType.PREPARED,
         )
-        return together(said + unknown)
+        return merge_answers(said + unknown)
 
-    def parked_copies(self, topic: str, unique_key: str, window: Window = ALWAYS) -> Lookup[StoredMessage]:
+    def parked_copies(self, topic: str, unique_key: str, window: StoreTimeWindow = ALWAYS) -> Lookup[StoredMessage]:
         """Copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
         return self._find(
             topic,
@@ -162,7 +162,13 @@ class Lookups:
         )
 
     def copies_under(
-        self, topic: str, stored_topic: str, unique_key: str, window: Window = ALWAYS, *, meant_for: str | None = None
+        self,
+        topic: str,
+        stored_topic: str,
+        unique_key: str,
+        window: StoreTimeWindow = ALWAYS,
+        *,
+        meant_for: str | None = None,
     ) -> Lookup[StoredMessage]:
         """Copies in another topic (retry, dead letters) at the brokers of `topic`.
 
@@ -187,13 +193,13 @@ class Lookups:
         try:
             answer = self._client.request(place.master, command)
             if answer.code == ResponseCode.SYSTEM_ERROR and _NOTHING_THERE in (answer.remark or ""):
-                said = Said(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
-                return together([said.doubted(place.doubt)])
+                said = BrokerAnswer(broker_name, Presence.ABSENT, f"nothing at {commit_log_offset}")
+                return merge_answers([said.doubted(place.doubt)])
             records = decode_records(require_success(answer, "message by offset").body, broker_name)
-            said = judge(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
+            said = answer_of_hits(broker_name, records, lambda record: record.unique_key == unique_key, maximum=2)
         except ReconcilerError as error:
-            said = Said(broker_name, Presence.UNKNOWN, str(error))
-        return together([said.doubted(place.doubt)])
+            said = BrokerAnswer(broker_name, Presence.UNKNOWN, str(error))
+        return merge_answers([said.doubted(place.doubt)])
 
     # ----------------------------------------------------------------- asking
 
@@ -202,7 +208,7 @@ class Lookups:
         topic: str,
         stored_topic: str,
         key: str,
-        window: Window,
+        window: StoreTimeWindow,
         accepts: Accepts,
         *,
         scans: _Scan | None = None,
@@ -212,7 +218,7 @@ class Lookups:
         if isinstance(places, Lookup):
             return places
         said = self._ask(places, stored_topic, key, window, accepts, scans=scans, by_unique_key=by_unique_key)
-        return together(said)
+        return merge_answers(said)
 
     def _places(self, topic: str) -> list[Whereabouts] | Lookup[StoredMessage]:
         try:
@@ -233,12 +239,12 @@ class Lookups:
         places: list[Whereabouts],
         topic: str,
         key: str,
-        window: Window,
+        window: StoreTimeWindow,
         accepts: Accepts,
         *,
         scans: _Scan | None = None,
         by_unique_key: bool = True,
-    ) -> list[Said]:
+    ) -> list[BrokerAnswer]:
         # An entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
         begin_ms = max(0, window.begin_ms - 1_000)
         command = _query(topic, key, MAXIMUM_HITS, begin_ms, window.end_ms, by_unique_key=by_unique_key)
@@ -260,21 +266,21 @@ class Lookups:
         query: Command,
         accepts: Accepts,
         scans: _Scan | None,
-    ) -> Said:
+    ) -> BrokerAnswer:
         if isinstance(answer, str):
-            return Said(place.broker_name, Presence.UNKNOWN, answer)
+            return BrokerAnswer(place.broker_name, Presence.UNKNOWN, answer)
         try:
             hits, maximum = self._answered(place, answer, query)
             topic = query.fields["topic"]
-            said = judge(
+            said = answer_of_hits(
                 place.broker_name, hits, lambda record: record.topic == topic and accepts(record), maximum=maximum
             )
         except ReconcilerError as error:
-            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+            return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
         unindexed = None if scans is None or said.presence is Presence.UNKNOWN else self._unindexed(place, hits, scans)
         return said if unindexed is None else unindexed.and_elsewhere(said)
 
-    def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], scans: _Scan) -> Said | None:
+    def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], scans: _Scan) -> BrokerAnswer | None:
         """3.2.6 has committed copies that no key finds, beside ordinary ones that it finds; None: the index has all."""
         if place.master is None:
             return None
@@ -283,7 +289,7 @@ class Lookups:
                 return None
             return self._scan(place.broker_name, place.master, hits, scans)
         except ReconcilerError as error:
-            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+            return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
 
     def _answered(self, place: Whereabouts, answer: Future[Command], query: Command) -> tuple[list[MessageRecord], int]:
         """The hits, and how many there can be at most.
@@ -300,12 +306,12 @@ class Lookups:
             few = replace(query, fields={**query.fields, "maxNum": str(FEW_HITS)})
             return _hits(client.request(place.master, few), topic, name), FEW_HITS
 
-    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> Said:
+    def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], scans: _Scan) -> BrokerAnswer:
         """3.2.6: the committed copy is seen in the queue of the prepared record only."""
         prepared = {
             hit.physical_offset: (hit.topic, hit.queue_id, hit.store_timestamp_ms)
             for hit in hits
-            if hit.unique_key == scans.unique_key and hit.transaction_state is TransactionState.PREPARED
+            if hit.unique_key == scans.unique_key and hit.transaction_type is TransactionType.PREPARED
         }
         for half in scans.halves:
             if half.broker == broker_name:
@@ -315,8 +321,8 @@ class Lookups:
             queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
             found += copies_of_prepared(self._client, address, queue, prepared_offset=offset, stored_at_ms=stored_at_ms)
         if not found:
-            return Said(broker_name, Presence.ABSENT, f"{len(prepared)} queues scanned, no committed copy")
-        return judge(broker_name, found, lambda record: record.unique_key == scans.unique_key)
+            return BrokerAnswer(broker_name, Presence.ABSENT, f"{len(prepared)} queues scanned, no committed copy")
+        return answer_of_hits(broker_name, found, lambda record: record.unique_key == scans.unique_key)
 
 
 @dataclass(frozen=True, slots=True)

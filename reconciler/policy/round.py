@@ -23,13 +23,12 @@ from reconciler.policy.events import (
     RoundFinished,
     VerdictsWritten,
 )
-from reconciler.policy.judging.asking_again import ask_again
-from reconciler.policy.judging.candidates import CandidateSelector, Gate, Selection, gate_of
-from reconciler.policy.judging.clocks_apart import apart_seconds
+from reconciler.policy.judging.absence_review import review_absences
+from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, WatermarkGate, gate_of
+from reconciler.policy.judging.clock_reading import apart_seconds
 from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
-from reconciler.policy.judging.not_taken import NotTaken
-from reconciler.policy.judging.verify import Judged, Soundings, Verifier
-from reconciler.policy.looked import Looked
+from reconciler.policy.judging.tag_filter import TagFilter
+from reconciler.policy.judging.verifier import BrokerSnapshot, Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     WHENEVER_COMMITTED_MS,
@@ -44,6 +43,7 @@ from reconciler.policy.ports import (
 from reconciler.policy.repairing.case import RepairOutcome, RepairReport, first_rung
 from reconciler.policy.repairing.repair import Repairer
 from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
 
 #: While the gate is shut: look-ups a second and subscription.
@@ -63,7 +63,7 @@ class RoundReport:
     #: The canonical event; None if suspended.
     event: RoundFinished | None = None
     #: Verified keys of this round: of its passes but the first and last, those that databases alone did not settle.
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[Judgement, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
 
@@ -102,7 +102,7 @@ class ReconcileRound:
         self._clock = clock
         self._owner = owner
         self._events = events
-        self._not_taken = NotTaken(memory=memory, outbox=outbox, events=events)
+        self._tag_filter = TagFilter(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
 
     # ---- the round
@@ -130,28 +130,26 @@ class ReconcileRound:
                 OutageClosed(environment=outage.environment, started_at_ms=outage.started_at_ms, scanned=outage.scanned)
             )
         ours = [r for r in rounds if r.is_ours]
-        looked = Looked(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
-        with looked.beyond_bugs():
-            looked.not_taken, looked.going_on = self._not_taken.leave(topic, plan, [r.shard for r in ours])
+        tally = RoundTally(announced=sum(r.done.counts.announced for r in ours if r.done is not None))
+        with tally.beyond_bugs():
+            tally.not_taken, tally.going_on = self._tag_filter.leave(topic, plan, [r.shard for r in ours])
 
         self._verifier.recall_brokers(topic)
         gate = self._gate(plan, ours)
-        ceiling = self._breaker.rules.ceiling(looked.announced)
+        ceiling = self._breaker.rules.ceiling(tally.announced)
         shards = [r.shard for r in ours]
-        select = partial(
-            self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on
-        )
-        passes = self._selector.behind_gate(plan, shards, gate, shards_in_all=topic.shards, going_on=looked.going_on)
-        soundings = self._verifier.soundings(plan, now_ms=self._judged_at_ms(ours))
+        select = partial(self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=tally.going_on)
+        passes = self._selector.behind_gate(plan, shards, gate, shards_in_all=topic.shards, going_on=tally.going_on)
+        snapshot = self._verifier.snapshot(plan, now_ms=self._judged_at_ms(ours))
         trickle = self._trickle(plan)
-        behind = self._sort_out(topic, plan, passes, trickle, soundings, looked)
+        behind = self._sort_out(topic, plan, passes, trickle, snapshot, tally)
         keys_max = self._selector.rules.candidates_max
         selection = select(behind=behind, trickle=trickle, count_until=ceiling, keys_max=keys_max)
-        self._look_at(topic, plan, selection, soundings, looked)
-        self._verify_trickle(topic, plan, selection.trickle, soundings, looked)
+        self._look_at(topic, plan, selection, snapshot, tally)
+        self._verify_trickle(topic, plan, selection.trickle, snapshot, tally)
         if selection.has_more:
-            self._catch_up(topic, plan, select, soundings, looked)
-        load, rules = looked.load(), self._breaker.rules
+            self._catch_up(topic, plan, select, snapshot, tally)
+        load, rules = tally.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
         )
@@ -166,13 +164,13 @@ class ReconcileRound:
         )
         if ours:
             keep = self._selector.rules.retention_seconds
-            with looked.beyond_bugs():
-                looked.problems += ask_again(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
+            with tally.beyond_bugs():
+                tally.problems += review_absences(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
-        event = self._event(topic, plan, rounds, gate, looked, repairs, soundings, took_seconds)
+        event = self._event(topic, plan, rounds, gate, tally, repairs, snapshot, took_seconds)
         self._events.emit(event)
-        looked.raise_failure()
-        return RoundReport(subscription=plan.subscription, event=event, judged=tuple(looked.judged), repairs=repairs)
+        tally.raise_failure()
+        return RoundReport(subscription=plan.subscription, event=event, judged=tuple(tally.judged), repairs=repairs)
 
     def release(self) -> None:
         """Gives up every lease, at shutdown. Raises RedisAway: they run out by themselves."""
@@ -196,14 +194,14 @@ class ReconcileRound:
         self._events.emit(OutageOpened(environment=subscription.environment, reason=reason, detail=detail))
         return RoundReport(subscription=subscription, suspended=f"{reason}: {detail}")
 
-    def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> Gate:
+    def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> WatermarkGate:
         """Asked once a round, before any per-key question, and only if a key is old enough or was taken back."""
         now_ms = max((r.now_ms for r in ours), default=0)
         old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
         oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
         is_due = oldest_ms is not None and oldest_ms <= old_until_ms
         if not is_due and not self._has_open_rows(plan, ours):
-            return Gate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
+            return WatermarkGate(state="not asked", detail="", due_until_ms=-1, old_until_ms=-1, now_ms=now_ms)
         watermark = self._verifier.watermark(plan)
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
@@ -230,10 +228,10 @@ class ReconcileRound:
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        passes: Iterable[Selection],
+        passes: Iterable[CandidateSelection],
         trickle: int,
-        soundings: Soundings,
-        looked: Looked,
+        snapshot: BrokerSnapshot,
+        tally: RoundTally,
     ) -> list[Dossier]:
         """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
 
@@ -241,13 +239,13 @@ class ReconcileRound:
         """
         others: list[Dossier] = []
         for selection in passes if trickle > 0 else ():
-            self._leave(selection, looked)
+            self._leave(selection, tally)
             for start in range(0, len(selection.due), PAGE_KEYS):
                 page = self._still_ours(plan, selection.due[start : start + PAGE_KEYS])
-                with looked.beyond_bugs():
-                    judged = self._verifier.verify(topic, plan, [replace(d, gate_open=False) for d in page], soundings)
-                    settled = looked.sort_out(judged)
-                    looked.settled += self._write_down(topic, plan, settled)
+                with tally.beyond_bugs():
+                    judged = self._verifier.verify(topic, plan, [replace(d, gate_open=False) for d in page], snapshot)
+                    settled = tally.sort_out(judged)
+                    tally.settled += self._write_down(topic, plan, settled)
                     done = {j.dossier.unique_key for j in settled}
                     others += [d for d in page if d.unique_key not in done]
                 if len(others) >= trickle:
@@ -255,56 +253,61 @@ class ReconcileRound:
         return others
 
     def _look_at(
-        self, topic: TopicPlan, plan: SubscriptionPlan, selection: Selection, soundings: Soundings, looked: Looked
+        self,
+        topic: TopicPlan,
+        plan: SubscriptionPlan,
+        selection: CandidateSelection,
+        snapshot: BrokerSnapshot,
+        tally: RoundTally,
     ) -> None:
-        looked.became_due += selection.became_due
-        self._leave(selection, looked)
-        self._verify(topic, plan, selection.due, soundings, looked)
+        tally.became_due += selection.became_due
+        self._leave(selection, tally)
+        self._verify(topic, plan, selection.due, snapshot, tally)
 
-    def _leave(self, selection: Selection, looked: Looked) -> None:
+    def _leave(self, selection: CandidateSelection, tally: RoundTally) -> None:
         """What the ledger has closed, and what is no key, leaves pending unseen."""
-        looked.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
+        tally.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
-            looked.note_misshapen(shard, members)
+            tally.note_misshapen(shard, members)
 
     def _verify(
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
         dossiers: Sequence[Dossier],
-        soundings: Soundings,
-        looked: Looked,
+        snapshot: BrokerSnapshot,
+        tally: RoundTally,
     ) -> None:
         for start in range(0, len(dossiers), PAGE_KEYS):
             self._breaker.renew_after_storm(plan.subscription)
             page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
-            with looked.beyond_bugs():
-                done = self._verifier.verify(topic, plan, page, soundings)
-                looked.judged += done
+            with tally.beyond_bugs():
+                done = self._verifier.verify(topic, plan, page, snapshot)
+                tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
-                so_far = replace(looked.load(), left_over=0)  # the rest is not left over yet
+                so_far = replace(tally.load(), left_over=0)  # the rest is not left over yet
                 self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
-                looked.settled += self._write_down(topic, plan, done)
+                tally.settled += self._write_down(topic, plan, done)
 
     def _catch_up(
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        select: Callable[..., Selection],
-        soundings: Soundings,
-        looked: Looked,
+        select: Callable[..., CandidateSelection],
+        snapshot: BrokerSnapshot,
+        tally: RoundTally,
     ) -> None:
         """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
         most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
         """
         for _ in range(CATCH_UP_PASSES - 1):
-            keys_max = self._selector.rules.candidates_max - looked.asked_brokers
-            if keys_max <= 0 or not looked.last_pass_settled():
+            keys_max = self._selector.rules.candidates_max - tally.asked_brokers
+            if keys_max <= 0 or not tally.last_pass_settled():
                 return
-            looked.begin_pass()
+            tally.begin_pass()
             selection = select(trickle=0, count_until=-1, keys_max=keys_max)
-            self._look_at(topic, plan, selection, soundings, looked)
+            self._look_at(topic, plan, selection, snapshot, tally)
             if not selection.has_more:
                 return
 
@@ -313,12 +316,12 @@ class ReconcileRound:
         topic: TopicPlan,
         plan: SubscriptionPlan,
         dossiers: Sequence[Dossier],
-        soundings: Soundings,
-        looked: Looked,
+        snapshot: BrokerSnapshot,
+        tally: RoundTally,
     ) -> None:
-        before = soundings.look_ups
-        self._verify(topic, plan, dossiers, soundings, looked)
-        self._trickles[plan.subscription].charge(soundings.look_ups - before)
+        before = snapshot.look_ups
+        self._verify(topic, plan, dossiers, snapshot, tally)
+        self._trickles[plan.subscription].charge(snapshot.look_ups - before)
 
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Dossier]) -> list[Dossier]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
@@ -328,7 +331,7 @@ class ReconcileRound:
         }
         return [d for d in page if kept[d.shard]]
 
-    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judged]) -> int:
+    def _write_down(self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[Judgement]) -> int:
         """Verdicts into SQL first; only then repairs are opened and keys leave pending. Returns how many left."""
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
@@ -363,10 +366,10 @@ class ReconcileRound:
         topic: TopicPlan,
         plan: SubscriptionPlan,
         rounds: Sequence[ShardRound],
-        gate: Gate,
-        looked: Looked,
+        gate: WatermarkGate,
+        tally: RoundTally,
         repairs: RepairReport,
-        soundings: Soundings,
+        snapshot: BrokerSnapshot,
         took_seconds: float,
     ) -> RoundFinished:
         bench = self._verifier.bench(topic, plan)
@@ -385,28 +388,28 @@ class ReconcileRound:
             gate=gate.state,
             gate_detail=gate.detail,
             watermark_ms=gate.watermark_ms,
-            became_due=looked.became_due,
-            verified=looked.verified,
-            settled=looked.settled,
-            not_taken=looked.not_taken,
-            broker_look_ups=soundings.look_ups,
-            verdicts=looked.verdicts(),
+            became_due=tally.became_due,
+            verified=tally.verified,
+            settled=tally.settled,
+            not_taken=tally.not_taken,
+            broker_look_ups=snapshot.look_ups,
+            verdicts=tally.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
             weaker=bench.is_weaker,
             clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
             clocks_apart_seconds=apart_seconds(
                 now_ms,
-                soundings.broker_times_ms,
+                snapshot.broker_times_ms,
                 read_within_seconds=took_seconds,
                 margin_seconds=bench.skew_margin_seconds,
             ),
-            problems=(*(r.problem for r in rounds if r.problem is not None), *looked.problems),
+            problems=(*(r.problem for r in rounds if r.problem is not None), *tally.problems),
         )
 
     # ---- single keys, for commands
 
-    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judged:
+    def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judgement:
         """Verifies one key now, whatever the gate says. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.read(subscription, [unique_key]).get(unique_key)
@@ -417,14 +420,14 @@ class ReconcileRound:
             known=known,
         )
         self._verifier.recall_brokers(topic)
-        judged = self._verifier.verify(topic, plan, [dossier], self._verifier.soundings(plan))
+        judged = self._verifier.verify(topic, plan, [dossier], self._verifier.snapshot(plan))
         if not dry_run:
             self._write_down(topic, plan, judged)
         return judged[0]
 
     def repair_one(
         self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
-    ) -> tuple[Judged, RepairOutcome | None]:
+    ) -> tuple[Judgement, RepairOutcome | None]:
         """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
         a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 

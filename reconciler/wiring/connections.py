@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.shards.access import RedisClient, open_client
 from reconciler.sql.engines import open_engine

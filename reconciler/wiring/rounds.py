@@ -16,7 +16,7 @@ from reconciler.instrumentation.event_log import EventLog
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import EventSink
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.evidence.lookup import Window, query_messages
+from reconciler.evidence.lookup import StoreTimeWindow, query_messages
 from reconciler.policy.evidence import Presence, TransactionState
 from reconciler.rocketmq.wire.message import Message
 from tests.conformance.steps import GROUP, Steps
@@ -127,9 +127,9 @@ def test_a_window_of_store_times_keeps_what_lies_in_it(steps: Steps) -> None:
     steps.pass_index()
     (record,) = steps.lookups.find(topic, sent.unique_key).records
     at = record.store_timestamp_ms
-    inside = Window(begin_ms=at, end_ms=at + 60_000)
-    before = Window(begin_ms=at - 3_600_000, end_ms=at - 1_800_000)
-    after = Window(begin_ms=at + 1_800_000, end_ms=at + 3_600_000)
+    inside = StoreTimeWindow(begin_ms=at, end_ms=at + 60_000)
+    before = StoreTimeWindow(begin_ms=at - 3_600_000, end_ms=at - 1_800_000)
+    after = StoreTimeWindow(begin_ms=at + 1_800_000, end_ms=at + 3_600_000)
     assert steps.lookups.find(topic, sent.unique_key, inside).presence is Presence.FOUND
     assert steps.lookups.find(topic, sent.unique_key, before).presence is Presence.ABSENT
     assert steps.lookups.find(topic, sent.unique_key, after).presence is Presence.ABSENT

@@ -21,7 +21,7 @@ from reconciler.embedded.listening import parse_address
 from reconciler.embedded.serving import turn
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import ConfigurationError, MalformedInput, MissingDependency, PermanentError, ProtocolViolation
-from reconciler.evidence.stored import stored_message
+from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.frame import FrameReader, Serialization, decode_frame, encode_frame

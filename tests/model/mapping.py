@@ -63,8 +63,8 @@ ACTIONS: dict[str, tuple[Place, ...]] = {
         ("reconciler/shards/memory.py", "RedisShardMemory.forget"),
     ),
     "not taken": (
-        ("reconciler/policy/judging/not_taken.py", "NotTaken.leave"),
-        ("reconciler/policy/judging/not_taken.py", "is_not_taken"),
+        ("reconciler/policy/judging/tag_filter.py", "TagFilter.leave"),
+        ("reconciler/policy/judging/tag_filter.py", "is_filtered_out"),
     ),
     "lost: SENDING": (
         ("reconciler/policy/judging/judgement.py", "judge"),

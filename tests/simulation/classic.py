@@ -13,7 +13,7 @@ from typing import Any
 from redis import exceptions
 
 from checkback_consumers.effect import Effect, Inbox
-from checkback_consumers.handler import Recorder, TransactionalHandler
+from checkback_consumers.handler import KeyRecorder, TransactionalHandler
 from checkback_consumers.inbox import Entered, InboxEntry
 from checkback_consumers.message import HandedOverMessage
 from reconciler.classic.round import ClassicBatch, ClassicRound
@@ -200,7 +200,7 @@ class ClassicWorld(World):
                 self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))
         self._begin("reconciler", "classic-job", lambda process: ClassicJob(self, process))
 
-    def recorder_of(self, client: SimulatedRedis, group: str) -> Recorder:
+    def recorder_of(self, client: SimulatedRedis, group: str) -> KeyRecorder:
         return ClassicRecorder(client, group)
 
     def inbox_of(self, process: Process, group: str, number: int) -> Inbox:

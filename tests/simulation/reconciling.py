@@ -13,7 +13,7 @@ from reconciler.errors import BrokerUnavailable, DatabaseAway, RequestTimeout, T
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import Event, RepairStepped, RoundFinished, ShardStopped
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.ports import AnnouncementQueue
 from reconciler.policy.repairing.repair import Repairer, RepairRules

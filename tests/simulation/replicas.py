@@ -27,6 +27,8 @@ class Reading:
         self.stands_since = NEVER_STOOD_STILL
         #: Since when another one, which nobody can tell from the primary, stands still.
         self._believed_since = NEVER_STOOD_STILL
+        #: Keys that it has not shown.
+        self.withheld: set[str] = set()
 
     def committed(self, keys: Iterable[str]) -> None:
         """Rows of keys have been committed on the primary."""
@@ -50,6 +52,7 @@ class Reading:
         committed_at = self._committed[key]
         if committed_at > self._believed_since:
             self._kernel.saw(f"{self._kind} row not shown yet", key[-4:])
+            self.withheld.add(key)
             return False
         if not self.is_from_replica or committed_at <= self._seen_until():
             return True

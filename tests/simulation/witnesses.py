@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.evidence.broker_said import Accepts, Said, judge
+from reconciler.evidence.broker_answer import Accepts, BrokerAnswer, answer_of_hits
 from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.evidence.lookup import Lookups, Window, _Scan
+from reconciler.evidence.lookup import Lookups, StoreTimeWindow, _Scan
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.policy.ports import Horizon
@@ -123,28 +123,28 @@ class SimulatedLookups(Lookups):
         self.on_look_up: Callable[[str, str], None] = lambda _topic, _key: None
 
     def _ask(
-        self, places: list[Whereabouts], topic: str, key: str, window: Window, accepts: Accepts, *,
+        self, places: list[Whereabouts], topic: str, key: str, window: StoreTimeWindow, accepts: Accepts, *,
         scans: _Scan | None = None, by_unique_key: bool = True,
-    ) -> list[Said]:  # fmt: skip
+    ) -> list[BrokerAnswer]:  # fmt: skip
         del by_unique_key  # one index for all keys
         self.on_look_up(topic, key)
         return [self._one(place, topic, key, accepts, scans) for place in places]
 
-    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, scans: _Scan | None) -> Said:
+    def _one(self, place: Whereabouts, topic: str, key: str, accepts: Accepts, scans: _Scan | None) -> BrokerAnswer:
         broker = self._cluster.brokers[place.broker_name]
         self.look_ups += 1
         try:
             hits = ask(self._process, broker, lambda: broker.query(topic, key), "QUERY_MESSAGE")
         except (BrokerUnavailable, RequestTimeout) as error:
-            return Said(place.broker_name, Presence.UNKNOWN, str(error))
+            return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
         if any(hit.body == THEIRS for hit in hits):
             self._process.kernel.saw("look-up met another message", key[-4:])
-        said = judge(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
+        said = answer_of_hits(place.broker_name, hits, lambda record: record.topic == topic and accepts(record))
         if scans is None or said.presence is Presence.UNKNOWN or broker.facts.indexes_committed:
             return said
         return self._scanned(broker, hits, scans).and_elsewhere(said)
 
-    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> Said:
+    def _scanned(self, broker: Broker, hits: Sequence[MessageRecord], scans: _Scan) -> BrokerAnswer:
         """3.2.6: the committed copy is seen by reading the queue of the prepared record."""
         prepared = {hit.physical_offset for hit in hits if hit.unique_key == scans.unique_key}
         prepared |= {half.commit_log_offset for half in scans.halves if half.broker == broker.name}
@@ -155,10 +155,10 @@ class SimulatedLookups(Lookups):
         try:
             found = ask(self._process, broker, scan, "PULL_MESSAGE") if prepared else []
         except (BrokerUnavailable, RequestTimeout) as error:
-            return Said(broker.name, Presence.UNKNOWN, str(error))
+            return BrokerAnswer(broker.name, Presence.UNKNOWN, str(error))
         if not found:
-            return Said(broker.name, Presence.ABSENT, "scanned, no committed copy")
-        return judge(broker.name, found, lambda record: record.unique_key == scans.unique_key)
+            return BrokerAnswer(broker.name, Presence.ABSENT, "scanned, no committed copy")
+        return answer_of_hits(broker.name, found, lambda record: record.unique_key == scans.unique_key)
 
     def at_offset(self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str) -> Lookup[StoredMessage]:
         """VIEW_MESSAGE_BY_ID."""
@@ -171,7 +171,7 @@ class SimulatedLookups(Lookups):
         if record is None:
             absent = WitnessAnswer(witness=broker_name, presence=Presence.ABSENT, detail="nothing there")
             return Lookup(presence=Presence.ABSENT, answers=(absent,))
-        said = judge(broker_name, [record], lambda one: one.unique_key == unique_key, maximum=2)
+        said = answer_of_hits(broker_name, [record], lambda one: one.unique_key == unique_key, maximum=2)
         answer = WitnessAnswer(witness=broker_name, presence=said.presence, detail=said.detail)
         return Lookup(presence=said.presence, records=said.records, answers=(answer,))
 

@@ -13,7 +13,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
-from reconciler.policy.judging.clocks_apart import ClockReading
+from reconciler.policy.judging.clock_reading import ClockReading
 from reconciler.shards.access import translated_errors
 from reconciler.shards.values import time_ms_of
 from reconciler.sql.engines import database_now_ms, reading

@@ -10,7 +10,6 @@ from checkback_producers.outbox import settled_tags_in
 from checkback_producers.ports import SettledTags
 from reconciler.commands.finding import Finding
 from reconciler.errors import ReconcilerError
-from reconciler.policy.evidence import FilterKind
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.settings.types import split_tags
@@ -37,7 +36,7 @@ def check_filters(connections: Connections) -> Sequence[Finding]:
 
 def compared(check: str, configured: SubscriptionSettings, found: Collection[GroupFilter]) -> Iterator[Finding]:
     """`found`: what the brokers were told."""
-    if any(one.filter_kind is FilterKind.SQL92 for one in found):
+    if any(one.is_sql92 for one in found):
         yield Finding(
             check=check,
             level="fail",

@@ -1,4 +1,4 @@
-"""Who is asked until when every commit of a subscription is accounted for; accounted.py makes a time of the answers."""
+"""Who is asked until when every commit of a subscription is accounted for; account.py makes a time of the answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reconciler.commands.status.outbox_backlog import look_into_outbox, oldest_u
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.errors import ReconcilerError, RedisAway
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
-from reconciler.policy.accounted import (
-    Accounted,
+from reconciler.policy.account import (
+    Account,
     Link,
-    OutboxSeen,
-    QueueSeen,
-    accounted,
+    OutboxReading,
+    QueueReading,
+    account_of,
     due_for_long_until_ms,
     oldest_unlisted,
     outbox_link,
@@ -62,7 +62,7 @@ class Accounting:
 
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
-    ) -> Accounted:
+    ) -> Account:
         """Of one subscription. `rounds`: the newest of every shard, also of those that there were.
 
         Raises DatabaseAway of the ledger; anybody else who does not answer has come nowhere.
@@ -72,7 +72,7 @@ class Accounting:
         ours = [stored for stored in rounds if stored.done.shard.number < topic.shards]
         links.append(rounds_link(ours, shards=topic.shards))
         links += self._verdict_links(topic, plan, watermark)
-        return accounted(
+        return account_of(
             plan.subscription, links, asked_ms=self._asked_ms, within_ms=self._within_ms, is_given=self._is_given
         )
 
@@ -81,10 +81,10 @@ class Accounting:
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
             yield "no sweep on record"
 
-    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[str, OutboxSeen | None, Link]]:
+    def _look_into_outboxes(self, topic: str) -> Sequence[tuple[str, OutboxReading | None, Link]]:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
-        found: list[tuple[str, OutboxSeen | None, Link]] = []
+        found: list[tuple[str, OutboxReading | None, Link]] = []
         of_topic = {(p.group, url) for p in self._settings.producers if topic in p.topics for url in p.outbox_urls}
         for database in outbox_databases(self._settings):
             if (database.owner, database.url) not in of_topic:
@@ -132,7 +132,7 @@ class Accounting:
                 waiting_since_ms = self._ends.waiting_since_ms(end, first)
             except ReconcilerError as error:
                 return Link(until_ms=None, cause=f"announcements of {name} cannot be read: {error}")
-        seen = QueueSeen(
+        seen = QueueReading(
             name=name,
             begin=end.begin,
             end=end.end,

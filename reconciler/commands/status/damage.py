@@ -9,7 +9,7 @@ from reconciler.contract.subscription import Shard
 from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import AnnouncementQueue, OperationReports, RepairCount, StoredRound, VerdictCount
+from reconciler.policy.ports import AnnouncementQueue, LedgerReports, RepairCount, StoredRound, VerdictCount
 from reconciler.shards.access import RedisClient
 from reconciler.shards.commit_samples import sample_commit_sets
 
@@ -49,7 +49,7 @@ def misshapen_members(client: RedisClient, topic: TopicPlan, *, commit_generatio
 
 
 def refused_announcements(
-    reports: OperationReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
+    reports: LedgerReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
 ) -> Iterator[str]:
     """One line if announcements were refused of late: the commits that they tell of pass by unseen.
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.errors import ReconcilerError
-from reconciler.policy.accounted import OutboxSeen, UnheardRow
+from reconciler.policy.account import OrphanRow, OutboxReading
 from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Candidates, InboxEvidence
@@ -26,7 +26,7 @@ _ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
 _ANNOUNCED_PAGES_MAX = 4
 
 
-def look_into_outbox(connections: Connections, url: str, *, producer_group: str, topic: str) -> OutboxSeen:
+def look_into_outbox(connections: Connections, url: str, *, producer_group: str, topic: str) -> OutboxReading:
     """The oldest NEW row of a group's topic beside the last sweep, both from one statement of one server.
 
     An outbox without the sign of life (it is not upgraded, the login may not read it) tells its rows alone. Raises
@@ -39,7 +39,7 @@ def look_into_outbox(connections: Connections, url: str, *, producer_group: str,
     except ReconcilerError:
         row = _read(engine, producer_group, topic, sa.null())
     read = _OLDEST.read((row.created_at_ms,))
-    return OutboxSeen(
+    return OutboxReading(
         producer_group=producer_group,
         now_ms=row.now_ms,
         swept_at_ms=row.swept_at_ms if type(row.swept_at_ms) is int else None,
@@ -75,7 +75,7 @@ def oldest_unheard(
     inbox: InboxEvidence,
     candidates: Candidates,
     until_ms: int,
-) -> UnheardRow | None:
+) -> OrphanRow | None:
     """The oldest row, announced until then by the outbox' clock, which the group takes, whose inbox proves that it has
     no effect, and of which the ledger has no verdict. Raises DatabaseAway."""
     at = outbox.c.announced_at_ms
@@ -102,7 +102,7 @@ def oldest_unheard(
         known = candidates.read(plan.subscription, missed)
         for key in missed:
             if key not in known:
-                return UnheardRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
+                return OrphanRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
         if len(rows) < PAGE_KEYS:
             break
     return None

@@ -23,7 +23,7 @@ from reconciler.commands.status.standstill import (
 )
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.policy.accounted import Accounted, sentence
+from reconciler.policy.account import Account, sentence
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
@@ -50,7 +50,7 @@ class SubscriptionStatus:
     watermark: Watermark
     last_round_ms: int | None
     #: None: classic rounds tell nothing of it.
-    accounted: Accounted | None
+    accounted: Account | None
     #: What nobody can prove here.
     weaker: tuple[str, ...]
 
@@ -112,7 +112,7 @@ class StatusReport:
         )
 
     @property
-    def _accounts(self) -> list[Accounted]:
+    def _accounts(self) -> list[Account]:
         return [s.accounted for s in self.subscriptions if s.accounted is not None]
 
     @property
@@ -146,7 +146,7 @@ class StatusReport:
             (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
         ]
         if accounts:
-            yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
+            yield "Account for", ("topic", "group", "until_ms", "late"), accounts
         for name, columns, rows in self._parts():
             if rows or name == "subscriptions":
                 yield name.capitalize(), columns, rows

@@ -3,7 +3,7 @@
 A key is due when it is older than the grace period and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
 are still found: what databases alone settle leaves first, and takes no place in it. Whatever has waited for a quarter
-of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (not_taken.py).
+of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (tag_filter.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SelectionRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class WatermarkGate:
     """Up to which first-seen time keys may be judged."""
 
     #: "open", "shut" or "unknown".
@@ -62,12 +62,12 @@ class Gate:
         return first_seen_ms <= self.due_until_ms
 
 
-def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules: SelectionRules) -> Gate:
+def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules: SelectionRules) -> WatermarkGate:
     """due = score + grace <= now and watermark > score + skew_margin, or a quarter of the retention has passed."""
     old_until = now_ms - round(plan.grace_period_seconds * 1000)
     expiring_until = min(old_until, now_ms - round(rules.retention_seconds * 1000 / 4))
     if watermark.state is WatermarkState.UNKNOWN:
-        return Gate(
+        return WatermarkGate(
             state="unknown",
             detail=watermark.detail,
             due_until_ms=expiring_until,
@@ -76,7 +76,7 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
         )
     consumed_until = watermark.at_ms - round(rules.skew_margin_seconds * 1000) - 1
     is_open = consumed_until >= old_until
-    return Gate(
+    return WatermarkGate(
         state="open" if is_open else "shut",
         detail=watermark.detail,
         due_until_ms=old_until if is_open else max(consumed_until, expiring_until),
@@ -87,7 +87,7 @@ def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class CandidateSelection:
     """What a round looks at."""
 
     #: Keys to be verified in full.
@@ -148,7 +148,7 @@ class CandidateSelector:
         self,
         plan: SubscriptionPlan,
         shards: Sequence[Shard],
-        gate: Gate,
+        gate: WatermarkGate,
         *,
         shards_in_all: int,
         trickle: int,
@@ -156,7 +156,7 @@ class CandidateSelector:
         keys_max: int,
         behind: Sequence[Dossier] = (),
         going_on: Collection[str] = frozenset(),
-    ) -> Selection:
+    ) -> CandidateSelection:
         """Due keys of the given shards, of so many that there are; at most `trickle` keys behind the gate.
 
         `behind`: keys behind the gate that the ledger does not follow, which come before those that it does.
@@ -180,7 +180,7 @@ class CandidateSelector:
             self._walk_shard(plan, shards[(self._turn + number) % len(shards)], gate, walk)
         chosen = [*behind, *(s for s in known if not s.gate_open)][:trickle]
         trickled = {s.unique_key for s in chosen}
-        return Selection(
+        return CandidateSelection(
             due=tuple(s for s in (*known, *walk.found) if s.unique_key not in trickled),
             trickle=tuple(replace(s, gate_open=True) for s in chosen),
             closed=walk.closed,
@@ -189,7 +189,9 @@ class CandidateSelector:
             has_more=walk.has_left_out or any(shard in self._cursors for shard in shards),
         )
 
-    def _open_rows(self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: Gate, *, limit: int) -> list[Dossier]:
+    def _open_rows(
+        self, plan: SubscriptionPlan, shards: Sequence[Shard], gate: WatermarkGate, *, limit: int
+    ) -> list[Dossier]:
         numbers = {shard.number for shard in shards}
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
         known: list[Dossier] = []
@@ -209,7 +211,7 @@ class CandidateSelector:
             )
         return known
 
-    def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: Gate, walk: _Walk) -> None:
+    def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: WatermarkGate, walk: _Walk) -> None:
         # Not above what can be due now: Redis' clock may have been set back.
         before = min(self._due_before.get(shard, -1), gate.old_until_ms)
         after = self._cursors.pop(shard, None)
@@ -234,11 +236,11 @@ class CandidateSelector:
         self,
         plan: SubscriptionPlan,
         shards: Sequence[Shard],
-        gate: Gate,
+        gate: WatermarkGate,
         *,
         shards_in_all: int,
         going_on: Collection[str] = frozenset(),
-    ) -> Iterator[Selection]:
+    ) -> Iterator[CandidateSelection]:
         """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
 
         `due` are those that the ledger does not follow. Whoever has enough of them stops; scan_max bounds all passes.
@@ -272,7 +274,7 @@ class CandidateSelector:
             fruitful |= {dossier.shard for dossier in walk.found}
             # Pages of keys that the ledger follows, and no other, are walked through once and not every round.
             self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
-            yield Selection(
+            yield CandidateSelection(
                 due=tuple(sorted(walk.found, key=lambda s: (s.first_seen_ms, s.unique_key))),
                 trickle=(),
                 closed=walk.closed,

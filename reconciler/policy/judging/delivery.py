@@ -129,7 +129,7 @@ def why_unknown(positions: Sequence[QueuePosition] | None, copies: Sequence[Stor
     )
 
 
-def standing(
+def group_position(
     positions: Sequence[QueuePosition] | None,
     group_copies: Mapping[str, Lookup[StoredMessage]],
 ) -> Verdict:

@@ -39,7 +39,7 @@ class Question(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckBack:
+class HalfAge:
     """How old a half is, in its broker's own time, and what that age means there."""
 
     age_seconds: float
@@ -75,7 +75,7 @@ class Dossier:
     #: Read after the group's copies.
     copies_again: Lookup[StoredMessage] | None = None
     halves: Lookup[StoredMessage] | None = None
-    check_back: CheckBack | None = None
+    check_back: HalfAge | None = None
     parked: Lookup[StoredMessage] | None = None
     filter_kind: FilterKind | None = None
 

@@ -18,18 +18,18 @@ from reconciler.policy.judging.delivery import (
     difference,
     disagreement,
     double_effect,
+    group_position,
     kept_message,
     of_row,
     other_content,
     own_halves,
     reach,
     row_of,
-    standing,
     suspicion,
     why_unknown,
     written_ms,
 )
-from reconciler.policy.judging.dossier import Bench, CheckBack, Dossier, Question
+from reconciler.policy.judging.dossier import Bench, Dossier, HalfAge, Question
 from reconciler.policy.ports import Repair
 
 #: Longest wait before a key that could not be decided is looked at again.
@@ -52,7 +52,7 @@ ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Ruling:
     """A verdict and why."""
 
     verdict: Verdict
@@ -61,13 +61,13 @@ class Finding:
     wait_seconds: float | None = None
 
 
-Answer = Finding | Question | None
+Answer = Ruling | Question | None
 
 #: Verdicts that no copy on a broker has proved.
 _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 
-def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
+def judge(dossier: Dossier, bench: Bench) -> Ruling | Question:
     """The verdict, or the next question."""
     for rung in _RUNGS:
         answer = rung(dossier, bench)
@@ -79,8 +79,8 @@ def judge(dossier: Dossier, bench: Bench) -> Finding | Question:
     return _after_repair(_beyond_inbox(_damaged(answer, dossier), dossier, bench), dossier)
 
 
-def _unknown(reason: str, wait_seconds: float | None = None) -> Finding:
-    return Finding(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds)
+def _unknown(reason: str, wait_seconds: float | None = None) -> Ruling:
+    return Ruling(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds)
 
 
 def _effect(d: Dossier, bench: Bench) -> Answer:
@@ -95,7 +95,7 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
     if inbox.is_absent:
         return None
     if (doubled := double_effect(inbox)) is not None:
-        return Finding(verdict=Verdict.COLLISION, reason=doubled)
+        return Ruling(verdict=Verdict.COLLISION, reason=doubled)
     if bench.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if d.outbox is not None and bench.has_outbox and d.outbox.is_unknown:
@@ -103,17 +103,17 @@ def _effect(d: Dossier, bench: Bench) -> Answer:
     if (contradicted := _contradicted(d)) is not None:
         return contradicted
     if (other := other_content(inbox, row_of(d.outbox))) is not None:
-        return Finding(
+        return Ruling(
             verdict=Verdict.COLLISION, reason=f"the inbox row has another content than the outbox row: {other}"
         )
-    return Finding(verdict=Verdict.CONSUMED, reason="the inbox has the key")
+    return Ruling(verdict=Verdict.CONSUMED, reason="the inbox has the key")
 
 
 def _under_repair(d: Dossier, _bench: Bench) -> Answer:
     """A proved loss whose repair is not finished: only its effect matters, and the inbox has none yet."""
     if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
         return None
-    return Finding(verdict=d.known.loss_verdict, reason=f"repair is {d.repair.state} on rung {d.repair.rung}")
+    return Ruling(verdict=d.known.loss_verdict, reason=f"repair is {d.repair.state} on rung {d.repair.rung}")
 
 
 def _wanted(d: Dossier, bench: Bench) -> Answer:
@@ -137,15 +137,15 @@ def _unheard_of(d: Dossier, bench: Bench) -> Answer:
     return _commit(d, bench) if is_unseen and is_answered and not is_committed else None
 
 
-def _contradicted(d: Dossier) -> Finding | None:
+def _contradicted(d: Dossier) -> Ruling | None:
     reason = contradiction(d.outbox)
-    return None if reason is None else Finding(verdict=Verdict.COLLISION, reason=reason)
+    return None if reason is None else Ruling(verdict=Verdict.COLLISION, reason=reason)
 
 
-def _filtered(tag: str | None, bench: Bench) -> Finding | None:
+def _filtered(tag: str | None, bench: Bench) -> Ruling | None:
     if bench.plan.accepts(tag):
         return None
-    return Finding(verdict=Verdict.FILTERED, reason=f"the group does not take the tag {tag!r}")
+    return Ruling(verdict=Verdict.FILTERED, reason=f"the group does not take the tag {tag!r}")
 
 
 def _gate(d: Dossier, _bench: Bench) -> Answer:
@@ -153,7 +153,7 @@ def _gate(d: Dossier, _bench: Bench) -> Answer:
     if d.gate_open:
         return None
     verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
-    return Finding(verdict=verdict, reason="the group has not consumed up to the announcement: the gate is shut")
+    return Ruling(verdict=verdict, reason="the group has not consumed up to the announcement: the gate is shut")
 
 
 def _committed_copy(d: Dossier, bench: Bench) -> Answer:
@@ -170,25 +170,25 @@ def _committed_copy(d: Dossier, bench: Bench) -> Answer:
         return filtered
     match reach(d.positions, copies.records):
         case Verdict.LAGGING:
-            return Finding(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
+            return Ruling(verdict=Verdict.LAGGING, reason="the group's offset has not reached the copy")
         case Verdict.UNKNOWN:
             return _unknown(why_unknown(d.positions, copies.records))
     if bench.has_inbox and d.inbox_again is None:
         return Question.INBOX_AGAIN
     if d.group_copies is None:
         return Question.GROUP_COPIES
-    return _standing(d, copies.records, d.group_copies, bench)
+    return _group_position(d, copies.records, d.group_copies, bench)
 
 
-def _standing(
+def _group_position(
     d: Dossier,
     copies: Sequence[StoredMessage],
     group_copies: Mapping[str, Lookup[StoredMessage]],
     bench: Bench,
-) -> Finding | Question:
+) -> Ruling | Question:
     """The group is past the copies and its inbox has no row."""
     row = row_of(d.outbox)
-    verdict = standing(d.positions, {name: of_row(copies, row) for name, copies in group_copies.items()})
+    verdict = group_position(d.positions, {name: of_row(copies, row) for name, copies in group_copies.items()})
     if verdict is Verdict.UNKNOWN:
         return _unknown("retry or dead-letter topic did not answer")
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
@@ -198,7 +198,7 @@ def _standing(
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, d.copies_again.records):
             return _unknown("a committed copy has gone: a copy for the group's next try may have gone with it")
-    return Finding(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
+    return Ruling(verdict=verdict, reason="the group's offset is behind the copy, its inbox has no row")
 
 
 def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:
@@ -214,9 +214,9 @@ def _commit(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"outbox: {d.outbox.reason if d.outbox else 'not asked'}")
     row = row_of(d.outbox)
     if row is None:
-        return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
+        return Ruling(verdict=Verdict.REJECTED, reason="announced, but the outbox has no row")
     if not row.is_committed:
-        return Finding(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
+        return Ruling(verdict=Verdict.REJECTED, reason="announced, but the outbox says ROLLED_BACK")
     return None
 
 
@@ -267,24 +267,24 @@ def _half(d: Dossier, bench: Bench) -> Answer:
         return _unknown("left to the broker's own check-back", wait_seconds=left)
     if _looks_rolled_back(own.records, d.check_back):
         return _rolled_back_or_parked(d, bench)
-    return Finding(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
+    return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, half found, no committed copy")
 
 
-def _looks_rolled_back(own: Sequence[StoredMessage], check_back: CheckBack) -> bool:
+def _looks_rolled_back(own: Sequence[StoredMessage], check_back: HalfAge) -> bool:
     """An open half of 4.3 and newer gets put-back copies; one that was rolled back stays a single copy."""
     after = check_back.rollback_evident_after_seconds
     return after is not None and check_back.age_seconds > after and len(own) == 1 and own[0].check_times is None
 
 
-def _rolled_back_or_parked(d: Dossier, bench: Bench) -> Finding | Question:
+def _rolled_back_or_parked(d: Dossier, bench: Bench) -> Ruling | Question:
     if d.parked is None:
         return Question.PARKED_COPIES
     own = own_halves(d.parked, topic=bench.topic, row=row_of(d.outbox))
     if own.is_unknown:
         return _unknown(f"parked copy: {own.reason}")
     if own.is_found:
-        return Finding(verdict=Verdict.LOST_CONFIRM, reason="committed, parked, and the half is still there")
-    return Finding(
+        return Ruling(verdict=Verdict.LOST_CONFIRM, reason="committed, parked, and the half is still there")
+    return Ruling(
         verdict=Verdict.ROLLED_BACK_WRONGLY, reason="committed, but the half was closed without a committed copy"
     )
 
@@ -298,12 +298,12 @@ def _parked(d: Dossier, bench: Bench) -> Answer:
         return _unknown(f"parked copy: {own.reason}")
     if own.is_absent:
         return None
-    return _filtered(own.records[-1].tag, bench) or Finding(
+    return _filtered(own.records[-1].tag, bench) or Ruling(
         verdict=Verdict.PARKED, reason="committed, and the broker parked the half"
     )
 
 
-def _everything_absent(d: Dossier, bench: Bench) -> Finding:
+def _everything_absent(d: Dossier, bench: Bench) -> Ruling:
     """Rung 6: no broker has this message. What they have under its key is repaired from a kept body only."""
     row = row_of(d.outbox)
     others = [
@@ -312,14 +312,14 @@ def _everything_absent(d: Dossier, bench: Bench) -> Finding:
         for copy in (lookup.records if lookup is not None else ())
     ]
     if not others:
-        return Finding(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
+        return Ruling(verdict=Verdict.EXPIRED, reason="committed, and no broker has a copy of any kind")
     what, other = others[-1]
     why = difference(other, row) if what == "committed copy" else disagreement(other, topic=bench.topic, row=row)
     said = f"a {what} with this key is another message: {why}"
     suspect = suspicion(row, [copy for _, copy in others])
     if suspect is not None or kept_message(row) is None:
-        return Finding(verdict=Verdict.COLLISION, reason=suspect or said)
-    return Finding(verdict=Verdict.EXPIRED, reason=f"committed, and no broker has a copy of it: {said}")
+        return Ruling(verdict=Verdict.COLLISION, reason=suspect or said)
+    return Ruling(verdict=Verdict.EXPIRED, reason=f"committed, and no broker has a copy of it: {said}")
 
 
 _RUNGS: tuple[Callable[[Dossier, Bench], Answer], ...] = (
@@ -331,30 +331,30 @@ def _is_finished(repair: Repair) -> bool:
     return repair.state in FINISHED_REPAIRS
 
 
-def _beyond_inbox(answer: Finding | Question, d: Dossier, bench: Bench) -> Finding | Question:
+def _beyond_inbox(answer: Ruling | Question, d: Dossier, bench: Bench) -> Ruling | Question:
     """A loss that is older than inbox rows get is none that could be proved: it may have had its effect.
 
     One whose repair is under way is left to the repair, which looks into every group's inbox before each send.
     """
-    if not isinstance(answer, Finding) or answer.verdict not in LOSSES or d.now_ms is None or not bench.has_inbox:
+    if not isinstance(answer, Ruling) or answer.verdict not in LOSSES or d.now_ms is None or not bench.has_inbox:
         return answer
     at_ms = written_ms(row_of(d.outbox), d.halves, d.parked, d.copies)
     if d.repair is not None or at_ms is None or bench.plan.inbox_reaches(at_ms, now_ms=d.now_ms):
         return answer
-    return Finding(
+    return Ruling(
         verdict=Verdict.QUARANTINED,
         reason=f"{answer.verdict}, but older than inbox_keep_days: its inbox row may have been deleted",
     )
 
 
-def _unless_filtered(answer: Finding | Question, d: Dossier) -> Finding | Question:
+def _unless_filtered(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
     """Without an effect and without a half, only tags tell whether the group ever wanted the message.
 
     A group that filters by SQL92 passes what it filters without an effect; when its copy has been deleted by age, it
     looks like one that never was. A loss that was proved before stays one.
     """
     was_proved = d.known is not None and d.known.loss_verdict is not None
-    if not isinstance(answer, Finding) or answer.verdict not in _FILTERED_PERHAPS - (LOSSES if was_proved else set()):
+    if not isinstance(answer, Ruling) or answer.verdict not in _FILTERED_PERHAPS - (LOSSES if was_proved else set()):
         return answer
     match d.filter_kind:
         case None:
@@ -368,21 +368,21 @@ def _unless_filtered(answer: Finding | Question, d: Dossier) -> Finding | Questi
             return answer
 
 
-def _damaged(answer: Finding | Question, d: Dossier) -> Finding | Question:
+def _damaged(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
     """What stays UNKNOWN for nothing but a damaged value stays so for ever: it leaves pending, and a person is told."""
-    is_unknown = isinstance(answer, Finding) and answer.verdict is Verdict.UNKNOWN
+    is_unknown = isinstance(answer, Ruling) and answer.verdict is Verdict.UNKNOWN
     if not is_unknown or d.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
-    return Finding(
+    return Ruling(
         verdict=Verdict.QUARANTINED,
         reason=f"damaged in {d.damaged_looks} looks, mend it and repair the key by hand: {d.damage}",
     )
 
 
-def _after_repair(answer: Finding | Question, d: Dossier) -> Finding | Question:
+def _after_repair(answer: Ruling | Question, d: Dossier) -> Ruling | Question:
     """A loss whose repair has ended without an effect is not repaired a second time: a person must look."""
-    if isinstance(answer, Finding) and answer.verdict in LOSSES and d.repair is not None and _is_finished(d.repair):
-        return Finding(
+    if isinstance(answer, Ruling) and answer.verdict in LOSSES and d.repair is not None and _is_finished(d.repair):
+        return Ruling(
             verdict=Verdict.QUARANTINED,
             reason=f"{answer.verdict}, and its repair is {d.repair.state}: {d.repair.answer or 'no answer noted'}",
         )
@@ -396,7 +396,7 @@ def state_of(verdict: Verdict) -> CandidateState:
     return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def ask_again_seconds(finding: Finding, d: Dossier) -> float | None:
+def ask_again_seconds(finding: Ruling, d: Dossier) -> float | None:
     """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
 
     A tombstone is final, and so is another content. An effect that is there already would be found each time anew.
@@ -410,7 +410,7 @@ def ask_again_seconds(finding: Finding, d: Dossier) -> float | None:
     return ASK_AGAIN_SECONDS_MIN if lacks_row else None
 
 
-def wait_seconds(finding: Finding, *, attempts: int, grace_period_seconds: float) -> float:
+def wait_seconds(finding: Ruling, *, attempts: int, grace_period_seconds: float) -> float:
     """How long an OPEN candidate is left alone: doubling from a fraction of the grace period, bounded."""
     if finding.wait_seconds is not None:
         return finding.wait_seconds

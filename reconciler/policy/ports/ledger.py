@@ -146,23 +146,7 @@ class RepairChange:
     releases: bool = False
 
 
-class RepairBatches(Protocol):
-    """The same for many rows in one transaction: all or nothing, answers in the order asked. Raises DatabaseAway."""
-
-    def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
-        """Inserts an OPEN row of scope '*' for each key; rows that exist are left as they are."""
-        ...
-
-    def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
-        """Takes each row under its token if it is still claimable. None: somebody else has it."""
-        ...
-
-    def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> Sequence[Repair | None]:
-        """Writes each change under its token. None: the token is no longer the owner; stop at once."""
-        ...
-
-
-class Repairs(RepairBatches, Protocol):
+class Repairs(Protocol):
     """Repair rows and claims on them; all times are database time. Raises DatabaseAway."""
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
@@ -198,6 +182,20 @@ class Repairs(RepairBatches, Protocol):
 
     def dismiss(self, repair: Repair, *, answer: str) -> bool:
         """A person has seen to it: a FAILED row is DONE, a hand-over's message emptied. False if it is not FAILED."""
+        ...
+
+    # ---- many rows in one transaction: all or nothing, answers in the order asked
+
+    def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
+        """Inserts an OPEN row of scope '*' for each key; rows that exist are left as they are."""
+        ...
+
+    def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
+        """Takes each row under its token if it is still claimable. None: somebody else has it."""
+        ...
+
+    def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> Sequence[Repair | None]:
+        """Writes each change under its token. None: the token is no longer the owner; stop at once."""
         ...
 
 

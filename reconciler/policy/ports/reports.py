@@ -127,8 +127,8 @@ class LedgerLife:
     actions: Sequence[OperatorAction] = ()
 
 
-class KeyReports(Protocol):
-    """What commands and pages show of keys: reads only. Raises DatabaseAway.
+class LedgerReports(Protocol):
+    """What commands and pages show of the ledger: reads only. Raises DatabaseAway.
 
     Lists page by key: `after` is the identity of the last row of the page before.
     """
@@ -157,10 +157,6 @@ class KeyReports(Protocol):
         """All rows of one key."""
         ...
 
-
-class OperationReports(Protocol):
-    """What commands and pages show of rounds, refusals and stops: reads only. Raises DatabaseAway."""
-
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """The newest round of every shard that is not void, by shard."""
         ...
@@ -188,12 +184,8 @@ class OperationReports(Protocol):
         ...
 
 
-class LedgerReports(KeyReports, OperationReports, Protocol):
-    """All that commands and pages show of the ledger."""
-
-
-class KeyLedger(Protocol):
-    """The SQL ports that hold rows of single keys."""
+class Ledger(Protocol):
+    """All SQL ports of one database, as ledger/sql_ledger.py and testing/memory.py put them together."""
 
     @property
     def candidates(self) -> Candidates:
@@ -209,10 +201,6 @@ class KeyLedger(Protocol):
     def hand_overs(self) -> HandOvers:
         """Messages for groups' own handlers."""
         ...
-
-
-class Ledger(KeyLedger, Protocol):
-    """All SQL ports of one database, as ledger/sql_ledger.py and ledger/memory.py put them together."""
 
     @property
     def rounds(self) -> Rounds:

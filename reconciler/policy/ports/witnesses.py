@@ -34,8 +34,8 @@ class Horizon:
         return all(self.at_ms.get(broker, -1) > time_ms for broker in brokers)
 
 
-class BrokerPositions(Protocol):
-    """How far brokers and groups are. A broker that fails is UNKNOWN in the answer, never an exception."""
+class BrokerEvidence(Protocol):
+    """What brokers know. A broker that fails is UNKNOWN in the answer, never an exception."""
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
         """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
@@ -75,10 +75,6 @@ class BrokerPositions(Protocol):
         """
         ...
 
-
-class BrokerCopies(Protocol):
-    """Which copies of a message brokers have. A broker that fails is UNKNOWN in the answer, never an exception."""
-
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Lookup[StoredMessage]:
@@ -102,10 +98,6 @@ class BrokerCopies(Protocol):
     ) -> Mapping[str, Lookup[StoredMessage]]:
         """Copies in the group's own topics: {"retry": ..., "dead-letter": ...}."""
         ...
-
-
-class BrokerEvidence(BrokerPositions, BrokerCopies, Protocol):
-    """What brokers know."""
 
 
 class OutboxEvidence(Protocol):

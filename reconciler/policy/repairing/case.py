@@ -77,7 +77,7 @@ class Ask(StrEnum):
     """What to ask next."""
 
     COPIES = "committed copies"
-    STANDINGS = "standings"
+    GROUP_POSITIONS = "group_positions"
     HALVES = "half copies"
     PARKED = "parked copies"
     ROWS = "hand-over rows"
@@ -101,7 +101,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RepairStep:
     """What to do, and the state that follows if it is only written."""
 
     act: Act
@@ -123,7 +123,7 @@ class Decision:
             raise InvariantViolation(f"{self.act} has no message")
         return self.message
 
-    def only_writes(self, **changes: Any) -> Decision:
+    def only_writes(self, **changes: Any) -> RepairStep:
         """The same without an act."""
         return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
 
@@ -147,7 +147,7 @@ class Case:
     outbox: Lookup[OutboxRow]
     copies: Lookup[StoredMessage] | None = None
     #: Group without an inbox row -> where it stands with the copies; asked after the copies.
-    standings: Mapping[str, Verdict] | None = None
+    group_positions: Mapping[str, Verdict] | None = None
     halves: Lookup[StoredMessage] | None = None
     parked: Lookup[StoredMessage] | None = None
     #: Hand-over rows of the key.
@@ -224,20 +224,20 @@ def expected_row(case: Case, half: StoredMessage) -> OutboxRow:
     return row_of(case.outbox) or stand_in_row(half)
 
 
-def stay(case: Case, reason: str, wait_seconds: float) -> Decision:
+def stay(case: Case, reason: str, wait_seconds: float) -> RepairStep:
     """The decision to leave a repair as it is for a while."""
-    return Decision(
+    return RepairStep(
         act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
     )
 
 
-def not_sent(case: Case) -> Decision:
+def not_sent(case: Case) -> RepairStep:
     """What is to be written when the time for a send that was announced to the ledger has run out."""
     before = RepairState.OPEN if case.repair.state is RepairState.SENDING else case.repair.state
     return replace(stay(case, "not sent: the claim could have run out", 1.0), state=before)
 
 
-def target_of(decision: Decision) -> Mapping[str, object]:
+def target_of(decision: RepairStep) -> Mapping[str, object]:
     """What a send aims at, written before it."""
     message = decision.subject
     return {

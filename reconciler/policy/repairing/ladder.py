@@ -18,13 +18,13 @@ from reconciler.policy.repairing.case import (
     Act,
     Ask,
     Case,
-    Decision,
+    RepairStep,
     back_off_seconds,
     next_rung,
 )
 
 
-def decide(case: Case) -> Ask | Decision:
+def decide(case: Case) -> Ask | RepairStep:
     """The next act or the next question."""
     if not case.missing:
         return _every_effect_seen(case)
@@ -37,7 +37,7 @@ def decide(case: Case) -> Ask | Decision:
             return _sent(case)
 
 
-def _unless_damaged(case: Case, answer: Ask | Decision) -> Ask | Decision:
+def _unless_damaged(case: Case, answer: Ask | RepairStep) -> Ask | RepairStep:
     """Nothing was sent, and what it waits for is a value that nobody can read: that does not pass by itself."""
     if isinstance(answer, Ask) or answer.state is not RepairState.OPEN or answer.goes_on:
         return answer
@@ -47,8 +47,8 @@ def _unless_damaged(case: Case, answer: Ask | Decision) -> Ask | Decision:
 
 
 def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = None, wait_seconds: float = 0.0,
-           goes_on: bool = False) -> Decision:  # fmt: skip
-    return Decision(
+           goes_on: bool = False) -> RepairStep:  # fmt: skip
+    return RepairStep(
         act=Act.WRITE,
         state=state,
         rung=case.repair.rung if rung is None else rung,
@@ -58,7 +58,7 @@ def _write(case: Case, state: RepairState, reason: str, *, rung: Rung | None = N
     )
 
 
-def _wait(case: Case, reason: str, seconds: float | None = None) -> Decision:
+def _wait(case: Case, reason: str, seconds: float | None = None) -> RepairStep:
     usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
     if case.repair.state is RepairState.SENT:
         # A group that stands still for hours keeps every repair SENT: asked less and less often, never forgotten.
@@ -66,14 +66,14 @@ def _wait(case: Case, reason: str, seconds: float | None = None) -> Decision:
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
 
-def _failed(case: Case, reason: str) -> Decision:
+def _failed(case: Case, reason: str) -> RepairStep:
     return _write(case, RepairState.FAILED, reason)
 
 
 # --------------------------------------------------------------------------- the effect is there
 
 
-def _every_effect_seen(case: Case) -> Ask | Decision:
+def _every_effect_seen(case: Case) -> Ask | RepairStep:
     if case.repair.state is not RepairState.SENT:
         return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
     if case.repair.attempts == 0:
@@ -88,7 +88,7 @@ def _every_effect_seen(case: Case) -> Ask | Decision:
     return _finish(case)
 
 
-def _finish(case: Case) -> Ask | Decision:
+def _finish(case: Case) -> Ask | RepairStep:
     """DONE, after the broker has been stopped from asking for half copies that no longer matter."""
     if case.waited_seconds < case.verify_after_seconds:
         # 5.1+ writes OP records up to 3 s late: a check round in between puts the half back once more.
@@ -107,7 +107,7 @@ def _finish(case: Case) -> Ask | Decision:
     return _done(case, "the effect is there")
 
 
-def _done(case: Case, reason: str) -> Decision:
+def _done(case: Case, reason: str) -> RepairStep:
     """Nothing is left to be sent, but the effect of another message is not this one's."""
     other = case.other_content
     return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)
@@ -128,7 +128,7 @@ def open_halves(case: Case) -> tuple[StoredMessage, ...]:
 # --------------------------------------------------------------------------- OPEN
 
 
-def _open(case: Case) -> Ask | Decision:
+def _open(case: Case) -> Ask | RepairStep:
     refused = _too_often(case) or _commit_unproved(case) or _effect_unknown(case)
     if refused is not None:
         return refused
@@ -147,7 +147,7 @@ def _open(case: Case) -> Ask | Decision:
     return _send_again(case)
 
 
-def _beyond_inbox(case: Case, message: StoredMessage) -> Decision | None:
+def _beyond_inbox(case: Case, message: StoredMessage) -> RepairStep | None:
     """What is older than a group keeps its inbox rows may have had its effect there: it is never sent again."""
     row = row_of(case.outbox)
     written_ms = row.created_at_ms if row is not None else message.born_timestamp_ms
@@ -162,13 +162,13 @@ def _beyond_inbox(case: Case, message: StoredMessage) -> Decision | None:
     return _failed(case, f"older than inbox_keep_days of {groups}: its inbox row may have been deleted")
 
 
-def _too_often(case: Case) -> Decision | None:
+def _too_often(case: Case) -> RepairStep | None:
     if case.repair.attempts < ATTEMPTS_MAX:
         return None
     return _failed(case, f"{case.repair.attempts} attempts without an effect")
 
 
-def _commit_unproved(case: Case) -> Decision | None:
+def _commit_unproved(case: Case) -> RepairStep | None:
     if not case.has_outbox:
         return None if case.topic.trust_announcements else _wait(case, "no outbox is configured")
     if case.outbox.is_unknown:
@@ -180,26 +180,26 @@ def _commit_unproved(case: Case) -> Decision | None:
     return None if contradicted is None else _failed(case, contradicted)
 
 
-def _effect_unknown(case: Case) -> Decision | None:
+def _effect_unknown(case: Case) -> RepairStep | None:
     """The loss was proved some time ago: a group may have got its effect by another way since."""
     if case.effect_unknown is None:
         return None
     return _wait(case, f"no group is known to lack the effect: {case.effect_unknown}")
 
 
-def _copy_found(case: Case) -> Ask | Decision | None:
+def _copy_found(case: Case) -> Ask | RepairStep | None:
     """A copy is there before a send: it is waited for, unless every missing group is past it without an effect."""
     first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
     if first_try:
         return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
-    if case.standings is None:
-        return Ask.STANDINGS
-    if any(case.standings.get(p.group) is Verdict.DELIVERED_NOT_APPLIED for p in case.missing):
+    if case.group_positions is None:
+        return Ask.GROUP_POSITIONS
+    if any(case.group_positions.get(p.group) is Verdict.DELIVERED_NOT_APPLIED for p in case.missing):
         return None
     return _write(case, RepairState.SENT, "a committed copy is there", wait_seconds=case.verify_after_seconds)
 
 
-def _end(case: Case) -> Ask | Decision:
+def _end(case: Case) -> Ask | RepairStep:
     if case.halves is None:
         return Ask.HALVES
     if case.halves.is_unknown:
@@ -211,7 +211,7 @@ def _end(case: Case) -> Ask | Decision:
     # Ghosts of a retried send have the same key on another broker: one is committed, the others are closed at the end.
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
-    return _beyond_inbox(case, half) or Decision(
+    return _beyond_inbox(case, half) or RepairStep(
         act=Act.END,
         state=RepairState.SENDING,
         rung=Rung.END,
@@ -220,7 +220,7 @@ def _end(case: Case) -> Ask | Decision:
     )
 
 
-def _send_again(case: Case) -> Ask | Decision:
+def _send_again(case: Case) -> Ask | RepairStep:
     source = message_to_send(case)
     if isinstance(source, Ask):
         return source
@@ -230,7 +230,7 @@ def _send_again(case: Case) -> Ask | Decision:
             return _wait(case, f"no readable copy: {unknown[0].reason}")
         return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
     is_republish = case.repair.rung is Rung.REPUBLISH
-    return _beyond_inbox(case, source) or Decision(
+    return _beyond_inbox(case, source) or RepairStep(
         act=Act.REPUBLISH if is_republish else Act.HAND_OVER,
         state=RepairState.SENDING,
         rung=case.repair.rung,
@@ -255,7 +255,7 @@ def message_to_send(case: Case) -> StoredMessage | Ask | None:
     return kept_message(row_of(case.outbox))
 
 
-def _climb(case: Case, reason: str) -> Decision:
+def _climb(case: Case, reason: str) -> RepairStep:
     """The next rung, at once."""
     rung = next_rung(case.topic.repair_order, case.repair.rung)
     if rung is None:
@@ -266,7 +266,7 @@ def _climb(case: Case, reason: str) -> Decision:
 # --------------------------------------------------------------------------- SENDING
 
 
-def _sending(case: Case) -> Ask | Decision:
+def _sending(case: Case) -> Ask | RepairStep:
     """A send whose answer nobody has: its trace decides."""
     if case.repair.rung is Rung.HAND_OVER:
         # Inserting the rows again is harmless, and nothing else tells whether they are there.
@@ -280,7 +280,7 @@ def _sending(case: Case) -> Ask | Decision:
     return _write(case, RepairState.OPEN, "no copy although the index has passed the send", goes_on=True)
 
 
-def after_answer(case: Case, answer: SendAnswer) -> Decision:
+def after_answer(case: Case, answer: SendAnswer) -> RepairStep:
     """What the answer to END COMMIT or a republish means for the SENDING repair of the case."""
     said = f"{answer.outcome} {'' if answer.code is None else answer.code} {answer.detail}".strip()
     match answer.outcome:
@@ -302,7 +302,7 @@ def after_answer(case: Case, answer: SendAnswer) -> Decision:
 # --------------------------------------------------------------------------- SENT
 
 
-def _sent(case: Case) -> Ask | Decision:
+def _sent(case: Case) -> Ask | RepairStep:
     if case.repair.rung is Rung.HAND_OVER and case.repair.attempts > 0:
         if case.rows is None:
             return Ask.ROWS
@@ -319,12 +319,12 @@ def _sent(case: Case) -> Ask | Decision:
         return _wait(case, f"committed copy: {case.copies.reason}")
     if case.copies.is_absent:
         return _write(case, RepairState.OPEN, "the copy is gone before it was consumed", goes_on=True)
-    if case.standings is None:
-        return Ask.STANDINGS
-    return _by_standings(case, case.standings)
+    if case.group_positions is None:
+        return Ask.GROUP_POSITIONS
+    return _by_group_positions(case, case.group_positions)
 
 
-def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | Decision:
+def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | RepairStep:
     if case.unneeded:
         return _withdrawn(case)
     failed = [row for row in rows if row.state is RepairState.FAILED]
@@ -335,13 +335,13 @@ def _handed_over(case: Case, rows: Sequence[Repair]) -> Ask | Decision:
     return _wait(case, "waits for the replay workers")
 
 
-def _withdrawn(case: Case) -> Decision:
+def _withdrawn(case: Case) -> RepairStep:
     """Before the repair may end: nobody looks at its rows afterwards. What a worker holds, or has put off, is waited
     for; it finds the effect, or its claim ends."""
     free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
     if not free:
         return _wait(case, "waits for the replay workers")
-    return Decision(
+    return RepairStep(
         act=Act.WITHDRAW,
         state=case.repair.state,
         rung=case.repair.rung,
@@ -356,8 +356,8 @@ def _is_free(row: Repair, now_ms: int) -> bool:
     return row.next_at_ms <= now_ms and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
-def _by_standings(case: Case, standings: Mapping[str, Verdict]) -> Decision:
-    stands = {p.group: standings.get(p.group, Verdict.UNKNOWN) for p in case.missing}
+def _by_group_positions(case: Case, group_positions: Mapping[str, Verdict]) -> RepairStep:
+    stands = {p.group: group_positions.get(p.group, Verdict.UNKNOWN) for p in case.missing}
     unapplied = sorted(group for group, verdict in stands.items() if verdict is Verdict.DELIVERED_NOT_APPLIED)
     if unapplied:
         reason = f"{', '.join(unapplied)} acknowledged the copy without an effect"

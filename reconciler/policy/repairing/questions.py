@@ -8,7 +8,7 @@ from dataclasses import replace
 from reconciler.contract.tables import EVERY_GROUP
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import QueuePosition, StoredMessage
-from reconciler.policy.judging.delivery import of_row, own_halves, reach, row_of, standing
+from reconciler.policy.judging.delivery import group_position, of_row, own_halves, reach, row_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import BrokerEvidence, Horizon, InboxEvidence, Repairs
 from reconciler.policy.repairing.case import SEND_MARGIN_MS, Ask, Case
@@ -55,7 +55,7 @@ class RepairQuestions:
                 )
                 return replace(case, parked=own_halves(parked, topic=self._topic, row=row_of(case.outbox)))
             case _:
-                return replace(case, standings=self._standings(case, horizon))
+                return replace(case, group_positions=self._group_positions(case, horizon))
 
     def _proved_horizon(self) -> Horizon:
         if self._horizon is None:
@@ -64,11 +64,11 @@ class RepairQuestions:
             self._horizon = self._brokers.horizon(self._topic.topic)
         return self._horizon
 
-    def _standings(self, case: Case, horizon: Horizon) -> Mapping[str, Verdict]:
+    def _group_positions(self, case: Case, horizon: Horizon) -> Mapping[str, Verdict]:
         copies = case.copies.records if case.copies is not None else ()
-        return {plan.group: self._standing(case, plan, copies, horizon) for plan in case.missing}
+        return {plan.group: self._group_position(case, plan, copies, horizon) for plan in case.missing}
 
-    def _standing(
+    def _group_position(
         self, case: Case, plan: SubscriptionPlan, copies: Sequence[StoredMessage], horizon: Horizon
     ) -> Verdict:
         key, positions = case.repair.unique_key, self._positions[plan.group]
@@ -82,4 +82,6 @@ class RepairQuestions:
         if again.is_found:
             return Verdict.CONSUMED
         copies_of = self._brokers.group_copies(plan.subscription, key, horizon=horizon)
-        return standing(positions, {name: of_row(found, row_of(case.outbox)) for name, found in copies_of.items()})
+        return group_position(
+            positions, {name: of_row(found, row_of(case.outbox)) for name, found in copies_of.items()}
+        )

@@ -33,9 +33,9 @@ from reconciler.policy.repairing.case import (
     Act,
     Ask,
     Case,
-    Decision,
     RepairOutcome,
     RepairReport,
+    RepairStep,
     expected_row,
     first_rung,
     not_sent,
@@ -54,7 +54,7 @@ BATCH = 64
 #: Worked on together, for each repair that brokers are asked about at once: their rows are written together.
 TURNS = 4
 #: Stands in a case until decide() has answered.
-_UNDECIDED = Decision(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
+_UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason="not decided")
 #: Decisions on one row in one pass; the longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
 
@@ -89,7 +89,7 @@ class _Work:
     case: Case
     token: str
     #: What follows; nothing is done before it is decided.
-    decision: Decision = _UNDECIDED
+    decision: RepairStep = _UNDECIDED
     #: Told instead of the state's own word.
     word: str | None = None
     outcome: RepairOutcome | None = None
@@ -311,7 +311,9 @@ class Repairer:
                 work.outcome = outcome_of(work.case.repair, "the claim ran out", "taken")
             else:
                 # Every look-up is asked again before another send: this one may have changed the answers.
-                work.case = replace(work.case, repair=changed, copies=None, halves=None, parked=None, standings=None)
+                work.case = replace(
+                    work.case, repair=changed, copies=None, halves=None, parked=None, group_positions=None
+                )
         return [work for work in begun if work.outcome is None]
 
     def _send(self, works: Sequence[_Work], until_seconds: float) -> None:
@@ -385,13 +387,13 @@ class Repairer:
 
     # ---- acts
 
-    def _act(self, case: Case, decision: Decision) -> Decision:
+    def _act(self, case: Case, decision: RepairStep) -> RepairStep:
         """Does it, and returns what is to be written."""
         if decision.act is Act.CLOSE:
             return self._close(case, decision)
         return after_answer(case, self._request(case, decision))
 
-    def _request(self, case: Case, decision: Decision) -> SendAnswer:
+    def _request(self, case: Case, decision: RepairStep) -> SendAnswer:
         message = decision.subject
         if decision.act is Act.END:
             return self._sends.end_transaction(message, expected=expected_row(case, message), commit=True)
@@ -403,7 +405,7 @@ class Repairer:
         )
         return SendAnswer(outcome=EndOutcome.DONE, detail=f"handed over to {', '.join(decision.groups)}")
 
-    def _close(self, case: Case, decision: Decision) -> Decision:
+    def _close(self, case: Case, decision: RepairStep) -> RepairStep:
         answers = [
             self._sends.end_transaction(half, expected=expected_row(case, half), commit=False)
             for half in decision.halves

@@ -1,4 +1,4 @@
-"""ports.RepairBatches on every backend: many rows in one transaction."""
+"""ports.Repairs on every backend: many rows in one transaction."""
 
 from __future__ import annotations
 

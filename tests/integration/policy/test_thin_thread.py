@@ -24,16 +24,16 @@ from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.evidence import OutboxRow
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message

@@ -16,10 +16,10 @@ from reconciler.policy.evidence import Lookup, Presence, WitnessAnswer
 from reconciler.policy.judging.candidates import is_closed, is_followed
 from reconciler.policy.judging.dossier import DAMAGED_LOOKS
 from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
-from reconciler.policy.looked import Looked
 from reconciler.policy.ports import Candidate
 from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX, Act, Ask
 from reconciler.policy.repairing.ladder import decide
+from reconciler.policy.round_tally import RoundTally
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World
 
@@ -189,7 +189,7 @@ def test_a_key_behind_the_shut_gate_that_is_none_is_left_out_of_the_trickle() ->
 
 
 def test_an_error_that_nobody_expects_in_a_page_stops_no_other_page_and_is_raised_at_last() -> None:
-    looked = Looked(announced=0)
+    looked = RoundTally(announced=0)
     done = []
     for page in range(3):
         with looked.beyond_bugs():
@@ -201,7 +201,7 @@ def test_an_error_that_nobody_expects_in_a_page_stops_no_other_page_and_is_raise
     assert done == [2]
     with pytest.raises(ValueError, match="0"):
         looked.raise_failure()
-    Looked(announced=0).raise_failure()
+    RoundTally(announced=0).raise_failure()
 
 
 def test_a_bug_in_one_subscription_stops_none_that_follows() -> None:

@@ -46,7 +46,7 @@ class FakeBroker:
         #: If set, every probe is found with this store time.
         self.horizon_at_ms: int | None = None
         #: What was asked once a round, in order.
-        self.soundings: list[str] = []
+        self.snapshot: list[str] = []
         self.check_back_wait = 0.0
         self.rollback_evident_after: float | None = None
         #: Answers of the next ENDs and republishes; what is executed although NO_ANSWER is said: "executed".
@@ -175,7 +175,7 @@ class FakeBroker:
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
         """One queue, and the retry topic's."""
-        self.soundings.append("positions")
+        self.snapshot.append("positions")
         if not self.positions_known:
             return None
         at = self.offsets.get(subscription.group)
@@ -189,7 +189,7 @@ class FakeBroker:
     def horizon(self, topic: str) -> Horizon:
         """Proved now."""
         del topic
-        self.soundings.append("horizon")
+        self.snapshot.append("horizon")
         self.clock.advance(0.002)
         at_ms = self.clock.now_ms() if self.horizon_at_ms is None else self.horizon_at_ms
         return Horizon(at_ms={self.name: at_ms} if self.proves_horizon else {})

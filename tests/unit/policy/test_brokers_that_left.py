@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.judging.verify import VerifyRules
+from reconciler.policy.judging.verifier import VerifyRules
 from reconciler.policy.round import ReconcileRound
 from tests.unit.policy.world import World
 

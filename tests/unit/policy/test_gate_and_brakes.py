@@ -13,7 +13,7 @@ from reconciler.policy.events import RoundFinished
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.judging.candidates import SelectionRules, gate_of
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.repairing.case import Act, Decision, back_off_seconds, require_legal
+from reconciler.policy.repairing.case import Act, RepairStep, back_off_seconds, require_legal
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
@@ -348,7 +348,7 @@ def test_back_off_doubles_and_stays_bounded() -> None:
 
 
 def test_act_without_a_message_is_a_bug() -> None:
-    decision = Decision(act=Act.END, state=RepairState.SENDING, rung=Rung.END, reason="")
+    decision = RepairStep(act=Act.END, state=RepairState.SENDING, rung=Rung.END, reason="")
     with pytest.raises(InvariantViolation):
         _ = decision.subject
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.repairing.case import Decision
+from reconciler.policy.repairing.case import RepairStep
 from reconciler.policy.repairing.ladder import decide
 from tests.unit.policy.test_repair_decisions import OPEN_ROW, case
 
@@ -24,5 +24,5 @@ def test_a_seen_effect_without_hand_over_rows_is_finished_like_any_other() -> No
     known = case()
     effects = {p.group: Lookup(presence=Presence.FOUND, records=(row,)) for p in known.topic.subscriptions}
     decision = decide(replace(known, repair=sent, rows=(), now_ms=sent.created_at_ms, inboxes=effects))
-    assert isinstance(decision, Decision)
+    assert isinstance(decision, RepairStep)
     assert decision.reason == "waits for put-back copies"

@@ -13,7 +13,7 @@ from reconciler.contract.tables import OutboxState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, Lookup, Presence, SendAnswer
 from reconciler.policy.judging.delivery import newest_per_broker
-from reconciler.policy.repairing.case import ATTEMPTS_MAX, Act, Ask, Case, Decision, require_legal
+from reconciler.policy.repairing.case import ATTEMPTS_MAX, Act, Ask, Case, RepairStep, require_legal
 from reconciler.policy.repairing.ladder import after_answer, decide
 from tests.examples import examples
 from tests.unit.policy.world import World, key
@@ -47,15 +47,15 @@ def case(**changes: Any) -> Case:
         "copies": ABSENT,
         "halves": found(HALF),
         "parked": ABSENT,
-        "standings": {},
+        "group_positions": {},
         "rows": (),
     }
     return Case(repair=replace(OPEN_ROW, **repair), **(known | changes))
 
 
-def decided(one: Case) -> Decision:
+def decided(one: Case) -> RepairStep:
     answer = decide(one)
-    assert isinstance(answer, Decision)
+    assert isinstance(answer, RepairStep)
     return answer
 
 
@@ -65,7 +65,7 @@ def test_a_group_that_does_not_take_the_tag_fails_no_repair_while_the_outbox_is_
         replace(p, tags=frozenset({"other"})) if p.group == "shipping" else p for p in WORLD.topic.subscriptions
     )
     stands = {"billing": Verdict.LAGGING, "shipping": Verdict.DELIVERED_NOT_APPLIED}
-    late = {"state": RepairState.SENT, "now_ms": NOW + 600_000, "copies": found(HALF), "standings": stands}
+    late = {"state": RepairState.SENT, "now_ms": NOW + 600_000, "copies": found(HALF), "group_positions": stands}
     away = decided(case(topic=replace(WORLD.topic, subscriptions=plans), outbox=UNKNOWN, **late))
     assert (away.state, away.reason) == (RepairState.SENT, f"outbox: {UNKNOWN.reason}")
     known = decided(case(topic=replace(WORLD.topic, subscriptions=plans), **late))
@@ -110,8 +110,14 @@ def test_effect_is_believed_when_put_back_copies_would_have_come(waited_ms: int,
 
 @pytest.mark.parametrize(("waited_ms", "climbs"), [(19_999, False), (20_000, True), (20_001, True)])
 def test_two_grace_periods_of_patience(waited_ms: int, climbs: bool) -> None:
-    standings = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.LAGGING}
-    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=NOW - waited_ms, copies=found(COPY), standings=standings)
+    verdicts = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.LAGGING}
+    sent = case(
+        state=RepairState.SENT,
+        attempts=1,
+        sent_at_ms=NOW - waited_ms,
+        copies=found(COPY),
+        group_positions=verdicts,
+    )
     decision = decided(sent)
     assert (decision.state, decision.rung) == (
         (RepairState.OPEN, Rung.REPUBLISH) if climbs else (RepairState.SENT, Rung.END)
@@ -126,7 +132,7 @@ def test_repair_of_a_group_that_stands_still_is_looked_at_less_and_less_often(
 ) -> None:
     lagging = {"billing": Verdict.LAGGING, "shipping": Verdict.LAGGING}
     sent_at_ms = NOW - waited_seconds * 1000
-    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=sent_at_ms, copies=found(COPY), standings=lagging)
+    sent = case(state=RepairState.SENT, attempts=1, sent_at_ms=sent_at_ms, copies=found(COPY), group_positions=lagging)
     decision = decided(sent)
     assert (decision.act, decision.state) == (Act.WRITE, RepairState.SENT)
     assert decision.wait_seconds == pytest.approx(wait_seconds)
@@ -138,9 +144,14 @@ def test_sent_repair_whose_copies_are_unknown_waits() -> None:
 
 
 def test_message_is_taken_from_the_committed_copy_when_the_half_is_gone() -> None:
-    standings = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.DELIVERED_NOT_APPLIED}
+    verdicts = {"billing": Verdict.DELIVERED_NOT_APPLIED, "shipping": Verdict.DELIVERED_NOT_APPLIED}
     climbed = case(
-        rung=Rung.REPUBLISH, attempts=1, sent_at_ms=NOW - 50_000, copies=found(COPY), halves=ABSENT, standings=standings
+        rung=Rung.REPUBLISH,
+        attempts=1,
+        sent_at_ms=NOW - 50_000,
+        copies=found(COPY),
+        halves=ABSENT,
+        group_positions=verdicts,
     )
     assert (decided(climbed).act, decided(climbed).subject) == (Act.REPUBLISH, COPY)
 
@@ -181,7 +192,7 @@ CASES = st.builds(
     copies=LOOKUP | st.just(found(COPY)),
     halves=LOOKUP | st.just(found(HALF)),
     parked=LOOKUP | st.just(found(HALF)),
-    standings=st.none() | st.fixed_dictionaries({g: st.sampled_from([
+    group_positions=st.none() | st.fixed_dictionaries({g: st.sampled_from([
         Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED])
         for g in ("billing", "shipping")}),
     rows=st.sampled_from([None, (), (replace(OPEN_ROW, scope="billing", state=RepairState.DONE),),
@@ -195,8 +206,8 @@ ANSWERS = st.sampled_from([SendAnswer(outcome=outcome, code=code) for outcome in
 def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
     answer = decide(one)
     if isinstance(answer, Ask):
-        asked = {Ask.COPIES: one.copies, Ask.HALVES: one.halves, Ask.PARKED: one.parked, Ask.STANDINGS: one.standings,
-                 Ask.ROWS: one.rows}  # fmt: skip
+        asked = {Ask.COPIES: one.copies, Ask.HALVES: one.halves, Ask.PARKED: one.parked,
+                 Ask.GROUP_POSITIONS: one.group_positions, Ask.ROWS: one.rows}  # fmt: skip
         assert asked[answer] is None, "a question is asked once"
         return
     require_legal(one.repair.state, answer.state)
@@ -210,7 +221,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: Case) -> None:
     if answer.act in (Act.END, Act.REPUBLISH):
         assert one.copies is not None
         assert not one.copies.is_unknown
-        unapplied = one.standings is not None and Verdict.DELIVERED_NOT_APPLIED in one.standings.values()
+        unapplied = one.group_positions is not None and Verdict.DELIVERED_NOT_APPLIED in one.group_positions.values()
         assert one.copies.is_absent or (unapplied and one.waited_seconds >= one.patience_seconds)
     if answer.act is Act.CLOSE:
         assert not one.missing or (one.rows and all(row.state is RepairState.DONE for row in one.rows))

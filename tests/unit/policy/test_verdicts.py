@@ -110,10 +110,10 @@ def test_positions_are_read_before_the_index_is_proved() -> None:
     """A retry copy of a passed message is older than the positions: only a later horizon covers it."""
     world = World(groups=("billing", "shipping"))
     process, lost = world.proved_loss()
-    assert world.broker.soundings == ["positions", "horizon"]
-    world.broker.soundings.clear()
+    assert world.broker.snapshot == ["positions", "horizon"]
+    world.broker.snapshot.clear()
     process.repair_one(world.subscriptions[0], lost)
-    assert world.broker.soundings == ["positions", "positions", "horizon"]
+    assert world.broker.snapshot == ["positions", "positions", "horizon"]
 
 
 # ---- rung 3
@@ -284,10 +284,10 @@ def test_every_verdict_has_a_state() -> None:
 
 
 def test_waits_double_and_stay_bounded() -> None:
-    from reconciler.policy.judging.judgement import Finding
+    from reconciler.policy.judging.judgement import Ruling
 
     def wait(verdict: Verdict, attempts: int) -> float:
-        return wait_seconds(Finding(verdict=verdict, reason=""), attempts=attempts, grace_period_seconds=30.0)
+        return wait_seconds(Ruling(verdict=verdict, reason=""), attempts=attempts, grace_period_seconds=30.0)
 
     assert [wait(Verdict.UNKNOWN, n) for n in (0, 1, 2, 9, 500)] == [5.0, 10.0, 20.0, 60.0, 60.0]
     assert [wait(Verdict.LAGGING, n) for n in (0, 1, 9)] == [30.0, 60.0, 300.0]

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.contract.tables import CandidateState, OutboxState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.judging.verify import VerifyRules
+from reconciler.policy.judging.verifier import VerifyRules
 from tests.unit.policy.judging import judged, reason
 from tests.unit.policy.world import World, key
 

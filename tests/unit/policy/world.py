@@ -12,7 +12,7 @@ from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import InboxRow, OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
-from reconciler.policy.judging.verify import Verifier, VerifyRules
+from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import REPAIR_ORDER_DEFAULT, SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Repair, Workers

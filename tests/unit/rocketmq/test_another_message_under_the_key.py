@@ -10,11 +10,11 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence.broker_said import MAXIMUM_HITS, Said
+from reconciler.evidence.broker_answer import MAXIMUM_HITS, BrokerAnswer
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import encode_record
@@ -93,7 +93,7 @@ def test_an_index_that_is_behind_may_not_have_it_yet() -> None:
 
 @pytest.mark.parametrize("presence", Presence)
 def test_a_broker_that_is_doubted_may_have_it_elsewhere(presence: Presence) -> None:
-    doubted = Said("broker-a", presence, "as it says").doubted("another broker may have answered")
+    doubted = BrokerAnswer("broker-a", presence, "as it says").doubted("another broker may have answered")
     assert doubted.presence is (Presence.UNKNOWN if presence is Presence.ABSENT else presence)
     assert doubted.is_partial == (presence is not Presence.ABSENT)
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.errors import PermanentError, ProtocolViolation
-from reconciler.evidence.stored import stored_message
+from reconciler.evidence.stored_message import stored_message
 from reconciler.rocketmq.wire.batch import decode_batch
 from reconciler.rocketmq.wire.frame import Command, FrameReader, decode_frame
 from reconciler.rocketmq.wire.record import decode_records

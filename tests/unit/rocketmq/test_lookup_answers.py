@@ -9,13 +9,13 @@ import pytest
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence.broker_said import MAXIMUM_HITS
+from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import Probes
-from reconciler.evidence.lookup import Window
+from reconciler.evidence.lookup import StoreTimeWindow
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
@@ -185,7 +185,7 @@ def test_a_topic_without_a_route_is_unknown() -> None:
 def test_the_window_allows_for_whole_seconds() -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.answers_queries({})
-        cluster.lookups.find("Orders", KEY, Window(begin_ms=5_000, end_ms=9_000))
+        cluster.lookups.find("Orders", KEY, StoreTimeWindow(begin_ms=5_000, end_ms=9_000))
         query = next(request for request in cluster.broker.asked if request.code == RequestCode.QUERY_MESSAGE)
         assert (query.fields["beginTimestamp"], query.fields["endTimestamp"]) == ("4000", "9000")
         assert "_UNIQUE_KEY_QUERY" not in query.fields

@@ -11,7 +11,7 @@ from reconciler.embedded.listening import parse_address as parse_listen
 from reconciler.embedded.serving import turn
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvalidValue
-from reconciler.evidence.stored import stored_message
+from reconciler.evidence.stored_message import stored_message
 from reconciler.rocketmq.wire.address import parse_address
 from reconciler.rocketmq.wire.properties import INT_MAX, StoredProperties, encode_properties, whole_number
 from reconciler.rocketmq.wire.record import decode_records

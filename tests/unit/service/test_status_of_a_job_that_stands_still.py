@@ -18,7 +18,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
-from reconciler.policy.accounted import OutboxSeen
+from reconciler.policy.account import OutboxReading
 from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import (
@@ -170,7 +170,7 @@ def insert(engine: sa.Engine, key: str, **changes: object) -> None:
         connection.execute(sa.insert(outbox).values(**{**row, **changes}))
 
 
-def look(shop: tuple[Connections, sa.Engine]) -> OutboxSeen:
+def look(shop: tuple[Connections, sa.Engine]) -> OutboxReading:
     connections, engine = shop
     return look_into_outbox(connections, str(engine.url), producer_group="shop", topic="ORDERS")
 

@@ -12,14 +12,14 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import ReconcilerError
 from reconciler.policy.brakes import RoundLoad
-from reconciler.policy.judging.verify import Judged
+from reconciler.policy.judging.verifier import Judgement
 
 #: Of a pass' keys, so that another one follows in the same round.
 SETTLED_SHARE_MIN = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class Looked:
+class RoundTally:
     """One round of one subscription. Memory: two passes' keys, and those of the others that brokers were asked for."""
 
     announced: int
@@ -30,7 +30,7 @@ class Looked:
     not_taken: int = 0
     #: Keys that were set apart, and that are candidates by the outbox's word.
     going_on: set[str] = field(default_factory=set)
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[Judgement] = field(default_factory=list)
     #: Keys of earlier passes, and behind the gate, that databases alone had settled: counted by verdict and not kept;
     #: and those of the passes that the ledger did not know.
     let_go: Counter[Verdict] = field(default_factory=Counter)
@@ -86,7 +86,7 @@ class Looked:
             self.let_go_first += sum(j.dossier.known is None for j in gone)
         self._pass_begins = len(self.judged)
 
-    def sort_out(self, judged: Sequence[Judged]) -> list[Judged]:
+    def sort_out(self, judged: Sequence[Judgement]) -> list[Judgement]:
         """Those of keys that are not due yet that databases alone have settled: counted by verdict and not kept."""
         settled = [j for j in judged if _is_settled(j)]
         self.let_go.update(j.verification.verdict for j in settled)
@@ -114,5 +114,5 @@ class Looked:
         )
 
 
-def _is_settled(judged: Judged) -> bool:
+def _is_settled(judged: Judgement) -> bool:
     return judged.verification.state is CandidateState.SETTLED and not judged.asked_brokers

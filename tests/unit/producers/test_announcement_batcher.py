@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checkback_producers.announcement_queue import AnnouncementQueue
+from checkback_producers.announcement_batcher import AnnouncementBatcher
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.counts import Counts
 from checkback_producers.outbox import SqlOutbox
@@ -157,11 +157,11 @@ class FailingMarks(SqlOutbox):
         return super().mark_announced(unique_keys)  # type: ignore[arg-type]
 
 
-def queue_of(world: World, outbox: SqlOutbox, **options: object) -> tuple[AnnouncementQueue, Counts]:
+def batcher_of(world: World, outbox: SqlOutbox, **options: object) -> tuple[AnnouncementBatcher, Counts]:
     counts = Counts()
     announcer = Announcer(world.announcements, AnnouncementRoute(environment="test", queues=QUEUES))
     values: dict[str, object] = {"interval_seconds": MOMENT_SECONDS, **options}
-    made = AnnouncementQueue(
+    made = AnnouncementBatcher(
         announcer, outbox, producer_group=GROUP, counts=counts, clock=SystemClock(), **values  # type: ignore[arg-type]
     )  # fmt: skip
     return made, counts
@@ -174,27 +174,27 @@ def announced_key() -> AnnouncedKey:
 def test_a_database_that_is_away_ends_nothing(world: World) -> None:
     gate(world).is_open.set()
     outbox = FailingMarks(world.url)
-    queue, counts = queue_of(world, outbox)
+    batcher, counts = batcher_of(world, outbox)
     noted: list[str] = []
-    assert queue.put(TOPIC, announced_key(), lambda: noted.append("marked without a database"))
+    assert batcher.put(TOPIC, announced_key(), lambda: noted.append("marked without a database"))
     eventually(lambda: counts.as_dict().get("announcements_failed") == 1, within_seconds=60)
     outbox.is_away = False
-    assert queue.put(TOPIC, announced_key(), lambda: noted.append("marked"))
+    assert batcher.put(TOPIC, announced_key(), lambda: noted.append("marked"))
     eventually(lambda: noted == ["marked"], within_seconds=60)
-    queue.close()
+    batcher.close()
     outbox.close()
 
 
-def test_a_full_queue_and_a_closed_one_send_the_block_on_its_own_way(world: World) -> None:
+def test_a_full_batcher_and_a_closed_one_send_the_block_on_its_own_way(world: World) -> None:
     outbox = SqlOutbox(world.url)
-    queue, _ = queue_of(world, outbox, waiting_keys_max=2)
-    assert queue.put(TOPIC, announced_key(), lambda: None)
+    batcher, _ = batcher_of(world, outbox, waiting_keys_max=2)
+    assert batcher.put(TOPIC, announced_key(), lambda: None)
     assert gate(world).is_asked.wait(60)
-    assert [queue.put(TOPIC, announced_key(), lambda: None) for _ in range(3)] == [True, True, False]
+    assert [batcher.put(TOPIC, announced_key(), lambda: None) for _ in range(3)] == [True, True, False]
     gate(world).is_open.set()
-    queue.close()
+    batcher.close()
     assert len(world.announcements.keys) == 3
-    assert queue.put(TOPIC, announced_key(), lambda: None) is False
+    assert batcher.put(TOPIC, announced_key(), lambda: None) is False
     outbox.close()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from reconciler.contract.subscription import Shard
 from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN
-from reconciler.policy.judging.verify import Verifier
+from reconciler.policy.judging.verifier import Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Candidates
 
@@ -21,7 +21,7 @@ from reconciler.policy.ports import Candidate, Candidates
 ASK_AGAIN_SECONDS_MAX = 6 * 3600.0
 
 
-def ask_again(
+def review_absences(
     topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, verifier: Verifier, *, retention_seconds: float
 ) -> list[str]:
     """One round's questions about closed rows. Returns what people should know, a line at most. Raises DatabaseAway.

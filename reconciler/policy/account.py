@@ -51,7 +51,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accounted:
+class Account:
     """Until when every commit of a subscription is accounted for."""
 
     subscription: Subscription
@@ -63,9 +63,9 @@ class Accounted:
     late: tuple[str, ...] = ()
 
 
-def accounted(
+def account_of(
     subscription: Subscription, links: Sequence[Link], *, asked_ms: int, within_ms: int, is_given: bool
-) -> Accounted:
+) -> Account:
     """The least of the links, of which there is one at least.
 
     `within_ms`: how old it may be; `is_given`: a monitor named that time.
@@ -73,7 +73,7 @@ def accounted(
     ordered = sorted(links, key=lambda link: _order(link.until_ms))
     late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
     least = ordered[0]
-    return Accounted(subscription=subscription, until_ms=least.until_ms, cause=least.cause, late=tuple(_causes(late)))
+    return Account(subscription=subscription, until_ms=least.until_ms, cause=least.cause, late=tuple(_causes(late)))
 
 
 def _causes(late: Sequence[Link]) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _order(until_ms: int | None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxSeen:
+class OutboxReading:
     """What one statement read of a producer group's rows of a topic; times by the database's clock."""
 
     producer_group: str
@@ -106,7 +106,7 @@ class OutboxSeen:
     oldest_ms: int | None = None
 
 
-def outbox_link(seen: OutboxSeen, *, asked_ms: int, pace_ms: int) -> Link:
+def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
     """Announced is what is older than every NEW row, as far as the last sweep: a dead sweeper announces nothing."""
     outbox = f"the outbox of {seen.producer_group}"
     if seen.oldest_key is not None and seen.oldest_ms is None:
@@ -123,7 +123,7 @@ def outbox_link(seen: OutboxSeen, *, asked_ms: int, pace_ms: int) -> Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSeen:
+class QueueReading:
     """What a queue's master holds, and what the last round of its shard had taken of it."""
 
     name: str
@@ -138,7 +138,7 @@ class QueueSeen:
     is_extra: bool = False
 
 
-def queue_link(seen: QueueSeen, *, asked_ms: int) -> Link:
+def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
     """Taken is what was stored before the first message that was not; everything until now where there is none."""
     if seen.end <= seen.begin or seen.taken == seen.end:
         return Link(until_ms=asked_ms, cause="")
@@ -218,7 +218,7 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnheardRow:
+class OrphanRow:
     """An outbox row that was announced, and of which neither inbox nor ledger has anything."""
 
     unique_key: str
@@ -227,7 +227,7 @@ class UnheardRow:
     announced_ms: int
 
 
-def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
+def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
     """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
     clock is ahead of that of whoever asks."""
     if unheard is None:
@@ -245,7 +245,7 @@ def unheard_link(unheard: UnheardRow | None, *, asked_ms: int, ahead_ms: int) ->
 
 
 def sentence(
-    accounts: Sequence[Accounted],
+    accounts: Sequence[Account],
     *,
     troubles: Sequence[str],
     persons: Sequence[str],

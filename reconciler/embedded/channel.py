@@ -1,4 +1,4 @@
-"""One TCP connection: frames in, frames out. Confined to the broker's loop."""
+"""TCP connections of clients: frames in, frames out. Confined to the broker's loop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from reconciler.embedded.families import Family
+from reconciler.embedded.faults import Faults
 from reconciler.embedded.layout import packed_host
 from reconciler.embedded.reply import Reply
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, FrameReader, Serialization, encode_frame
-
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +24,61 @@ _PREFIX = struct.Struct(">II")
 _JSON_NAMES = ',"serializeTypeCurrentRPC":"JSON"'
 
 
-class Connection(asyncio.Protocol):
-    """Answers are collected and written together after the log was written (Broker.commit)."""
+class Channels:
+    """The open connections of one broker, and those of them that have answers to write at the end of the turn."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        *,
+        family: Family,
+        faults: Faults,
+        on_request: Callable[[Channel, Command], None],
+        on_lost: Callable[[Channel], None],
+        commit: Callable[[], None],
+    ) -> None:
+        self.family = family
+        self.faults = faults
+        self.on_request = on_request
+        self.on_lost = on_lost
+        self.commit = commit
+        self._open: set[Channel] = set()
+        self._with_output: list[Channel] = []
+
+    def add(self, channel: Channel) -> None:
+        """A client has connected."""
+        self._open.add(channel)
+
+    def discard(self, channel: Channel) -> None:
+        """A client is gone."""
+        self._open.discard(channel)
+        self.on_lost(channel)
+
+    def has_output(self, channel: Channel) -> None:
+        """This channel has answers that ``write_out`` is to write."""
+        self._with_output.append(channel)
+
+    def write_out(self) -> None:
+        """Writes every answer; called once everything that was answered is in the log."""
+        ready, self._with_output = self._with_output, []
+        for channel in ready:
+            channel.write_out()
+
+    def drop_output(self) -> None:
+        """Closes the channels that have answers to write: what they answer may not be in the log."""
+        for channel in self._with_output:
+            channel.close()
+
+    def close_all(self) -> None:
+        """Closes every connection, as a network fault would."""
+        for channel in list(self._open):
+            channel.close()
+
+
+class Channel(asyncio.Protocol):
+    """One connection. Answers are collected and written together after the log was written (Broker.commit)."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
@@ -52,7 +100,7 @@ class Connection(asyncio.Protocol):
         host, port = transport.get_extra_info("peername")[:2]
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.born_host = packed_host(host, port)
-        self._broker.connected(self)
+        self._channels.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of some frames: all whole ones are handled, then answered together."""
@@ -71,17 +119,17 @@ class Connection(asyncio.Protocol):
             if command.is_response:
                 self._take_answer(command)
             else:
-                self._broker.handle(self, command)
+                self._channels.on_request(self, command)
             if self._out_bytes > _WRITE_AT_BYTES:
-                self._broker.commit()
-        self._broker.commit()
+                self._channels.commit()
+        self._channels.commit()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio.Protocol
         """The client is gone."""
         self._transport = None
         self._waiting.clear()
         self._backlog.clear()
-        self._broker.disconnected(self)
+        self._channels.discard(self)
 
     def pause_writing(self) -> None:
         """The client does not read: stop reading from it too, so that memory stays bounded."""
@@ -115,9 +163,9 @@ class Connection(asyncio.Protocol):
 
     def reply(self, request: Command, reply: Reply | None) -> None:
         """Answers a two-way request; nothing for None, one-way requests and lost replies."""
-        if reply is None or request.is_oneway or self._broker.faults.loses_reply(request.code):
+        if reply is None or request.is_oneway or self._channels.faults.loses_reply(request.code):
             return
-        family = self._broker.family
+        family = self._channels.family
         if request.serialization is Serialization.ROCKETMQ and family.replies_in_kind:
             frame = encode_frame(
                 Command(
@@ -160,7 +208,7 @@ class Connection(asyncio.Protocol):
             if len(self._waiting) >= MOST_UNANSWERED:
                 self._waiting.pop(next(iter(self._waiting)))
             self._waiting[self._opaque] = on_answer
-        family = self._broker.family
+        family = self._channels.family
         self._send(
             _json_frame(
                 code,
@@ -182,12 +230,12 @@ class Connection(asyncio.Protocol):
     def _send(self, frame: bytes) -> None:
         if self.is_open:
             if not self._out:
-                self._broker.has_output(self)
+                self._channels.has_output(self)
             self._out.append(frame)
             self._out_bytes += len(frame)
 
     def write_out(self) -> None:
-        """Called by Broker.commit once everything that was answered is in the log."""
+        """Writes the collected answers."""
         if self._out and self._transport is not None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()

@@ -12,7 +12,7 @@ import pytest
 from reconciler.contract.tables import OutboxState
 from reconciler.policy.events import KeysNotTaken, RoundFinished, ShardRoundRan
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
-from reconciler.policy.judging import not_taken
+from reconciler.policy.judging import tag_filter
 from reconciler.policy.judging.dossier import PAGE_KEYS
 from reconciler.policy.ports import Admission, AnnouncementQueue, PendingKey
 from tests.unit.policy.world import Crash, Mortal, World, key
@@ -192,9 +192,9 @@ def test_a_shut_gate_lets_no_key_through_that_is_set_apart() -> None:
 def test_a_row_that_nobody_can_read_is_not_waited_for() -> None:
     damaged = WitnessAnswer(witness="outbox", presence=Presence.UNKNOWN, detail="tag", is_damaged=True)
     plan = filtering().topic.subscriptions[0]
-    assert not_taken.is_not_taken(Lookup(presence=Presence.UNKNOWN, answers=(damaged,)), plan) is False
+    assert tag_filter.is_filtered_out(Lookup(presence=Presence.UNKNOWN, answers=(damaged,)), plan) is False
     away = replace(damaged, is_damaged=False)
-    assert not_taken.is_not_taken(Lookup(presence=Presence.UNKNOWN, answers=(damaged, away)), plan) is None
+    assert tag_filter.is_filtered_out(Lookup(presence=Presence.UNKNOWN, answers=(damaged, away)), plan) is None
 
 
 def test_committed_rows_that_contradict_each_other_are_left_to_the_verdict() -> None:
@@ -202,8 +202,8 @@ def test_committed_rows_that_contradict_each_other_are_left_to_the_verdict() -> 
     row = world.commit_locally(key(1), tag="noise", content_digest=b"1" * 32)
     rows = (row, replace(row, content_digest=b"2" * 32))
     lookup = Lookup(presence=Presence.FOUND, records=rows)
-    assert not_taken.is_not_taken(lookup, world.topic.subscriptions[0]) is False
-    assert not_taken.is_not_taken(replace(lookup, records=rows[:1]), world.topic.subscriptions[0]) is True
+    assert tag_filter.is_filtered_out(lookup, world.topic.subscriptions[0]) is False
+    assert tag_filter.is_filtered_out(replace(lookup, records=rows[:1]), world.topic.subscriptions[0]) is True
 
 
 def test_where_no_outbox_is_configured_any_more_keys_go_on_as_candidates() -> None:
@@ -257,7 +257,7 @@ class Paged:
 def test_one_round_compares_a_bounded_number_of_keys_and_the_next_one_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(not_taken, "COMPARED_KEYS_MAX", 25)
+    monkeypatch.setattr(tag_filter, "COMPARED_KEYS_MAX", 25)
     world = filtering(shards=1)
     many = [key(number) for number in range(1, 101)]
     for unique_key in many:

@@ -8,13 +8,13 @@ from reconciler.clock import ManualClock, utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.accounted import (
-    Accounted,
+from reconciler.policy.account import (
+    Account,
     Link,
-    OutboxSeen,
-    QueueSeen,
-    UnheardRow,
-    accounted,
+    OrphanRow,
+    OutboxReading,
+    QueueReading,
+    account_of,
     due_for_long_until_ms,
     oldest_unlisted,
     outbox_link,
@@ -42,8 +42,8 @@ NOW_MS = 1_700_000_000_000
 KEY = "A" * 32
 
 
-def late(*links: Link, within_ms: int = 30_000, is_given: bool = True) -> Accounted:
-    return accounted(OF, links, asked_ms=NOW_MS, within_ms=within_ms, is_given=is_given)
+def late(*links: Link, within_ms: int = 30_000, is_given: bool = True) -> Account:
+    return account_of(OF, links, asked_ms=NOW_MS, within_ms=within_ms, is_given=is_given)
 
 
 # ----------------------------------------------------------------- the least of them
@@ -84,9 +84,9 @@ def test_a_new_deployment_is_late_only_for_a_monitor_that_names_its_time() -> No
 # ----------------------------------------------------------------- outboxes
 
 
-def seen(**changes: object) -> OutboxSeen:
+def seen(**changes: object) -> OutboxReading:
     calm = {"producer_group": "shop", "now_ms": 5_000_000, "swept_at_ms": 4_998_000}
-    return OutboxSeen(**{**calm, **changes})  # type: ignore[arg-type]  # fields by name
+    return OutboxReading(**{**calm, **changes})  # type: ignore[arg-type]  # fields by name
 
 
 def outbox(**changes: object) -> Link:
@@ -124,7 +124,7 @@ def test_a_row_whose_time_nobody_can_read_is_no_young_row() -> None:
 def queue(
     begin: int, end: int, taken: int | None, waiting_since_ms: int | None = None, *, is_extra: bool = False
 ) -> Link:
-    seen = QueueSeen(
+    seen = QueueReading(
         name="queue 3", begin=begin, end=end, taken=taken, waiting_since_ms=waiting_since_ms, is_extra=is_extra
     )  # fmt: skip
     return queue_link(seen, asked_ms=NOW_MS)
@@ -261,7 +261,7 @@ def test_a_due_key_without_a_verdict_does_not_hide_behind_pages_of_keys_that_hav
 
 
 def test_looking_for_keys_without_a_verdict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.policy.accounted.PAGES_MAX", 2)
+    monkeypatch.setattr("reconciler.policy.account.PAGES_MAX", 2)
     keys = pending(1_001)
     assert unlisted(keys, listed(keys[:1_000])) is None
 
@@ -276,9 +276,9 @@ def test_a_key_that_is_due_and_has_no_verdict_holds_the_time_back() -> None:
 # ----------------------------------------------------------------- words
 
 
-def one(until_ms: int | None, *causes: str, group: str = "billing") -> Accounted:
+def one(until_ms: int | None, *causes: str, group: str = "billing") -> Account:
     of = Subscription(environment="test", topic="ORDERS", group=group)
-    return Accounted(subscription=of, until_ms=until_ms, cause="nothing began", late=causes)
+    return Account(subscription=of, until_ms=until_ms, cause="nothing began", late=causes)
 
 
 UNTIL = "2023-11-14T22:13:20Z"
@@ -305,7 +305,7 @@ UNTIL = "2023-11-14T22:13:20Z"
     ],
 )  # fmt: skip
 def test_the_first_sentence_says_until_when_or_what_needs_whom(
-    accounts: list[Accounted], troubles: list[str], persons: list[str], says: str
+    accounts: list[Account], troubles: list[str], persons: list[str], says: str
 ) -> None:
     assert sentence(accounts, troubles=troubles, persons=persons) == says
 
@@ -327,7 +327,7 @@ def test_a_time_is_never_rounded_up() -> None:
 
 
 def test_a_row_that_was_announced_to_somebody_else_holds_the_time_back() -> None:
-    row = UnheardRow(unique_key=KEY, producer_group="shop", announced_ms=NOW_MS - 400_000)
+    row = OrphanRow(unique_key=KEY, producer_group="shop", announced_ms=NOW_MS - 400_000)
     link = unheard_link(row, asked_ms=NOW_MS, ahead_ms=7_000)
     assert link.until_ms == NOW_MS - 407_000
     assert KEY in link.cause

@@ -13,8 +13,8 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, QueuePosition, StoredMessage, Watermark
 from reconciler.policy.judging.delivery import own_halves, row_of
-from reconciler.policy.judging.dossier import Bench, CheckBack, Dossier, Question, evidence_of, taken_back
-from reconciler.policy.judging.judgement import Finding, ask_again_seconds, judge, state_of, wait_seconds
+from reconciler.policy.judging.dossier import Bench, Dossier, HalfAge, Question, evidence_of, taken_back
+from reconciler.policy.judging.judgement import Ruling, ask_again_seconds, judge, state_of, wait_seconds
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     WHENEVER_COMMITTED_MS,
@@ -46,7 +46,7 @@ class VerifyRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judgement:
     """A key with its verdict, ready to be written down."""
 
     dossier: Dossier
@@ -82,7 +82,7 @@ class Judged:
         return state is CandidateState.QUARANTINED and (is_of_its_time or is_doubled)
 
 
-class Soundings:
+class BrokerSnapshot:
     """What one round asks the brokers once: positions, then horizon. Counts look-ups. One thread, one round."""
 
     def __init__(self, brokers: BrokerEvidence, plan: SubscriptionPlan, *, now_ms: int | None = None) -> None:
@@ -165,37 +165,37 @@ class Verifier:
         """The group's low watermark: the gate."""
         return self._brokers.watermark(plan.subscription)
 
-    def soundings(self, plan: SubscriptionPlan, *, now_ms: int | None = None) -> Soundings:
+    def snapshot(self, plan: SubscriptionPlan, *, now_ms: int | None = None) -> BrokerSnapshot:
         """One a round, with its Redis TIME."""
-        return Soundings(self._brokers, plan, now_ms=now_ms)
+        return BrokerSnapshot(self._brokers, plan, now_ms=now_ms)
 
     def verify(
-        self, topic: TopicPlan, plan: SubscriptionPlan, suspects: Sequence[Dossier], soundings: Soundings
-    ) -> list[Judged]:
+        self, topic: TopicPlan, plan: SubscriptionPlan, suspects: Sequence[Dossier], snapshot: BrokerSnapshot
+    ) -> list[Judgement]:
         """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing."""
         bench = self.bench(topic, plan)
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
-        now_ms = soundings.now_ms
+        now_ms = snapshot.now_ms
         dossiers = {s.unique_key: replace(s, repair=repairs.get(s.unique_key), now_ms=now_ms) for s in suspects}
-        findings: dict[str, Finding] = {}
+        findings: dict[str, Ruling] = {}
         open_keys = list(dossiers)
         while open_keys:
             asked: dict[Question, list[str]] = {}
             for key in open_keys:
                 answer = judge(dossiers[key], bench)
-                if isinstance(answer, Finding):
+                if isinstance(answer, Ruling):
                     findings[key] = answer
                 else:
                     asked.setdefault(answer, []).append(key)
             for question, keys in asked.items():
-                for answered in self._ask(question, [dossiers[key] for key in keys], bench, soundings):
+                for answered in self._ask(question, [dossiers[key] for key in keys], bench, snapshot):
                     dossiers[answered.unique_key] = answered
             open_keys = [key for keys in asked.values() for key in keys]
         return [_judged(dossiers[key], findings[key], bench) for key in dossiers]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Dossier]:
         """What a closed row lacked, asked once more: its outbox row if it is REJECTED, else its effect. In order."""
-        bench, soundings = self.bench(topic, plan), self.soundings(plan)
+        bench, snapshot = self.bench(topic, plan), self.snapshot(plan)
         asked: dict[Question, list[Dossier]] = {}
         for row in rows:
             question = Question.OUTBOX if row.verdict is Verdict.REJECTED else Question.INBOX
@@ -204,7 +204,7 @@ class Verifier:
         answered = {
             dossier.unique_key: dossier
             for question, dossiers in asked.items()
-            for dossier in self._ask(question, dossiers, bench, soundings)
+            for dossier in self._ask(question, dossiers, bench, snapshot)
         }
         return [answered[row.unique_key] for row in rows]
 
@@ -215,7 +215,7 @@ class Verifier:
         return {key: row for key, found in rows.items() for row in found if row.scope == EVERY_GROUP}
 
     def _ask(
-        self, question: Question, dossiers: Sequence[Dossier], bench: Bench, soundings: Soundings
+        self, question: Question, dossiers: Sequence[Dossier], bench: Bench, snapshot: BrokerSnapshot
     ) -> list[Dossier]:
         keys = [d.unique_key for d in dossiers]
         match question:
@@ -229,17 +229,17 @@ class Verifier:
                 outbox = self._outbox.read(bench.topic.topic, self._committed_before_ms(dossiers))
                 return [replace(d, outbox=_outbox_of(outbox, d)) for d in dossiers]
             case _:
-                return self._ask_brokers(question, dossiers, bench, soundings)
+                return self._ask_brokers(question, dossiers, bench, snapshot)
 
     def _ask_brokers(
-        self, question: Question, dossiers: Sequence[Dossier], bench: Bench, soundings: Soundings
+        self, question: Question, dossiers: Sequence[Dossier], bench: Bench, snapshot: BrokerSnapshot
     ) -> list[Dossier]:
         # Once, before any look-up, on this thread; look-ups are counted on it, too.
-        horizon, positions = soundings.horizon(), soundings.positions()
+        horizon, positions = snapshot.horizon(), snapshot.positions()
         answered = self._workers.map(lambda d: self._look_up(question, d, bench, horizon), dossiers)
         for one in answered:
             for lookup in _look_ups_of(question, one):
-                soundings.count(lookup)
+                snapshot.count(lookup)
         if question is Question.COMMITTED_COPIES:
             answered = [replace(one, positions=positions) for one in answered]
         return answered
@@ -279,7 +279,7 @@ class Verifier:
         """ "Not found" counts only if the witness had passed the announcement by more than the clocks may differ."""
         return d.first_seen_ms + round(self._rules.skew_margin_seconds * 1000)
 
-    def _check_back(self, d: Dossier, bench: Bench, horizon: Horizon) -> CheckBack:
+    def _check_back(self, d: Dossier, bench: Bench, horizon: Horizon) -> HalfAge:
         halves = d.halves or Lookup(presence=Presence.ABSENT)
         own = own_halves(halves, topic=bench.topic, row=row_of(d.outbox)).records
         newest = own[-1]
@@ -287,7 +287,7 @@ class Verifier:
         # broker without a horizon did not prove how late it is there: the half counts as just born.
         now_ms = horizon.at_ms.get(newest.broker, 0)
         wait = self._rules.check_back_wait_seconds
-        return CheckBack(
+        return HalfAge(
             age_seconds=max(0.0, (now_ms - min(copy.store_timestamp_ms for copy in own)) / 1000),
             wait_seconds=self._brokers.check_back_wait_seconds(newest) if wait is None else wait,
             rollback_evident_after_seconds=self._brokers.rollback_evident_after_seconds(newest),
@@ -320,10 +320,10 @@ def _outbox_of(read: Mapping[str, Lookup[OutboxRow]], d: Dossier) -> Lookup[Outb
     return read.get(d.unique_key) or Lookup.unknown("outbox", "the key is missing in the answer")
 
 
-def _judged(dossier: Dossier, finding: Finding, bench: Bench) -> Judged:
+def _judged(dossier: Dossier, finding: Ruling, bench: Bench) -> Judgement:
     attempts = dossier.known.attempts if dossier.known is not None else 0
     grace = bench.plan.grace_period_seconds
-    return Judged(
+    return Judgement(
         dossier=dossier,
         verification=Verification(
             unique_key=dossier.unique_key,

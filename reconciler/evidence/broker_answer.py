@@ -1,4 +1,4 @@
-"""What single brokers said to a look-up, and what that is together: FOUND, ABSENT or UNKNOWN."""
+"""What single brokers answered to a look-up, and the merged answer: FOUND, ABSENT or UNKNOWN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from reconciler.errors import MissingDependency, ProtocolViolation, ReconcilerError
-from reconciler.evidence.stored import stored_message
+from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.rocketmq.wire.record import MessageRecord
 
@@ -18,8 +18,8 @@ Accepts: TypeAlias = Callable[[MessageRecord], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one broker said."""
+class BrokerAnswer:
+    """What one broker answered."""
 
     broker_name: str
     presence: Presence
@@ -30,7 +30,7 @@ class Said:
     #: True: FOUND, but there may be more of this key than what it showed.
     is_partial: bool = False
 
-    def and_elsewhere(self, other: Said) -> Said:
+    def and_elsewhere(self, other: BrokerAnswer) -> BrokerAnswer:
         """The same broker's answer for two topics: what is in either is found; absent only if it is in neither."""
         presence = next(
             p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
@@ -38,16 +38,18 @@ class Said:
         detail = self.detail if self.detail == other.detail else f"{self.detail}; {other.detail}"
         is_damaged = self.is_damaged or other.is_damaged
         is_partial = any(one.is_partial or one.presence is Presence.UNKNOWN for one in (self, other))
-        return Said(self.broker_name, presence, detail, self.records + other.records, is_damaged, is_partial)
+        return BrokerAnswer(self.broker_name, presence, detail, self.records + other.records, is_damaged, is_partial)
 
-    def doubted(self, doubt: str) -> Said:
+    def doubted(self, doubt: str) -> BrokerAnswer:
         """UNKNOWN instead of ABSENT where another broker may have answered; "" is no doubt."""
         if doubt and self.presence is Presence.ABSENT:
             return replace(self, presence=Presence.UNKNOWN, detail=doubt)
         return replace(self, is_partial=True) if doubt else self
 
 
-def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS) -> Said:
+def answer_of_hits(
+    broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS
+) -> BrokerAnswer:
     """The hits that are accepted; "none" is ABSENT unless `maximum` hits of other keys may hide one."""
     # A key in KEYS and in UNIQ_KEY is indexed twice: one record, two hits.
     equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
@@ -56,12 +58,12 @@ def judge(broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum
         # One that lacks only a package here is no damage: it may be read tomorrow.
         is_damaged = bool(faults) and not any(isinstance(fault, MissingDependency) for fault in faults)
         if not records:
-            return Said(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
+            return BrokerAnswer(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
         is_partial = bool(faults) or len(hits) >= maximum
-        return Said(broker_name, Presence.FOUND, f"{len(records)} records", records, is_damaged, is_partial)
+        return BrokerAnswer(broker_name, Presence.FOUND, f"{len(records)} records", records, is_damaged, is_partial)
     if len(hits) >= maximum:
-        return Said(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
-    return Said(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
+        return BrokerAnswer(broker_name, Presence.UNKNOWN, f"{len(hits)} hits, all of other keys: there may be more")
+    return BrokerAnswer(broker_name, Presence.ABSENT, f"{len(hits)} hits of other messages" if hits else "no hit")
 
 
 def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
@@ -76,7 +78,7 @@ def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], lis
     return tuple(records), faults
 
 
-def together(said: list[Said]) -> Lookup[StoredMessage]:
+def merge_answers(of_brokers: list[BrokerAnswer]) -> Lookup[StoredMessage]:
     """ABSENT only if every broker says so; what one has is FOUND, whatever the others say."""
     answers = tuple(
         WitnessAnswer(
@@ -86,14 +88,14 @@ def together(said: list[Said]) -> Lookup[StoredMessage]:
             is_damaged=one.is_damaged,
             is_partial=one.is_partial,
         )
-        for one in sorted(said, key=lambda one: one.broker_name)
+        for one in sorted(of_brokers, key=lambda one: one.broker_name)
     )
-    records = [record for one in said for record in one.records]
+    records = [record for one in of_brokers for record in one.records]
     records.sort(key=lambda record: (record.store_timestamp_ms, record.broker, record.commit_log_offset))
-    presences = {one.presence for one in said}
+    presences = {one.presence for one in of_brokers}
     if records:
         return Lookup(presence=Presence.FOUND, records=tuple(records), answers=answers)
-    if not said:
+    if not of_brokers:
         return Lookup.unknown("route", "no broker in it")
     if presences == {Presence.ABSENT}:
         return Lookup(presence=Presence.ABSENT, answers=answers)

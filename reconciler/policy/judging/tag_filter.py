@@ -29,7 +29,7 @@ from reconciler.policy.ports import OutboxEvidence, ShardMemory
 COMPARED_KEYS_MAX = 100_000
 
 
-def is_not_taken(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool | None:
+def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool | None:
     """True if the message was committed with a tag that the group does not take; None: the outbox did not answer.
 
     A row that nobody can read is an answer: waiting does not mend it.
@@ -41,7 +41,7 @@ def is_not_taken(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool | No
     return all(row.is_committed and not plan.accepts(row.tag) for row in lookup.records)
 
 
-class NotTaken:
+class TagFilter:
     """Compares keys that are set apart. Confined to the thread of the rounds.
 
     The cursors are an economy: a restart begins anywhere.
@@ -94,7 +94,7 @@ class NotTaken:
         asked = [key for key in keys if is_unique_key(key)] if self._outbox.is_configured(topic.topic) else []
         # No absence is believed here, so none has to be proved: what has no row goes on, to be judged.
         lookups = self._outbox.read(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
-        return {key: is_not_taken(lookups[key], plan) if key in lookups else False for key in keys}
+        return {key: is_filtered_out(lookups[key], plan) if key in lookups else False for key in keys}
 
     def _sort(self, shard: Shard, answers: dict[str, bool | None]) -> int:
         not_taken = [key for key, answer in answers.items() if answer]

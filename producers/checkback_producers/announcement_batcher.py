@@ -1,7 +1,7 @@
 """Announcements beside the blocks: one message carries what became due within a moment, one statement marks its rows.
 
 The order is that of a block: announce, then mark what a broker confirmed. A process that dies with keys in here leaves
-rows that are NEW, as one that dies before its announcement: the sweeper announces them. So there is no queue without
+rows that are NEW, as one that dies before its announcement: the sweeper announces them. So there is no batcher without
 an outbox.
 """
 
@@ -27,7 +27,7 @@ INTERVAL_SECONDS_DEFAULT = 0.25
 WAITING_KEYS_MAX = 10_000
 CLOSE_SECONDS = 5.0
 
-#: Told on the queue's thread that the key was announced and its row marked.
+#: Called on the batcher's thread once the key was announced and its row marked.
 OnAnnounced = Callable[[], None]
 
 
@@ -48,7 +48,7 @@ def announce_and_mark(
     return announced
 
 
-class AnnouncementQueue:
+class AnnouncementBatcher:
     """Keys on their way, delivered by one daemon thread. Thread-safe; the thread starts with the first key."""
 
     def __init__(
@@ -78,7 +78,7 @@ class AnnouncementQueue:
         self._thread: threading.Thread | None = None
 
     def put(self, topic: str, key: AnnouncedKey, on_announced: OnAnnounced) -> bool:
-        """Takes a committed key; False if the queue is full, closing, or has no thread: the caller announces it."""
+        """Takes a committed key; False if the batcher is full, closing, or has no thread: the caller announces it."""
         with self._lock:
             if self._is_closing.is_set() or len(self._waiting) >= self._waiting_keys_max:
                 return False

@@ -13,7 +13,7 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState,
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.dismissal import Dismissals
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence
-from reconciler.policy.judging.asking_again import ASK_AGAIN_SECONDS_MAX, pause_seconds
+from reconciler.policy.judging.absence_review import ASK_AGAIN_SECONDS_MAX, pause_seconds
 from reconciler.policy.judging.candidates import SelectionRules
 from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
 from reconciler.policy.judging.judgement import ASK_AGAIN_SECONDS_MIN

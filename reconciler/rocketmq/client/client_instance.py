@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar, cast
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import BrokerRefused, TransientError
@@ -17,12 +18,21 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient, RequestHandler
 from reconciler.rocketmq.client.routes import NameServers, Routes, TopicRoute
 from reconciler.rocketmq.client.sending import Sender
-from reconciler.rocketmq.producer.check_back import CheckBack
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command, reply_to
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 
 logger = logging.getLogger(__name__)
+
+
+class SharedPart(Protocol):
+    """A part of an instance that a layer above the client makes, such as the answers to check-back."""
+
+    def close(self) -> None:
+        """Ends its work."""
+
+
+PartT = TypeVar("PartT", bound=SharedPart)
 
 
 class ClientInstance:
@@ -52,7 +62,7 @@ class ClientInstance:
             self.client, client_id=self.client_id, clock=self.clock, interval_seconds=heartbeat_interval_seconds
         )
         self.client.on_disconnect(self.heartbeats.doubt)
-        self.check_back = CheckBack(self.client, clock=self.clock)
+        self._shared: dict[Callable[[ClientInstance], SharedPart], SharedPart] = {}
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._lock = threading.Lock()
 
@@ -87,10 +97,19 @@ class ClientInstance:
             for key in [key for key in self._group_handlers if key[1] == group]:
                 del self._group_handlers[key]
 
+    def shared(self, make: Callable[[ClientInstance], PartT]) -> PartT:
+        """The one part of this kind that the members of this instance share; it is closed with the instance."""
+        with self._lock:
+            part = self._shared.get(make)
+            if part is None:
+                part = self._shared[make] = make(self)
+        return cast("PartT", part)
+
     def close(self) -> None:
         """Unregisters every group and closes what it made."""
         self.heartbeats.close()
-        self.check_back.close()
+        for part in self._shared.values():
+            part.close()
         if self._owns_client:
             self.client.close()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.policy.judging.clocks_apart import ClockReading, apart_seconds
+from reconciler.policy.judging.clock_reading import ClockReading, apart_seconds
 
 SECONDS = st.floats(min_value=0, max_value=1_000)
 OFFSETS = st.integers(min_value=-100_000, max_value=100_000)
