@@ -74,7 +74,7 @@ def replay(
     config: ConfigOption = None,
 ) -> None:
     """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
-    from reconciler.commands.announcements import run_replay
+    from reconciler.commands.replay import run_replay
 
     settings, stop = _start(config)
     run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)

@@ -142,7 +142,7 @@ def write_copies(path: Path, copies: Iterable[tuple[str, str, int, int]]) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoCounts:
-    """The demo's result; decisions.md of the design and docs/demo explain each number."""
+    """The demo's result; run.py prints each number with its meaning."""
 
     committed: int
     rolled_back: int

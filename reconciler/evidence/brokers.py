@@ -1,4 +1,4 @@
-"""The witness of the policy for everything that brokers know (reconciler/ports.py: BrokerEvidence).
+"""The witness of the policy for everything that brokers know (reconciler/policy/ports: BrokerEvidence).
 
 "Not found" counts only where the broker's index has provably passed the moment in question; everything else that is
 not FOUND is UNKNOWN.

@@ -210,7 +210,7 @@ class MemoryShards:
             for key in [key for key, first_seen_ms in memory.pending.items() if first_seen_ms > clock_ms]:
                 memory.pending[key] = clock_ms
             united = len(memory.pending)
-            # Only the youngest commit set can hold a pending key (round_commands.py says why).
+            # Only the youngest commit set can hold a pending key (round.lua says why).
             late = memory.commit[0] & memory.pending.keys()
             for key in late:
                 del memory.pending[key]
@@ -378,7 +378,7 @@ def with_round(
 ) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
     """What is kept after the round, and the floor: offsets of the newest round before the oldest pending key. Pure.
 
-    The script of the round does this inside Redis (round_commands.py says why); a contract test compares the two.
+    The script of the round (reconciler/shards/round.lua) does this inside Redis and says why; a contract test compares the two.
     """
     times = sorted({*covered, at_ms})
     before = [time for time in times if oldest_pending_ms is None or time < oldest_pending_ms]

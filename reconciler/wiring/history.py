@@ -29,6 +29,18 @@ if TYPE_CHECKING:
     from reconciler.policy.ports import Ledger
     from reconciler.shards.client import RoundRedis
 
+__all__ = [
+    "HistoryOverview",
+    "build_history",
+    "history_folders",
+    "history_generations",
+    "history_sink",
+    "read_overview",
+    "rows_of_key",
+    "writer_name",
+    "writing_history",
+]
+
 logger = logging.getLogger(__name__)
 
 

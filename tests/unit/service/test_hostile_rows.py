@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
-from reconciler.commands.finding import Finding
+from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.operate import Dismissed, Lifted, RepairedKey, RepairNow
 from reconciler.commands.setup import CreatedTopic
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, Column, Table
@@ -190,7 +190,7 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
         ("operate.place_hold", True, ["hold", HOSTILE]),
         ("operate.lift_hold", Lifted(lifted=(), left=()), ["resume", HOSTILE]),
         ("setup.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
-        ("doctor.checks.examine", [Finding(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
+        ("doctor.checks.examine", [Diagnosis(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
     ],
     ids=["repair", "dismiss", "hold", "resume", "topics", "doctor"],
 )

@@ -14,7 +14,7 @@ from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
-from reconciler.commands.finding import Finding
+from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.listing import LISTINGS, Listed
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.commands.story import Explained
@@ -142,7 +142,8 @@ def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
 
 def test_failed_checks_come_before_those_that_are_well(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
-        Finding(check=f"check {level}", level=level, found="so", remedy="do") for level in ("ok", "note", "fail", "ok")
+        Diagnosis(check=f"check {level}", level=level, found="so", remedy="do")
+        for level in ("ok", "note", "fail", "ok")
     ]
     monkeypatch.setattr(setup_commands, "read_settings", lambda _config: None)
     monkeypatch.setattr("reconciler.commands.doctor.checks.examine", lambda _settings: found)
