@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 
-from checkback_producers.announcement_queue import INTERVAL_SECONDS_DEFAULT
+from checkback_producers.announcement_batcher import INTERVAL_SECONDS_DEFAULT
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.check_answer import CHECK_MAXIMUM_DEFAULT, LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT
 from checkback_producers.errors import HalfNotSafe
@@ -30,8 +30,8 @@ from reconciler.rocketmq.producer.transaction_listener import LocalTransactionSt
 from reconciler.rocketmq.producer.transaction_producer import (
     END_TIMEOUT_SECONDS,
     SEND_TIMEOUT_SECONDS,
-    HalfAtRisk,
-    HalfSent,
+    HalfReceipt,
+    HalfStoredUnsafely,
     TransactionMQProducer,
 )
 from reconciler.rocketmq.wire.message import Message
@@ -108,7 +108,7 @@ class RemotingHalves:
             raise UsageError(f"producer group {self._group} is not started")
         try:
             half = self._producer.send_half(message)
-        except HalfAtRisk as error:
+        except HalfStoredUnsafely as error:
             raise HalfNotSafe(
                 error.half.unique_key, status=error.status.name, end_answer=_send_answer(error.end_answer)
             ) from error
@@ -122,7 +122,7 @@ class RemotingHalves:
 
     def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
         """END_TRANSACTION, once; a broker that fails is an answer."""
-        if self._producer is None or not isinstance(half.handle, HalfSent):
+        if self._producer is None or not isinstance(half.handle, HalfReceipt):
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail="the half was not sent by this producer")
         return _send_answer(self._producer.end(half.handle, LocalTransactionState[outcome.value]))
 

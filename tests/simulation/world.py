@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from checkback_consumers.effect import Inbox, SqlInbox
-from checkback_consumers.handler import DatabaseOf, Recorder
+from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
@@ -241,7 +241,7 @@ class World:
         """A producer has nothing left to send; it goes on answering check-backs."""
         self._producing -= 1
 
-    def recorder_of(self, client: SimulatedRedis, group: str) -> Recorder:
+    def recorder_of(self, client: SimulatedRedis, group: str) -> KeyRecorder:
         """Where a group's consumed keys are recorded."""
         return ShardRecorder(client, group, self.swarm.shards)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.demo.show import MEANINGS
+from reconciler.demo.run import MEANINGS
 from tests.services.redis_users import USERS
 
 ROOT = Path(__file__).parents[2]

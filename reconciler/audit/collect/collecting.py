@@ -35,9 +35,9 @@ from reconciler.audit.collect.tasks import (
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
-from reconciler.audit.not_judged import TIME_COLUMNS, RowsOf
-from reconciler.audit.output.documents import canonical
-from reconciler.audit.result import AuditedSubscription
+from reconciler.audit.result.documents import canonical
+from reconciler.audit.result.not_judged import TIME_COLUMNS, RowsOf
+from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.evidence_layout import (
     CANDIDATE_EVIDENCE,
     EFFECTS_EVIDENCE,

@@ -22,7 +22,7 @@ from reconciler.audit.history.chain import HistoryChain, read_chain
 from reconciler.audit.history.rounds import Rounds, ShardKey, ShardRounds
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
-from reconciler.audit.result import HistoryGap
+from reconciler.audit.result.values import HistoryGap
 from reconciler.contract.history_row import GAP, ROUND
 from reconciler.contract.manifest import HistoryFile
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reconciler.commands.finding import Finding
 from reconciler.settings.schema import Settings
-from reconciler.wiring.history import history_folders, read_standing
+from reconciler.wiring.history import history_folders, read_overview
 from reconciler.wiring.subscriptions import subscription_of
 
 
@@ -19,7 +19,7 @@ def check_history_folders(settings: Settings) -> Sequence[Finding]:
         return [Finding(check="history", level="note", found="none is written", remedy="set history.path for audits")]
     root, spool = history_folders(settings)
     findings = [_folder("history", root), _folder("history spool", spool)]
-    standing, problem = read_standing(settings, [subscription_of(settings, s) for s in settings.subscriptions])
+    standing, problem = read_overview(settings, [subscription_of(settings, s) for s in settings.subscriptions])
     problems = [problem] if problem is not None else list(standing.problems if standing is not None else ())
     if problems:
         findings.append(

@@ -29,11 +29,11 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.history import read_standing
+from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import Policy
 
 if TYPE_CHECKING:
-    from reconciler.history.reader import HistoryStanding
+    from reconciler.history.reader import HistoryOverview
 
 #: Commits that nobody announces cannot be seen.
 NO_OUTBOX = "no outbox"
@@ -67,7 +67,7 @@ class StatusReport:
     #: Who did not answer, one line each: the rest may be incomplete.
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
-    history: HistoryStanding | None = None
+    history: HistoryOverview | None = None
     #: An open outage, losses that nobody repairs, a history that ends too early, one line each.
     late: tuple[str, ...] = ()
     #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
@@ -210,7 +210,7 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
     )
 
 
-def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
+def _history_rows(history: HistoryOverview) -> Iterator[tuple[object, ...]]:
     for s in history.subscriptions:
         about = (s.subscription.topic, s.subscription.group, s.captured_until_ms, s.rounds, s.gaps)
         yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
@@ -257,7 +257,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                 statuses.append(_status_of(policy, topic, plan, last, accounting))
         doubted = unproved(connections)
         late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
-        history, history_away = read_standing(settings, policy.subscriptions)
+        history, history_away = read_overview(settings, policy.subscriptions)
         for captured in history.subscriptions if history is not None and is_full else ():
             of = captured.subscription
             late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)

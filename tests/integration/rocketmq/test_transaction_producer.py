@@ -15,7 +15,7 @@ from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.check_back import CheckBack
 from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_producer import (
-    HalfAtRisk,
+    HalfStoredUnsafely,
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
@@ -232,7 +232,7 @@ def test_an_unsafe_half_is_rolled_back_and_nothing_is_run(
     broker.faults.answer_flush(status, count=1)
     listener = Listener()
     producer = TransactionMQProducer("PG", listener, instance=watched)
-    with producer, pytest.raises(HalfAtRisk, match=status) as caught:
+    with producer, pytest.raises(HalfStoredUnsafely, match=status) as caught:
         producer.send_message_in_transaction(message(topic))
     assert caught.value.end_answer.status is EndStatus.DONE
     assert listener.executed == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.audit import subscriptions
+from reconciler.audit.collect import configuration as subscriptions
 from reconciler.cli.app import run
 from reconciler.commands.setup import upgrade_database
 from reconciler.settings.file import NOT_SETTINGS, load_settings
