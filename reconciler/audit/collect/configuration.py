@@ -228,7 +228,7 @@ def _subscription(
     grace = reader.number(item, "grace_period_seconds", f"{where}.", GRACE_SECONDS_DEFAULT, SECONDS_MAX)
     late = reader.number(item, "late_after_seconds", f"{where}.", LATE_SECONDS_DEFAULT, SECONDS_MAX)
     if late < grace:
-        # A window is closed late_after after its end: a shorter one would leave keys too young to be judged.
+        # A window is closed `late_after_seconds` after its end: a shorter one would leave keys too young to be judged.
         reader.problems.append(
             f"{where}.late_after_seconds = {late:g} is shorter than grace_period_seconds = {grace:g}"
         )

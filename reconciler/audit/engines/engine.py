@@ -1,7 +1,7 @@
-"""Where an audit is computed: in this process, or on Spark. Both judge with the same kernel and find the same.
+"""Where an audit is computed: in this process, or on Spark. Both judge by the same rules and find the same.
 
 "here" needs neither Java nor PySpark. It takes one piece after the other, so its memory is that of one
-(kernel/judge.py: 160 bytes a row, 5 million rows at once), and its time that of all.
+(judge/prefix.py: 160 bytes a row, 5 million rows at once), and its time that of all.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ ROWS_AT_ONCE_MAX = 5_000_000
 #: How long after its row's window a commit may be seen: history is read from a day before a window on, and a key that
 #: was announced before that and again in the window must not be taken for new.
 LATE_COMMIT_MS_MAX = 86_400_000
-#: A commit that nobody has seen counts this many times late_after after its row: an audit that waits for one more has
-#: seen it if its transaction lasted that long.
+#: An unseen commit counts this many times `late_after_seconds` after its row: an audit that waits for one more has seen
+#: it if its transaction lasted that long.
 UNSEEN_LATES = 2
 
 

@@ -98,7 +98,7 @@ _TABLES = (
     _t(f"history.{PENDING.name}", "topic", "consumer_group", "shard", "at_ms"),
 )
 
-#: Not judged: rounds that history has to hold (history_check.py).
+#: Not judged: rounds that history has to hold (history/check.py).
 LEDGER_ROUND_TABLE = ReadTable(
     name=LEDGER_ROUND_EVIDENCE.name,
     columns=LEDGER_ROUND_EVIDENCE.columns,

@@ -158,7 +158,7 @@ class _Life:
 
 
 class RoundsByShard:
-    """CapturedRounds by shard: epochs in the order of their first round."""
+    """Rounds by shard: epochs in the order of their first round."""
 
     def __init__(self, lives: Mapping[ShardKey, list[_Life]]) -> None:
         self._lives = lives
@@ -241,7 +241,7 @@ class RoundsByShard:
         return lowest
 
     def missing(self, stored: pa.Table) -> tuple[list[HistoryGap], int]:
-        """CapturedRounds that the ledger stored and history lacks, as runs; and how many were compared.
+        """Rounds that the ledger stored and history lacks, as runs; and how many were compared.
 
         Those younger than a shard's newest captured one are no gap: history may lag, the watermark says so.
         """

@@ -138,7 +138,7 @@ def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabula
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What the rules ask for (kernel_rules.py), one element a key code."""
+    """What the rules ask for (rules.py), one element a key code."""
 
     #: Belongs to the subscription's window.
     present: Flags
@@ -168,7 +168,7 @@ class GroupFacts:
     looked_at: Longs
     #: Committed, and the grace period is over.
     old: Flags
-    #: Applied later than late_after after the commit.
+    #: Applied later than `late_after_seconds` after the commit.
     late: Flags
     #: Every producer group's outbox was given.
     outboxes_complete: bool
@@ -201,8 +201,8 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
     """The outbox row's time; without one the earliest time at which the key was seen by anyone.
 
     A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
-    that was first seen more than late_after after its row has the time of being seen less late_after: an audit, which
-    waits for late_after, has seen all that were seen in time.
+    that was first seen more than `late_after_ms` after its row gets the time of being seen minus `late_after_ms`: an
+    audit, which waits for as long as that, has seen all that were seen in time.
     A key that is only counted among the business effects has no time: it counts at the window's start.
     """
     times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))

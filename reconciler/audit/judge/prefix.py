@@ -1,7 +1,7 @@
 """The judgement of one prefix: files in, counts and findings out; no database, no Spark, no clock.
 
-Rows become numpy columns (kernel_read.py), keys become dense codes a topic (kernel_keys.py), every group's facts are
-columns by code (kernel_group.py), rules are tried over them (kernel_rules.py), and only findings become Python rows.
+Rows become numpy columns (rows.py), keys become dense codes a topic (keys.py), every group's facts are
+columns by code (group.py), rules are tried over them (rules.py), and only findings become Python rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The JSON documents of OUT, as plain data made from a judgement: pure, one order, nothing but what the inputs decide.
 
-Before: values.py (JudgedWindow). After: output.py writes them, statement.py signs their digests.
+Before: values.py (JudgedWindow). After: writing.py writes them, statement/document.py signs their digests.
 """
 
 from __future__ import annotations

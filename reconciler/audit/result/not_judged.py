@@ -1,6 +1,6 @@
 """Coverage: rows of the window that an audit says nothing about, since nobody asked about their topic or group.
 
-They are counted twice over: in the evidence that is judged (kernel/unjudged.py), and where that was collected, in the
+They are counted twice over: in the evidence that is judged (judge/unjudged.py), and where that was collected, in the
 databases and exports themselves (collect/coverage.py), of which only what was asked for became evidence. A note, never
 a violation. The history's own are told by its rounds (history/rounds.py).
 """

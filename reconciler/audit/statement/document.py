@@ -1,7 +1,7 @@
 """Statements: per window and subscription, what was found, in which inputs, written to which outputs, and after what.
 
 A statement is canonical JSON; its `.sig` is the Ed25519 signature of its bytes. Statements of one subscription form a
-chain by `previous`. Before: output/writing.py has written the outputs. After: verify.py.
+chain by `previous`. Before: output/writing.py, which has written the outputs. After: verify.py.
 Format: docs/statement.md.
 """
 

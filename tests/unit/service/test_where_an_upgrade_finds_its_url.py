@@ -32,7 +32,7 @@ def test_every_database_of_the_settings_is_upgraded_once(
         "schema_version": 1,
         "tree": "outbox",
         "revision": schema.head("outbox"),
-        "databases": ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"],
+        "databases": ["outbox of shop (1 of 2), bazaar (1 of 2)", "outbox of shop (2 of 2), bazaar (2 of 2)"],
     }
     assert [schema.current(url, "outbox") for url in urls] == [schema.head("outbox")] * 2
     assert run(["db", "upgrade", "ledger", "--config", str(EXAMPLE)]) == 0
