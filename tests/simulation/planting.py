@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.resources import files
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 from tests.simulation.mutants import ROOT, patched
 from tests.simulation.thawing import PACKAGES
@@ -62,7 +63,7 @@ def _plant(texts: Mapping[Path, str]) -> None:
 
 def _plant_scripts(texts: Mapping[Path, str]) -> None:
     """Lua is read by one function of the product, for all modules that are imported from now on."""
-    scripts = importlib.import_module("reconciler.shards.script")
+    scripts: Any = importlib.import_module("reconciler.shards.script")
     read = scripts.script_text
 
     def planted(package: str, file: str) -> str:

@@ -17,7 +17,7 @@ from reconciler.audit.kernel.plan import PlannedFile
 from reconciler.audit.kernel.rows import Flags, Rows, Vocabulary, longs
 from reconciler.audit.kernel.tables import READ_TABLES
 
-_INTEGERS = frozenset({"i32", "i64"})
+_INTEGERS = frozenset({"integer", "bigint"})
 #: Digests are read where a repair was sent, from these tables.
 _DIGEST = "content_digest"
 _NO_NAMES = np.empty(0, np.int32)

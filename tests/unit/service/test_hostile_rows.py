@@ -19,7 +19,8 @@ from reconciler.cli.report_commands import Listing
 from reconciler.commands.finding import Finding
 from reconciler.commands.operate import Dismissed, Lifted, RepairedKey, RepairNow
 from reconciler.commands.setup import CreatedTopic
-from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, Column, Table
+from reconciler.contract.schema import Column, Table
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.visible_text import visible, visible_json, visible_line
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.instrumentation.log import configure_logging
