@@ -20,8 +20,8 @@ from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.hold import Lifted
 from reconciler.commands.repair import RepairedKey, RepairNow
 from reconciler.commands.topics import CreatedTopic
-from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.schema import Column, Table
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.visible_text import visible, visible_json, visible_line
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.instrumentation.log import configure_logging
