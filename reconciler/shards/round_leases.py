@@ -1,4 +1,4 @@
-"""K:round_lease: who runs a shard's rounds. It saves work and proves nothing: the fence and the claims do."""
+"""K:round_lease: the process that runs a shard's rounds. It saves work and proves nothing: fence and claims do."""
 
 from __future__ import annotations
 
