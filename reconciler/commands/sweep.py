@@ -7,12 +7,12 @@ import threading
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.check_answer import StandIn
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepReport
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence_databases import outbox_databases

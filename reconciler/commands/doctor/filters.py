@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from checkback_producers.outbox import settled_tags_in
-from checkback_producers.ports import SettledTags
 from reconciler.commands.finding import Finding
 from reconciler.errors import ReconcilerError
+from reconciler.policy.sweeping import SettledTags
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.settings.types import split_tags

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.ports import SettledTags
 from reconciler.commands.doctor.filters import check_kept_tags, compared, compared_with_kept
+from reconciler.policy.sweeping import SettledTags
 from reconciler.rocketmq.client.admin import GroupFilter
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import SubscriptionSettings
