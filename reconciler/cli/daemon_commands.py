@@ -74,7 +74,7 @@ def replay(
     config: ConfigOption = None,
 ) -> None:
     """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
-    from reconciler.commands.announcements import run_replay
+    from reconciler.commands.replay import run_replay
 
     settings, stop = _start(config)
     run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
@@ -114,9 +114,9 @@ def broker(
 
     When ready it prints one JSON line that says where it listens.
     """
-    from reconciler.commands.broker import serve_broker
+    from reconciler.embedded.serving import serve
 
-    raise typer.Exit(serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
+    raise typer.Exit(serve(listen, family=family, data=data, knobs=knob or []))
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""The witness of the policy for everything that brokers know (reconciler/ports.py: BrokerEvidence).
+"""The witness of the policy for everything that brokers know (reconciler/policy/ports: BrokerEvidence).
 
 "Not found" counts only where the broker's index has provably passed the moment in question; everything else that is
 not FOUND is UNKNOWN.
@@ -29,7 +29,7 @@ from reconciler.policy.evidence import (
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.families import BrokerFacts
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import (
     PROBE_TOPIC,
     ROCKSDB_HALF_TOPIC,

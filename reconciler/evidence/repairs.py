@@ -1,4 +1,4 @@
-"""The acts of repair on real brokers (reconciler/ports.py: BrokerRepairs): END_TRANSACTION again, and republish.
+"""The acts of repair on real brokers (reconciler/policy/ports: BrokerRepairs): END_TRANSACTION again, and republish.
 
 Each sends at most one request that can have an effect, and never raises for a broker that fails.
 """

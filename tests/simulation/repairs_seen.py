@@ -27,7 +27,7 @@ class _InstanceSeen:
 
 
 class SimulatedRepairs(RemotingBrokerRepairs):
-    """The product's repairs; `on_send` is told before a request leaves, for the checkers."""
+    """The product's repairs; the checkers are told of a request before it leaves."""
 
     def __init__(self, process: Process, cluster: Cluster, evidence: SimulatedEvidence) -> None:
         self.__dict__.update(

@@ -1,0 +1,85 @@
+"""How many tasks of a running Spark job have ended, told from another thread while the caller waits for the answer."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Told the number of finished prefixes; never a smaller one than before.
+Progress = Callable[[int], None]
+
+_LOOK_SECONDS = 0.25
+
+
+@contextlib.contextmanager
+def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Iterator[None]:
+    """While the block runs, `progress` learns of finished tasks; at its regular end, of all of them."""
+    if progress is None:
+        yield
+        return
+    told = _ProgressForwarder(progress, tasks)
+    if is_connect(spark):
+        with _connect(spark, told):
+            yield
+    else:
+        with _classic(spark, told):
+            yield
+    told.tell(tasks)
+
+
+class _ProgressForwarder:
+    """Passes growing numbers on, up to `most`."""
+
+    def __init__(self, progress: Progress, most: int) -> None:
+        self._progress = progress
+        self._most = most
+        self._last = -1
+
+    def tell(self, done: int) -> None:
+        """A number that may be told already."""
+        done = min(done, self._most)
+        if done > self._last:
+            self._last = done
+            self._progress(done)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client, which has no SparkContext."""
+    return "pyspark.sql.connect" in type(spark).__module__
+
+
+@contextlib.contextmanager
+def _connect(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
+    def handler(*_: Any, **seen: Any) -> None:
+        told.tell(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
+
+    registered: Any = handler  # pyspark's type is a class without a public name that nobody subclasses
+    spark.registerProgressHandler(registered)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(registered)
+
+
+@contextlib.contextmanager
+def _classic(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
+    tracker = spark.sparkContext.statusTracker()
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            told.tell(sum(stage.numCompletedTasks for stage in stages if stage is not None))
+
+    thread = threading.Thread(target=look, name="audit-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

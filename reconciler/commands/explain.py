@@ -1,0 +1,180 @@
+"""What explain shows: the life of one message, or of each message of a business id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, require_name
+from reconciler.contract.subscription import Subscription
+from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.life_story import LifeStory, tell
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
+from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.history import rows_of_key
+from reconciler.wiring.rounds import Policy
+
+#: Messages of one business id that are told; each costs questions to every broker of its topic.
+STORIES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What `reconciler explain` found under a name."""
+
+    #: The newest message first; of a unique key one, known or not.
+    stories: tuple[LifeStory, ...]
+    #: How the name was understood, and what of it is not told, one line each.
+    notes: tuple[str, ...] = ()
+    #: None: the name is told as a unique key.
+    business: BusinessMessages | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Somebody has heard of it."""
+        return any(story.is_known for story in self.stories) or bool(self.business and self.business.messages)
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Witnesses that could not tell, one line each."""
+        return tuple(dict.fromkeys((*self._of_business, *self._of_all("silent"))))
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """Dependencies that are away, one line each."""
+        return tuple(dict.fromkeys((*(self.business.away if self.business else ()), *self._of_all("away"))))
+
+    @property
+    def unheard(self) -> str:
+        """That nobody has heard of it: nobody at all, or of those who could tell."""
+        who = "nobody who could tell" if self.away or self.silent else "nobody"
+        if self.business is None:
+            return f"{who} has heard of {self.stories[0].unique_key}"
+        return (
+            f"{who} has heard of the business id {self.business.business_id!r}, and it is no unique key; "
+            "what was rolled back or deleted has only its unique key"
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """0: told; 3: somebody is away who might know more; 2: nobody has heard of it."""
+        if self.away:
+            return 3
+        return 0 if self.is_known else 2
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON: a story, or `messages` with the stories of a business id."""
+        notes = {"notes": list(self.notes)}
+        if self.business is None:
+            return self.stories[0].as_dict() | notes
+        return {
+            "business_id": self.business.business_id,
+            "known": self.is_known,
+            "messages": [story.as_dict() for story in self.stories],
+            "older": self.business.older,
+            "silent": list(self.silent),
+            "away": list(self.away),
+        } | notes
+
+    @property
+    def _of_business(self) -> tuple[str, ...]:
+        return (*self.business.damaged, *self.business.silent) if self.business is not None else ()
+
+    def _of_all(self, lines: Literal["silent", "away"]) -> Iterator[str]:
+        for story in self.stories:
+            yield from getattr(story, lines)
+
+
+def life_stories(settings: Settings, name: str) -> Explained:
+    """Asks every witness about a unique key, else about each message of a business id; who does not answer is named.
+
+    A text that is both is told as the unique key. Raises InvalidValue for a name that nothing can have.
+    """
+    require_name(name)
+    with Connections(settings) as connections:
+        witnesses = _Witnesses(connections)
+        key = key_shaped(name)
+        story = None if key is None else witnesses.story(key)
+        business = messages_of(connections, name, limit=STORIES_MAX)
+        if story is not None and (story.is_known or not business.messages):
+            return Explained(stories=(story,), notes=_also(business))
+        configured = {plan.topic for plan in witnesses.policy.plans}
+        told = [message for message in business.messages if message.topic in configured]
+        notes = [f"no message has the unique key {key}: it is told as a business id"] if key is not None else []
+        notes += [
+            f"{message.unique_key} is of topic {message.topic}, which no [[subscriptions]] section has"
+            for message in business.messages
+            if message.topic not in configured
+        ]
+        notes += [business.older_text] if business.older else []
+        stories = tuple(witnesses.story(message.unique_key) for message in told)
+        return Explained(stories=stories, notes=tuple(notes), business=business)
+
+
+def _also(business: BusinessMessages) -> tuple[str, ...]:
+    if not business.messages:
+        return ()
+    keys = ", ".join(business.unique_keys) + (f" and {business.older} older" if business.older else "")
+    return (f"told as a unique key; it is also a business id, of {keys}",)
+
+
+class _Witnesses:
+    """Everybody who is asked, by one command."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.policy = Policy(connections)
+        self._connections = connections
+        self._away = who_is_away({**ask_databases(connections), **ask_brokers(connections)})
+        #: One probe a topic proves absences for all its messages, which were named before.
+        self._horizon = cache(self.policy.witnesses.brokers.horizon)
+
+    def story(self, unique_key: str) -> LifeStory:
+        """One message's life."""
+        settings, policy = self._connections.settings, self.policy
+        ledger = self._connections.ledger.reports.life(settings.environment, unique_key)
+        topics = dict.fromkeys(c.subscription.topic for c in ledger.candidates)
+        outbox: Lookup[OutboxRow] = Lookup.unknown("outbox", "no topic is configured")
+        for topic in [*topics, *(plan.topic for plan in policy.plans if plan.topic not in topics)]:
+            outbox = policy.witnesses.outbox.read(topic, {unique_key: WHENEVER_COMMITTED_MS})[unique_key]
+            if outbox.is_found:
+                topics = {topic: None}
+                break
+        copies: dict[str, Lookup[StoredMessage]] = {}
+        inboxes: dict[Subscription, Lookup[InboxRow]] = {}
+        for plan in policy.plans:
+            if topics and plan.topic not in topics:
+                continue
+            horizon = self._horizon(plan.topic)
+            copies |= self._copies(plan.topic, unique_key, outbox, horizon)
+            for subscription in (p.subscription for p in plan.subscriptions):
+                groups = policy.witnesses.brokers.group_copies(subscription, unique_key, horizon=horizon)
+                copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
+                inboxes[subscription] = policy.witnesses.inbox.read(subscription, [unique_key])[unique_key]
+        history, history_problems = rows_of_key(settings, unique_key)
+        return tell(
+            unique_key,
+            outbox=outbox,
+            copies=copies,
+            inboxes=inboxes,
+            ledger=ledger,
+            holds=self._connections.ledger.reports.holds(settings.environment),
+            history=history,
+            history_problems=history_problems,
+            away=self._away,
+        )
+
+    def _copies(
+        self, topic: str, unique_key: str, outbox: Lookup[OutboxRow], horizon: Horizon
+    ) -> Mapping[str, Lookup[StoredMessage]]:
+        brokers = self.policy.witnesses.brokers
+        row = outbox.records[0] if outbox.is_found else None
+        since = row.created_at_ms if row is not None else 0
+        return {
+            f"{topic} half": brokers.half_copies(topic, unique_key, horizon=horizon, not_before_ms=since, outbox=row),
+            f"{topic} committed": brokers.committed_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+            f"{topic} parked": brokers.parked_copies(topic, unique_key, horizon=horizon, not_before_ms=since),
+        }

@@ -1,0 +1,192 @@
+"""Verification and repair of named messages, or of every open loss, through the brakes of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.clock import utc_text
+from reconciler.commands.business_ids import Named, keys_named
+from reconciler.commands.operator_actions import recorded
+from reconciler.contract.subscription import Subscription
+from reconciler.contract.tables import CandidateState, HoldKind
+from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.errors import InvalidValue
+from reconciler.policy.plan import TopicPlan
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter
+from reconciler.policy.repairing.case import first_rung
+from reconciler.policy.round import ReconcileRound
+from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import require_everybody
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.rounds import Policy
+from reconciler.wiring.subscriptions import require_subscription
+
+#: Messages of one business id that are looked at.
+NAMED_MAX = 20
+#: Most keys of one `repair --all`.
+REPAIR_KEYS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairedKey:
+    """One line of `reconciler repair`."""
+
+    topic: str
+    group: str
+    unique_key: str
+    verdict: str
+    #: sent, done, failed, waits, held, taken, planned, or "" where there is nothing to repair.
+    outcome: str
+    rung: str
+    reason: str
+
+    @property
+    def told(self) -> str:
+        """In one line: verdict, and what was done about it."""
+        done = " ".join(word for word in (self.outcome, self.rung) if word)
+        return ": ".join(word for word in (self.verdict, done, self.reason) if word)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairNow:
+    """What `reconciler repair` did, or would do."""
+
+    keys: tuple[RepairedKey, ...]
+    dry_run: bool
+    #: How names were understood, one line each.
+    notes: tuple[str, ...] = ()
+
+    columns = ("topic", "group", "unique key", "verdict", "outcome", "rung", "reason")
+
+    @property
+    def exit_code(self) -> int:
+        """4: some repairs failed, wait or are held, or a dry run found something to do; 2: a key could not be judged;
+        0: all is sent, done or well."""
+        if any(key.outcome not in {"", "sent", "done"} for key in self.keys):
+            return 4
+        return 2 if any(key.verdict == Verdict.UNKNOWN and not key.outcome for key in self.keys) else 0
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Rows for people."""
+        return [(k.topic, k.group, k.unique_key, k.verdict, k.outcome, k.rung, k.reason) for k in self.keys]
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        names = ("topic", "group", "unique_key", "verdict", "outcome", "rung", "reason")
+        keys = [dict(zip(names, row, strict=True)) for row in self.rows()]
+        return {"dry_run": self.dry_run, "keys": keys, "notes": list(self.notes)}
+
+
+def repair_now(
+    settings: Settings, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
+) -> RepairNow:
+    """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
+
+    A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
+    InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
+    """
+    require_subscription(settings, topic, group)
+    with Connections(settings) as connections:
+        policy = Policy(connections)
+        require_everybody(connections)
+        named = [_named(connections, name, topic=topic, dry_run=dry_run) for name in dict.fromkeys(names)]
+        unique_keys = [key for one in named for key in one.unique_keys]
+        work = list(_work(policy, unique_keys, topic=topic, group=group))
+        unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
+        if unheard:
+            raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
+        done: list[RepairedKey] = []
+        detail = "" if unique_keys else "--all"
+        for plan, subscription, keys in work:
+            rounds = policy.rounds_of(plan)
+            if dry_run:
+                done += (_repair(rounds, plan, subscription, key, dry_run=True) for key in keys)
+                continue
+            about = {"topic": subscription.topic, "group": subscription.group}
+            for key in keys:
+                with recorded(connections, "repair", **about, unique_key=key, detail=detail) as outcome:
+                    done.append(_repair(rounds, plan, subscription, key, dry_run=False))
+                    outcome.result = done[-1].told
+        if dry_run:
+            brakes = connections.ledger.holds.active(settings.environment)
+            done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
+        return RepairNow(keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes))
+
+
+def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> Named:
+    """The keys of one name. A business id of several messages does not say which one is meant."""
+    named = keys_named(connections, name, limit=NAMED_MAX)
+    if named.business is None:
+        return named
+    topics = {s.topic for s in connections.settings.subscriptions if topic in (None, s.topic)}
+    messages = [message for message in named.business.messages if message.topic in topics]
+    if not messages:
+        raise InvalidValue("KEYS", name, f"its messages are of other topics: {', '.join(named.notes)}")
+    if not dry_run and (len(messages) > 1 or named.business.older or named.business.damaged):
+        found = "; ".join(
+            f"{message.unique_key} of {message.topic}, {message.state}, written {utc_text(message.created_at_ms)}"
+            for message in messages
+        )
+        rest = "".join(f"; {line}" for line in (named.business.older_text, *named.business.damaged) if line)
+        remedy = "a business id of more than one message, perhaps: name unique keys, --dry-run judges all"
+        raise InvalidValue("KEYS", name, f"{remedy}: {found}{rest}")
+    return replace(named, unique_keys=tuple(message.unique_key for message in messages))
+
+
+def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
+    """What would keep the repairs of a topic from being sent now; empty: nothing."""
+    return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
+
+
+def _held(key: RepairedKey, brake: str) -> RepairedKey:
+    if not brake or key.outcome != "planned":
+        return key
+    return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}")
+
+
+def _work(
+    policy: Policy, unique_keys: Sequence[str], *, topic: str | None, group: str | None
+) -> Iterator[tuple[TopicPlan, Subscription, list[str]]]:
+    """Keys by subscription, in the order of the settings."""
+    for plan in policy.plans:
+        for subscription in (p.subscription for p in plan.subscriptions):
+            if topic in (None, subscription.topic) and group in (None, subscription.group):
+                wanted = unique_keys or _open_losses(policy, subscription)
+                known = _known(policy, subscription, wanted)
+                yield plan, subscription, [key for key in dict.fromkeys(wanted) if key in known]
+
+
+def _repair(
+    rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
+) -> RepairedKey:
+    judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
+    verdict = judged.verification.verdict
+    told = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
+    if outcome is None and dry_run and verdict in LOSSES:
+        # Its repair would be opened by the verdict, which a dry run does not write.
+        told = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
+    return RepairedKey(
+        topic=subscription.topic,
+        group=subscription.group,
+        unique_key=unique_key,
+        verdict=str(verdict),
+        outcome=told[0],
+        rung=told[1],
+        reason=told[2],
+    )
+
+
+def _open_losses(policy: Policy, subscription: Subscription) -> list[str]:
+    only = LedgerFilter(
+        topic=subscription.topic, group=subscription.group, candidate_state=CandidateState.OPEN, is_loss=True
+    )
+    rows = policy.ledger.reports.candidates(subscription.environment, only=only, limit=REPAIR_KEYS_MAX)
+    return [row.unique_key for row in rows]
+
+
+def _known(policy: Policy, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
+    """Keys of this topic: some outbox has them, or the ledger. A key of another topic is nobody's business here."""
+    outbox = policy.witnesses.outbox.read(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
+    found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
+    return found | set(policy.ledger.candidates.read(subscription, unique_keys))
