@@ -28,8 +28,9 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
-from reconciler.contract.history_row import ANNOUNCED, CONSUMED, HistoryStream
+from reconciler.contract.history_row import ANNOUNCED, CONSUMED
 from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.schema import Table
 from reconciler.contract.tables import OutboxState
 
 #: Keys a statement: bounds its length, and the rows it returns.
@@ -300,7 +301,7 @@ def _lacking_times(rows: pa.Table, column: str, there: pa.ChunkedArray) -> pa.Ch
 def _of_history(
     lookups: PrefixLookups,
     files: Sequence[HistoryFile],
-    stream: HistoryStream,
+    stream: Table,
     topic: str,
     group: str | None = None,
 ) -> pa.Table:

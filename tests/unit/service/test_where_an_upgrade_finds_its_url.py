@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.app import run
-from reconciler.commands.setup import upgrade_database
+from reconciler.commands.db import upgrade_database
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 
