@@ -128,7 +128,7 @@ class SegmentWriter:
             self.is_sound = False
 
     def sync(self) -> None:
-        """Syncs appended frames. An error leaves their state on the disk unknown (fsyncgate): the segment is given up."""
+        """Syncs appended frames. After an error their state is unknown (fsyncgate): the segment is given up."""
         try:
             os.fdatasync(self._descriptor)
         except OSError:
