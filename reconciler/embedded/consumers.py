@@ -48,7 +48,7 @@ def parse_subscription(topic: str, expression: str | None, kind: str | None, ver
 
 
 def subscription_from_heartbeat(data: Mapping[str, Any]) -> SubscriptionData:
-    """One entry of subscriptionDataSet; the tag hashes are computed anew, clients of any language differ."""
+    """One entry of subscriptionDataSet; tag hashes are computed here: clients of other languages send others."""
     parsed = parse_subscription(
         str(data.get("topic", "")),
         data.get("subString"),
@@ -224,7 +224,7 @@ class RebalanceLocks:
             del self._locks[group, *queue]
 
     def expire(self) -> None:
-        """Forgets locks nobody renewed."""
+        """Forgets locks that were not renewed."""
         limit = self._clock.monotonic_seconds() - self._expiry_seconds
         for key in [key for key, held in self._locks.items() if held.taken_seconds < limit]:
             del self._locks[key]

@@ -130,7 +130,7 @@ class Faults:
 
     # -- any request -------------------------------------------------------------------------------
     def busy(self, *codes: int, count: int = 0, seconds: float | None = None) -> None:
-        """Answers SYSTEM_BUSY to these request codes (all sends if none is given), so often or so long."""
+        """Answers SYSTEM_BUSY to these request codes (none given: to all sends), for some requests or some seconds."""
         with self._lock:
             until = None if seconds is None else self._clock.monotonic_seconds() + seconds
             for code in codes or SEND_CODES:
@@ -151,7 +151,7 @@ class Faults:
                 self._silent = _Countdown(0, self._clock.monotonic_seconds() + seconds)
 
     def refuse(self, count: int = FOREVER) -> None:
-        """Answers NO_PERMISSION to whatever a broker is asked, but for UPDATE_BROKER_CONFIG; 0 ends it.
+        """Answers NO_PERMISSION to every request for a broker but UPDATE_BROKER_CONFIG; 0 ends it.
 
         As 5.3.3 does with access control, to a client without credentials; the name server goes on answering.
         """

@@ -93,7 +93,7 @@ class BrokerMessage:
         return self._properties
 
     def put_properties(self, *, trimmed: bool, **changes: str | None) -> None:
-        """Sets (or with None removes) properties and writes the text anew."""
+        """Sets (or with None removes) properties and rewrites the text."""
         properties = dict(self.properties)
         for name, value in changes.items():
             if value is None:
@@ -134,7 +134,7 @@ def encode(message: BrokerMessage) -> bytes:
     topic = message.topic.encode()
     properties = message.properties_text.encode()
     born, stored = message.born_host, message.store_host
-    # Whatever a client has claimed: a record whose flags and hosts disagree could never be read again.
+    # The client's flags are not trusted: a record whose flags and hosts disagree could never be read again.
     message.sys_flag = message.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | _host_flags(born, stored)
     size = 75 + len(born) + len(stored) + len(body) + len(topic) + len(properties)
     message.size = size

@@ -23,7 +23,7 @@ class HeldPull:
     offset: int
     deadline_seconds: float
     subscription: SubscriptionData
-    answer: Callable[[], None]  # pulls again and answers whatever is there
+    answer: Callable[[], None]  # pulls again and answers with the result
 
 
 class LongPolling:

@@ -85,7 +85,7 @@ class QueueTable:
         return self._queues.get((topic, queue_id))
 
     def drop_topic(self, topic: str) -> None:
-        """DELETE_TOPIC_IN_BROKER: its queues start anew."""
+        """DELETE_TOPIC_IN_BROKER: its queues start at offset 0 again."""
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 

@@ -77,7 +77,7 @@ def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: C
 
 # -- queue offsets -----------------------------------------------------------------------------------
 def _queue(broker: BrokerServices, request: Command) -> ConsumeQueue:
-    """The queue in question; an empty one, which nobody keeps, if nothing was ever stored in it."""
+    """The queue that the request names; an empty one, which is not kept, if nothing was ever stored in it."""
     found = broker.store.queues.find(text(request, "topic"), integer(request, "queueId"))
     return found if found is not None else ConsumeQueue()
 

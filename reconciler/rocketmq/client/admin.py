@@ -54,7 +54,7 @@ class Admin:
     def create_topic(
         self, address: str, topic: str, *, queues: int, permission: int = READ_AND_WRITE, attributes: str = ""
     ) -> None:
-        """Creates the topic with exactly so many queues on this master, or changes it to that.
+        """Creates the topic with exactly this number of queues on this master, or changes it to that number.
 
         `attributes` is understood from 5.0 on, for example "+message.type=TRANSACTION". The route appears a moment
         later at the name servers.
@@ -115,7 +115,7 @@ class Admin:
         return self._connections(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
 
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
-        """The filter that the group's members told this broker in their heartbeats.
+        """The filter that this broker has from the heartbeats of the group's members.
 
         None: none is connected, or none that subscribes to the topic (a pull consumer need not).
         """
@@ -174,7 +174,7 @@ class Admin:
         return [_connection(member) for member in found if isinstance(member, dict)]
 
     def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
-        """Empty if nobody of the group is connected."""
+        """Empty if no member of the group is connected."""
         answer = self._client.request(address, Command(code=code, fields=fields))
         if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
             return {}

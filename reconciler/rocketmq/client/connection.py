@@ -1,4 +1,4 @@
-"""One TCP connection: a reader thread, many requests at a time, told apart by their opaque number."""
+"""One TCP connection: a reader thread, many requests at a time, distinguished by their opaque number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
 
 Inbound: TypeAlias = Callable[["Connection", Command], None]
-#: Told once when a connection is closed, by whichever thread noticed: it must be short and not raise.
+#: Called once when a connection is closed, on the thread that noticed it: it must be short and must not raise.
 Closed: TypeAlias = Callable[["Connection"], None]
 
 
@@ -204,7 +204,7 @@ class Connection:
             self._fail(error)
         except OSError as error:
             self._fail(ConnectionLost(f"{self.address}: {error}"))
-        except Exception as error:  # e.g. no memory: whoever waits for an answer must hear of it
+        except Exception as error:  # e.g. no memory: the threads that wait for an answer must get the error
             logger.exception("connection_failed: %s: reading ended", self.address)
             self._fail(ConnectionLost(f"{self.address}: reading ended: {type(error).__name__}: {error}"))
         finally:

@@ -13,7 +13,7 @@ from reconciler.rocketmq.wire.frame import Command
 #: A broker may be replaced by another version: ask again after this time.
 _REMEMBER_SECONDS = 600.0
 
-#: A heartbeat of nobody: every version answers it, and it registers nothing.
+#: A heartbeat that names no group: every version answers it, and it registers nothing.
 _EMPTY_HEARTBEAT = b'{"clientID":"reconciler-family","producerDataSet":[],"consumerDataSet":[]}'
 
 

@@ -34,7 +34,7 @@ INTERVAL_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 TIMEOUT_SECONDS = 3.0
 
-#: Broker addresses a group has to be registered at, asked for anew at each heartbeat (routes change).
+#: Broker addresses a group has to be registered at, asked for again at each heartbeat, because routes change.
 Addresses = Callable[[], Iterable[str]]
 
 
@@ -184,7 +184,7 @@ class HeartbeatService:
                 )
             except ReconcilerError as error:
                 answers[address] = error
-        # A bound of our own, for all of them: whatever happens to connections, the next heartbeat must come.
+        # A bound of our own, for all of them: the next heartbeat must come even if connections hang.
         deadline = self._client.clock.monotonic_seconds() + 2 * TIMEOUT_SECONDS
         for address, future in pending.items():
             try:

@@ -2,7 +2,7 @@
 
 librocketmq crashes where other clients raise. Facts here were read in the package's versions 0.4.4 and 2.0.0 and in
 librocketmq 1.2.3 and 2.2.0, and seen with the wheel 0.4.4 and with librocketmq 2.2.0 on a real broker 5.3.3. The
-package is imported in functions only: nobody else loads it.
+package is imported inside functions only, so that no other use of the client loads it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def require_writable_home() -> None:
 
 
 def new_instance_name(group: str, name_servers: str) -> str:
-    """A name that makes the library connect anew; with its default, a second cluster gets the first one's connections.
+    """A name of its own for each connection: with the library's default a second cluster gets those of the first.
 
     Raises InvalidValue for malformed name servers.
     """
@@ -117,7 +117,7 @@ def new_instance_name(group: str, name_servers: str) -> str:
 
 
 def call_within(timeout_seconds: float, what: str, call: Callable[[], T], *, clock: Clock | None = None) -> T:
-    """Runs a call of the library on a thread of its own: it blocks up to a minute, whatever time-out it was given.
+    """Runs a call of the library on a thread of its own: it blocks up to a minute, even with a shorter time-out.
 
     Raises RequestTimeout after the time (the thread goes on), else what the call raised.
     """

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
 #: Sees every command on its way; None drops it. For fault injection and signing.
 Passage: TypeAlias = Callable[[str, Command], Command | None]
-#: Told the address of a connection that is gone.
+#: Called with the address of a connection that is gone.
 Disconnected: TypeAlias = Callable[[str], None]
 
 RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
@@ -38,7 +38,7 @@ RECONNECTS = Backoff(first_seconds=0.1, longest_seconds=5.0)
 
 @dataclass(frozen=True, slots=True)
 class _Deferred:
-    """What is sent when its address is connected, and who is told if that fails."""
+    """What is sent when its address is connected, and the callback for the case that connecting fails."""
 
     send: Callable[[Connection], None]
     failed: Callable[[ReconcilerError], None]
@@ -94,7 +94,7 @@ class RemotingClient:
         self.dropped_requests = 0
 
     def request(self, address: str, command: Command, *, timeout_seconds: float | None = None) -> Command:
-        """Sends and waits for the answer, whatever its code is.
+        """Sends and returns the answer; an answer with an error code is returned, too.
 
         Raises BrokerUnavailable (its kind ConnectionLost: may have been executed), RequestTimeout or BrokerBusy.
         """
@@ -171,7 +171,7 @@ class RemotingClient:
             self._handlers = {**self._handlers, int(code): handler}
 
     def on_disconnect(self, callback: Disconnected) -> None:
-        """Calls back when a connection is gone, whoever closed it, but not from close(); a new one replaces the old.
+        """Calls back when a connection is gone, but not from close(); a new callback replaces the old one.
 
         It runs on the thread that noticed, often the connection's reader: it must be short, not block and not raise.
         """
@@ -230,7 +230,7 @@ class RemotingClient:
             connection = self._connected(address, self._connect_timeout_seconds)
         except ReconcilerError as error:
             failure = error
-        except Exception as error:  # e.g. no memory: whoever waits must hear of it
+        except Exception as error:  # e.g. no memory: the waiting threads must get the error
             logger.exception("connecting_failed: %s: connecting ended", address)
             failure = BrokerUnavailable(f"{address}: {type(error).__name__}: {error}")
         while waiting := self._next_deferred(peer):

@@ -57,23 +57,23 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """A route as it was told last."""
+    """The newest route that a name server has answered."""
 
     route: TopicRoute
-    #: When name servers were asked last, whatever they said.
+    #: When name servers were asked last, with or without success.
     asked_at: float
-    #: Since when they know nothing of the topic; None: they told this route.
+    #: Since when the name servers know no such topic. None: their last answer was this route.
     missing_since: float | None = None
 
     def stands(self, now: float, *, as_evidence: bool) -> bool:
-        """Whether it may be used without being told again."""
+        """Whether the route may be used without asking again."""
         if self.missing_since is None:
             return True
         return not as_evidence and now - self.missing_since < KEEP_MISSING_SECONDS
 
 
 class Routes:
-    """Thread-safe; confined by its lock. No thread of its own: whoever asks late refreshes.
+    """Thread-safe; confined by its lock. No thread of its own: a call that finds the route too old refreshes it.
 
     While name servers are away the last known route stands. While they answer that there is no such topic it stands for
     sends and pulls only (KEEP_MISSING_SECONDS), not for whereabouts() and seen(), on which absences are proved.
@@ -154,7 +154,7 @@ class Routes:
             return frozenset(self._seen.get(topic, ()))
 
     def expect(self, topic: str, broker_names: Collection[str]) -> None:
-        """Somebody keeps a memory of brokers that outlives this process: it takes the place of the own one."""
+        """Uses a memory of seen brokers that outlives this process, in place of the one in this object."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             known = self._routes.get(topic)

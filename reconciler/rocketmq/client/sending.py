@@ -127,7 +127,7 @@ class Sender:
     ) -> SendResult:
         """Sends and waits until it is stored; after a failure on another broker, unless `queue` is given.
 
-        An ordinary message is tried again also when nobody knows whether it was stored (it may arrive twice); a half
+        An ordinary message is also tried again when it is unknown whether it was stored (it may arrive twice); a half
         is not, because its copy on another broker would be a second transaction. Raises BrokerBusy, BrokerRefused,
         BrokerUnavailable, RequestTimeout, TopicNotFound, ProtocolViolation.
         """
@@ -153,7 +153,7 @@ class Sender:
         raise failure
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> str:
-        """Sends without waiting for an answer and returns the unique key; nobody knows whether it was stored."""
+        """Sends without waiting for an answer and returns the unique key; whether it was stored remains unknown."""
         key = message.unique_key or self._unique_keys.next_key()
         target = queue or self._choose(message.topic, set(), is_again=False)
         address = self._address(target)
@@ -207,7 +207,7 @@ class Sender:
         is_half: bool = False,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """One request to the master at the address, whatever routes say. Raises as send() does."""
+        """One request to the master at the address, which need not be in the route. Raises as send() does."""
         key = unique_key or message.unique_key or self._unique_keys.next_key()
         command = self._command(target, message, key, self._families.facts(address), is_half=is_half)
         answer = self._client.request(address, command, timeout_seconds=timeout_seconds)

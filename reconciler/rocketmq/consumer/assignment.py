@@ -55,7 +55,7 @@ class Assignment:
     def rebalance(self, topics: Iterable[str]) -> bool:
         """Gives up and takes over queues; False if something could not be done yet and should be tried again soon.
 
-        A topic whose route or members nobody tells keeps its queues as they are.
+        A topic whose route or members are unknown keeps the queues that it has.
         """
         is_complete = True
         for topic in topics:

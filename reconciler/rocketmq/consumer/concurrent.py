@@ -18,7 +18,7 @@ class SendBack(Protocol):
     """Hands a failed message back, so that it comes again later or goes to the dead letters."""
 
     def __call__(self, message: ReceivedMessage) -> bool:
-        """True: it is stored for later, this delivery is done. False: nobody took it."""
+        """True: it is stored for later, this delivery is done. False: no broker took it back."""
         ...
 
 
@@ -73,7 +73,7 @@ class ConcurrentConsumption:
             self._resume(queue)
 
     def _retry_here(self, messages: Sequence[ReceivedMessage], queue: ProcessQueue, era: int) -> None:
-        """Nobody took them: they stay uncommitted in this process and come again after a pause."""
+        """No broker took them back: they stay uncommitted in this process and are delivered again after a pause."""
         if not messages:
             return
         again = [dataclasses.replace(message, reconsume_times=message.reconsume_times + 1) for message in messages]

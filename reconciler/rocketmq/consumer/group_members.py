@@ -68,7 +68,7 @@ class BrokerQueueLocks:
     def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Takes or renews locks; answers those that are held now. A broker that is away grants none.
 
-        The caller renews what it is assigned, every 20 s: a lock nobody renews must be able to expire.
+        The caller renews what it is assigned, every 20 s: a lock that is not renewed must be able to expire.
         """
         held: set[MessageQueue] = set()
         for address, wanted in self._by_broker(queues).items():

@@ -43,7 +43,7 @@ class ListenerAnswer:
     #: CR_SUCCESS, CR_LATER, CR_RETURN_NULL or CR_THROW_EXCEPTION (Java's CMResult, for CONSUME_MESSAGE_DIRECTLY).
     direct_result: str
     remark: str = ""
-    #: The one message that failed, if the listener told it.
+    #: The one message that failed, if the listener named it.
     failed_at: int | None = None
 
     def split(

@@ -43,7 +43,7 @@ class Consumption(Protocol):
 
 
 class PullLoop:
-    """Pulls every queue it is told of until that is revoked. Confined to the step thread but for `pull_soon`."""
+    """Pulls every assigned queue until it is revoked. Confined to the step thread but for `pull_soon`."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class PullLoop:
         except ReconcilerError as error:
             self._failed(queue, era, address, error)
             return
-        except Exception as error:  # e.g. no memory: a queue that nobody pulls any more would look like a quiet one
+        except Exception as error:  # e.g. no memory: a queue that is no longer pulled would look like a quiet one
             logger.exception("pull_failed: pull of %s failed", queue.queue)
             committable = queue.committable()
             if committable is not None and queue.era == era:

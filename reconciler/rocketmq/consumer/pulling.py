@@ -1,4 +1,4 @@
-"""PULL_MESSAGE without group membership, and long polling for whoever builds on it (PullMessageRequestHeader)."""
+"""PULL_MESSAGE without group membership, and long polling for consumers (PullMessageRequestHeader)."""
 
 from __future__ import annotations
 

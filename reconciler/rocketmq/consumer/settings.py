@@ -40,7 +40,7 @@ class PushSettings:
     max_reconsume_times: int = 16
     #: Pause before a failed batch comes again in an orderly consumer.
     orderly_suspend_seconds: float = 1.0
-    #: Pause before a message that nobody took back comes again in this process.
+    #: Pause before a message that no broker took back is delivered again in this process.
     local_retry_seconds: float = 5.0
     #: Every assigned queue is committed that often, also empty ones: the watermark rests on it.
     offset_commit_interval_seconds: float = 5.0

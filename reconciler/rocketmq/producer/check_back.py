@@ -219,7 +219,7 @@ def _read(address: str, request: Command) -> CheckRequest:
 def _message(half: MessageRecord) -> tuple[ReceivedMessage, str | None]:
     """Any member of the group is asked, also one that lacks the sender's compression: the answer is in a database.
 
-    As stored and not empty: an empty body is one that somebody may have sent.
+    The body is given as stored and not as empty bytes: an empty body could be the sender's own.
     """
     try:
         return received(half), None

@@ -97,7 +97,7 @@ class EndAnswer:
     remark: str | None = None
 
 
-#: Sent one-way: nobody will ever tell.
+#: Sent one-way: its result stays unknown.
 NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")
 
 

@@ -19,7 +19,7 @@ class LocalTransactionState(StrEnum):
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
-    #: Nobody can tell yet: the broker asks again later.
+    #: Not known yet: the broker asks again later.
     UNKNOWN = "UNKNOWN"
 
     @property

@@ -1,7 +1,7 @@
 """TransactionMQProducer: half message, local transaction, END_TRANSACTION, and answers to check-back.
 
 The shape is that of org.apache.rocketmq.client.producer.TransactionMQProducer; unlike there END is asked two-way, so
-that its answer is known. `send_half` and `end` are the two halves for whoever runs the transaction itself.
+that its answer is known. `send_half` and `end` are the two parts for callers that run the transaction themselves.
 """
 
 from __future__ import annotations

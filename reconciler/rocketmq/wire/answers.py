@@ -1,4 +1,4 @@
-"""What the code of an answer means to whoever asked, and the fields of an answer as numbers."""
+"""The error that the code of an answer stands for, and the fields of an answer as numbers."""
 
 from __future__ import annotations
 

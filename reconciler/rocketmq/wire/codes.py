@@ -1,4 +1,8 @@
-"""Numbers and names of the remoting protocol, with the broker class that defines each set."""
+"""Numbers and names of the remoting protocol, with the broker class that defines each set.
+
+A *half message* is a transactional message that consumers cannot see yet: END_TRANSACTION commits it or rolls it back.
+Each check-back may append another copy of it; the newest copy is the one that is ended.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bodies as producers compress them; brokers store them as they come (org.apache.rocketmq.common.compression).
 
 zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard`
-and `lz4` (the extra `compression`), which are loaded when a body needs them. Whoever meets a body without them goes on:
+and `lz4` (the extra `compression`), which are loaded when a body needs them. Without them the caller goes on:
 a look-up is UNKNOWN, a consumer hands the message back.
 """
 
