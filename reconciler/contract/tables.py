@@ -1,5 +1,7 @@
 """Tables as plain data: SQLAlchemy tables, DDL, migrations' tests and the docs are made from it (reconciler/sql).
 
+The tables are the evidence: the *outbox* of a producer proves its commits, the *inbox* of a consumer its effects, and
+the *ledger* keeps what the reconciler judged and did. Redis proves nothing.
 All times are BIGINT milliseconds UTC of the database's own clock (SQLite: the host's).
 """
 
@@ -29,7 +31,7 @@ class CandidateState(StrEnum):
 
 
 class RepairState(StrEnum):
-    """State of a repair row (reconciler/policy/repairing/repair.py holds the transitions)."""
+    """State of a repair row (its transitions: reconciler/policy/repairing)."""
 
     OPEN = "OPEN"
     SENDING = "SENDING"
@@ -39,11 +41,14 @@ class RepairState(StrEnum):
 
 
 class Rung(StrEnum):
-    """The three ways to repair, in the default order."""
+    """A *rung* is a way to repair; these are all, in the default order."""
 
     END = "end"
     REPUBLISH = "republish"
     HAND_OVER = "hand-over"
+
+
+REPAIR_ORDER_DEFAULT = tuple(Rung)
 
 
 class HoldKind(StrEnum):

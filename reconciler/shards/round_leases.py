@@ -1,4 +1,4 @@
-"""K:round_lease: the process that runs a shard's rounds. It saves work and proves nothing: fence and claims do."""
+"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims are what decides."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ from reconciler.commands.status.primaries import check_primaries
 from reconciler.errors import ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import BROKER_REMEDY, REDIS_REMEDY
+from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.brokers import (
+    BROKER_REMEDY,
     READER_GROUPS,
     broker_facts,
     brokers_known_to,

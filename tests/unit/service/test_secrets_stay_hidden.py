@@ -18,7 +18,7 @@ from reconciler.audit.collect.sources import parse_sources, with_configured
 from reconciler.audit.errors import AuditError
 from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
-from reconciler.commands.setup import upgrade_database
+from reconciler.commands.db import upgrade_database
 from reconciler.contract.urls import read_url, shown_url, shown_value
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.log import configure_logging

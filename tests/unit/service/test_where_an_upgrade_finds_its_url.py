@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.audit.collect import configuration as subscriptions
 from reconciler.cli.app import run
-from reconciler.commands.setup import upgrade_database
+from reconciler.commands.db import upgrade_database
 from reconciler.settings.file import NOT_SETTINGS, load_settings
 from reconciler.sql import schema
 
