@@ -1,7 +1,7 @@
 """Rows of reconciler_repair and the claims on them: for the daemon's ledger, and for the replay worker of a group.
 
 A *claim* is the right to repair one key: one conditional UPDATE in database time. Every later write names the claim's
-token; if it matches no row, the claim is lost and the caller stops. A sleeping owner's request to a broker cannot be
+token; if it matches no row, the claim is lost and the caller stops. A paused owner's request to a broker cannot be
 fenced: it costs a second copy, which the inbox absorbs.
 """
 
