@@ -66,7 +66,7 @@ class NativeMessage:
     properties: None = None
     #: Property BUSINESS_ID.
     business_id: str | None = None
-    #: The properties that the consumer was told to copy, without absent ones.
+    #: Properties named by the consumer's `property_names`, without absent ones.
     known_properties: Mapping[str, str] = field(default_factory=dict)
     #: Of the first delivery; only for messages without a unique key.
     offset_message_id: str | None = None
@@ -184,7 +184,7 @@ class NativeConsumer:
         made._register_callback(self._on_message)  # noqa: SLF001  # keeps it from being collected, too
 
     def _on_message(self, _consumer: int | None, pointer: int) -> int:
-        """The library's callback, for every topic: 0 or 1, whatever happens."""
+        """The library's callback, for every topic: 0 or 1, also after an error."""
         return answered(lambda: self._consume(pointer), otherwise=_LATER, keep=self._keep_failure)
 
     def _consume(self, pointer: int) -> int:

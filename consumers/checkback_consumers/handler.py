@@ -2,8 +2,8 @@
 
     inbox row -> business effect -> database commit -> SADD to the commit set -> acknowledge
 
-A duplicate is recorded again and acknowledged: the first run may have died before its SADD. Whatever the recorder
-answers, the message is acknowledged: what it missed is found again by scanning the inbox.
+A duplicate is recorded again and acknowledged: the first run may have died before its SADD. The message is
+acknowledged, also where the recorder failed: a scan of the inbox finds what it missed.
 """
 
 from __future__ import annotations

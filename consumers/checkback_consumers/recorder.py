@@ -48,7 +48,7 @@ AWAY_SECONDS_MIN = 0.1
 AWAY_SECONDS_MAX = 1.0
 _CHECK_SHARDS_SECONDS = 60.0
 
-#: Told of keys that were not recorded: (topic, keys). Runs on the recorder's or the handler's thread; must be quick.
+#: Called with keys that were not recorded: (topic, keys), on the recorder's or the handler's thread; must be quick.
 OnMissed = Callable[[str, Sequence[str]], None]
 
 
@@ -60,7 +60,7 @@ class CommitSink(Protocol):
         ...
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """The configured number of shards, if it can be told."""
+        """The number of shards that the reconciler wrote down; None: it wrote none yet."""
         ...
 
 
@@ -94,7 +94,7 @@ class Batch:
         self.keys: dict[str, list[str]] = {}
         self.count = 0
         self.has_waiter = False
-        #: Redis was away when it was opened: nobody waits for it.
+        #: Redis was away when it was opened: no acknowledgement waits for it.
         self.is_held = False
         #: Set after its first try.
         self.done = threading.Event()
@@ -103,7 +103,7 @@ class Batch:
 
 
 class RetryQueue:
-    """A queue that knows its size. Confined by its owner's lock."""
+    """Keys that Redis did not take, in the order of their arrival. Confined by the recorder's lock."""
 
     def __init__(self) -> None:
         self._queue: deque[RetryEntry] = deque()
@@ -116,7 +116,7 @@ class RetryQueue:
         self.count += len(entry.keys)
 
     def oldest(self, keys_max: int) -> list[RetryEntry]:
-        """The oldest entry, and those that follow it and are of its topic, up to so many keys together."""
+        """The oldest entry, and its successors of the same topic up to `keys_max` keys together."""
         found: list[RetryEntry] = []
         total = 0
         for entry in self._queue:
@@ -127,7 +127,7 @@ class RetryQueue:
         return found
 
     def remove(self, entries: int) -> None:
-        """The oldest ones, as oldest() gave them."""
+        """Removes the oldest `entries`, as oldest() gave them."""
         for _ in range(entries):
             self.count -= len(self._queue.popleft().keys)
 

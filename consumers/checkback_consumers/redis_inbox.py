@@ -45,7 +45,7 @@ class RedisInbox:
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
         lease_seconds: float = 300.0,
     ) -> None:
-        """`lease_seconds` exceeds the longest handler, or two may run at once; after a crash the key waits so long."""
+        """`lease_seconds` exceeds the longest handler, or two may run at once; a crash keeps its key for as long."""
         self._client = client
         self._environment = environment
         self._keep_ms = int(keep_seconds * 1000)

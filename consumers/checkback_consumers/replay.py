@@ -36,7 +36,7 @@ POLL_SECONDS = 1.0
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 _AWAY_SECONDS_MAX = 30.0
 ROWS_AT_ONCE = 100
-#: After so many rows one behind the other that did not reach the handler's database, the others would not either.
+#: Rows in succession that did not reach the handler's database; then the others would not either, and the run ends.
 UNREACHED_ROWS_MAX = 3
 
 
@@ -81,7 +81,7 @@ class ReplayCounts:
     unreached: int = 0
     #: Given up: FAILED.
     failed: int = 0
-    #: Somebody else's, or lost to somebody else in the middle.
+    #: Claimed by another worker, before or while this one ran the row.
     lost_claims: int = 0
     #: Left alone: their topic is held, by a person or by the circuit breaker.
     held: int = 0
@@ -232,7 +232,7 @@ class ReplayWorker:
             entered = self._apply(sending)
         except InboxNotReached as error:
             return self._put_back(sending, error, token)
-        except Exception as error:  # noqa: BLE001 - whatever the service's code raises is written down and tried again
+        except Exception as error:  # noqa: BLE001 - every error of the service's code is written down and tried again
             return self._note_failure(sending, error, token)
         answer = "applied" if entered is Entered.NEW else f"already applied ({entered})"
         if queue.finish(sending, token=token, answer=answer) is None:

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 #: From the beginning of one delivery to the next. The first key after a pause is announced at once.
 INTERVAL_SECONDS_DEFAULT = 0.25
-#: Keys that wait, about 5 MiB; who comes then announces for itself.
+#: Bound of the waiting keys, about 5 MiB. When it is reached, a block announces its own key.
 WAITING_KEYS_MAX = 10_000
 CLOSE_SECONDS = 5.0
 

@@ -18,7 +18,7 @@ from reconciler.contract.announcement import (
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError
 
-#: After so many messages that no broker took, the rest waits for the sweeper.
+#: Messages that no broker took, after which the rest waits for the sweeper.
 FAILURES_MAXIMUM = 3
 
 

@@ -1,7 +1,7 @@
 """What became of a local transaction, read from the outbox: the end of a block and the broker's check-back ask here.
 
 A ROLLBACK is never answered because a row is missing, only after a tombstone under the same key was committed: a
-local transaction that comes later fails at `record` instead of diverging from what the broker was told. That holds for
+local transaction that comes later fails at `record` instead of diverging from the broker's answer. That holds for
 the one database whose mark the half carries. The row of any other half may be committed in another database of the
 group, or nowhere (a Java member has no outbox): a row here commits it, its absence and a tombstone say nothing.
 """
@@ -40,7 +40,7 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
     """COMMIT by the row, whatever the half's mark. For a half with the outbox's own mark ROLLBACK by a tombstone;
     without a row UNKNOWN, or if `is_final` a tombstone first and then ROLLBACK. Everything else is UNKNOWN.
 
-    A database that is away, a lock on the key (the local transaction is still open), a row that nobody can read and a
+    A database that is away, a lock on the key (the local transaction is still open), a damaged row and a
     half that no tombstone can stand for are UNKNOWN.
     """
     try:
@@ -50,7 +50,7 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
         if fact is None and is_final:
             if outbox.insert_tombstone(half):
                 return CheckAnswer(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
-            # Somebody was quicker: the transaction itself, or another answerer.
+            # The transaction itself, or another answerer, has inserted the row meanwhile.
             fact = outbox.find(half.unique_key)
     except (DatabaseAway, MalformedInput) as error:
         return CheckAnswer(outcome=Outcome.UNKNOWN, reason=str(error))

@@ -27,7 +27,7 @@ from checkback_producers.client_python_halves import END_TIMEOUT_SECONDS, ONE_WA
 from checkback_producers.client_python_plain import MAX_BODY_BYTES_DEFAULT, SEND_TIMEOUT_SECONDS, NativeAnnouncements
 from checkback_producers.errors import HalfNotSafe
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.ports import AnnouncementSender, Outbox, Outcome, SentHalf
+from checkback_producers.ports import AnnouncementSender, Outcome, SentHalf
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import RemotingAnnouncements, check_timeouts
 from checkback_producers.transaction import Completion, Transaction
@@ -57,34 +57,7 @@ class NativeTransaction(Transaction):
 class NativeProducer(TransactionalProducer):
     """TransactionalProducer whose halves go over rocketmq-client-python. Thread-safe; started once, after a fork."""
 
-    def __init__(
-        self,
-        *,
-        group: str,
-        halves: NativeHalves,
-        announcer: Announcer,
-        outbox: Outbox | None,
-        without_outbox: bool = False,
-        completion: Completion = "end",
-        keep_bodies: bool = False,
-        local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
-        check_maximum: int = CHECK_MAXIMUM_DEFAULT,
-        clock: Clock | None = None,
-    ) -> None:
-        """As TransactionalProducer."""
-        super().__init__(
-            group=group,
-            halves=halves,
-            announcer=announcer,
-            outbox=outbox,
-            without_outbox=without_outbox,
-            completion=completion,
-            keep_bodies=keep_bodies,
-            local_transaction_timeout_seconds=local_transaction_timeout_seconds,
-            check_maximum=check_maximum,
-            clock=clock,
-        )
-        self._native = halves
+    _halves: NativeHalves
 
     def send(
         self, message: Message, local_transaction: LocalTransactionFunction, *, business_id: str | None = None
@@ -108,7 +81,7 @@ class NativeProducer(TransactionalProducer):
 
         self.counts.add("halves")
         try:
-            self._native.send(tx.message, local)
+            self._halves.send(tx.message, local)
         except HalfNotSafe as error:
             self.counts.add("halves_not_safe")
             tx.end_answer, tx.outcome = error.end_answer, Outcome.ROLLBACK
@@ -137,11 +110,11 @@ class NativeProducer(TransactionalProducer):
     def _prepared(self, message: Message, business_id: str | None) -> NativeTransaction:
         if not self._is_running:
             raise UsageError("the producer is not started: call start(), or use it as a context manager")
-        self._native.check(message)
+        self._halves.check(message)
         if message.unique_key is not None:
             raise InvalidValue("unique_key", message.unique_key, "none: librocketmq makes the key while it sends")
         prepared = self._prepare(message, business_id, _KEY_TO_COME)
-        self._native.check(prepared)
+        self._halves.check(prepared)
         return NativeTransaction(self._parts, replace(prepared, unique_key=None))
 
 

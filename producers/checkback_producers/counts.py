@@ -21,18 +21,18 @@ Count: TypeAlias = Literal[
 
 
 class Counts:
-    """Counters of this process, all of them from 0: nothing is kept over a restart. Thread-safe."""
+    """Counters of this process. Each starts at 0 and is lost with the process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = dict.fromkeys(get_args(Count), 0)
 
     def add(self, name: Count, number: int = 1) -> None:
-        """So many more."""
+        """Adds `number` to a counter."""
         with self._lock:
             self._numbers[name] += number
 
     def as_dict(self) -> dict[str, int]:
-        """All of them, also those that have not moved."""
+        """Every counter by its name, those at 0 included."""
         with self._lock:
             return dict(self._numbers)

@@ -50,7 +50,7 @@ class NotCommitted(UsageError):
 
 
 class RolledBackAlready(TransientError):
-    """The broker asked before the local transaction had recorded its row, and was told to roll back.
+    """The broker asked before the local transaction had recorded its row, and was answered ROLLBACK.
 
     The local transaction must not commit: roll it back and run the block again. If it happens often,
     `local_transaction_timeout_seconds` is shorter than the transactions are.
@@ -62,7 +62,7 @@ class KeyTaken(Collision):
 
 
 class HalfNotSafe(TransientError):
-    """The half was stored, but not as safely as the broker was told to (flush or replica missing); rolled back."""
+    """The half was stored, but less safely than the broker is configured (flush or replica missing); rolled back."""
 
     def __init__(self, unique_key: str, *, status: str, end_answer: SendAnswer | None) -> None:
         self.unique_key = unique_key

@@ -6,7 +6,7 @@ widened when all rows of the brokers' retention were looked at: those that the g
 the others become NEW, are announced by the same sweep and judged as any other. Announcements need not be read again:
 the outbox alone tells what was committed, and with which tag.
 
-Nothing is lost on the way: what was looked at is known by the states of the rows, a crash begins anew, and two
+Nothing is lost on the way: the rows' states tell what was done, a crashed review begins with the oldest row, and two
 sweepers of different settings narrow the value again and again until one of them is gone.
 """
 
@@ -57,7 +57,7 @@ class FilterReview:
         self._after: OutboxFact | None = None
 
     def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> Reviewed:
-        """Notices a change, and looks at so many pages. Raises DatabaseAway, ConfigurationError for a missing table."""
+        """Notices a change, reads `pages_maximum` pages. Raises DatabaseAway, ConfigurationError (no table)."""
         widenings = self._agree()
         if widenings is None:
             return Reviewed(may_settle=False)
@@ -112,7 +112,7 @@ class FilterReview:
         return widening.missing(concerned, effects)
 
     def _widen(self) -> None:
-        """Where another sweeper has changed the value meanwhile, the next look begins anew."""
+        """Where another sweeper has changed the value meanwhile, the next look begins with the oldest row."""
         for widening in self._widenings:
             self._write(widening.swept, widening.swept.tags, widening.settled_by.version)
         self._after = None

@@ -47,7 +47,7 @@ class CheckedHalf:
     tag: str | None
     #: Stamped by the producer's clock.
     born_timestamp_ms: int
-    #: Property TRANSACTION_CHECK_TIMES: rounds of the broker, this one included; 0 where it is not told.
+    #: Property TRANSACTION_CHECK_TIMES: rounds of the broker, this one included; 0 without the property.
     check_times: int
     #: Property RECONCILER_OUTBOX: the half's mark. None: a Java member, an older plug-in or one without an outbox.
     outbox_mark: str | None
@@ -73,14 +73,14 @@ class HalfSender(Protocol):
         ...
 
     def next_unique_key(self) -> str:
-        """A key that nobody else gets."""
+        """A key that no other message has."""
         ...
 
     def send_half(self, message: Message) -> SentHalf:
         """Sends a half under `message.unique_key`.
 
         Raises HalfNotSafe after END ROLLBACK if it is stored less safely than configured, else TransientError or
-        PermanentError if it was refused or nobody can tell.
+        PermanentError if it was refused, or if its storage is not known.
         """
         ...
 
@@ -167,7 +167,7 @@ class Outbox(Protocol):
     def find(self, unique_key: str) -> OutboxFact | None:
         """The committed row, tombstones too; read by a new statement on a connection of its own.
 
-        Raises MalformedInput for one that nobody can read, and for what is no key.
+        Raises MalformedInput for a damaged row, and for what is no key.
         """
         ...
 
@@ -208,13 +208,13 @@ class Outbox(Protocol):
         ...
 
     def settled_tags(self, producer_group: str) -> Mapping[tuple[str, str], SettledTags]:
-        """By topic and consumer group; a value that nobody can read is no tag at all."""
+        """By topic and consumer group; a damaged value stands for no tag at all."""
         ...
 
     def write_settled_tags(
         self, producer_group: str, subscription: tuple[str, str], tags: frozenset[str] | None, *, instead_of: int | None
     ) -> bool:
-        """Replaces the value of that version (None: there is none yet); False: another one stands there."""
+        """Replaces the value of version `instead_of` (None: there is none yet); False: another version is stored."""
         ...
 
     def written(

@@ -62,7 +62,7 @@ class RemotingHalves:
     def start(self, answer: Answer) -> None:
         """Joins the group at every master of the cluster, so that a restarted service is asked about old halves.
 
-        Brokers that are away are told with a later heartbeat.
+        A later heartbeat registers the group at brokers that are away.
         """
         self._producer = TransactionMQProducer(
             self._group,
@@ -88,15 +88,15 @@ class RemotingHalves:
             self._producer.shutdown()
 
     def has_check_back(self) -> bool | None:
-        """False if any broker of the cluster is older than 4.3; None if one did not tell and none is older."""
+        """False if any broker of the cluster is older than 4.3; None if one did not answer and none is older."""
         try:
             addresses = self._instance.cluster_addresses()
         except ReconcilerError:
             return None
-        told: set[bool | None] = {self._asks_back(address) for address in addresses}
-        if False in told:
+        answers: set[bool | None] = {self._asks_back(address) for address in addresses}
+        if False in answers:
             return False
-        return True if told == {True} else None
+        return True if answers == {True} else None
 
     def next_unique_key(self) -> str:
         """A key in the classic layout."""

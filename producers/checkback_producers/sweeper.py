@@ -50,7 +50,7 @@ class SweepReport:
     deleted: int = 0
     #: Rows that took effect in two inboxes of one group: never settled, announced again, and named in `problems`.
     doubled: int = 0
-    #: Rows that nobody can read: they are left alone, and one of a page is named in `problems`.
+    #: Rows with damaged values: they are left alone, and one of a page is named in `problems`.
     damaged: int = 0
     #: Rows that are NEW again, because a group takes their tag since its setting was changed.
     reopened: int = 0
@@ -82,7 +82,7 @@ class SweepReport:
 class Sweeper:
     """Sweeps all sources. Confined to one thread; any number of sweepers in any process do no harm.
 
-    In memory it keeps only where the last sweep stopped, to share its work fairly: a restart begins anew.
+    In memory it keeps only where the last sweep stopped, to share its work fairly: a restart begins at the oldest row.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Sweeper:
         for swept in subscriptions:
             self._by_topic.setdefault(swept.subscription.topic, []).append(swept)
         self._stopped_at: dict[int, OutboxFact | None] = {}
-        #: Sources of which it was told that their sign of life cannot be written.
+        #: Sources whose sign of life cannot be written, as an earlier report says.
         self._lifeless: set[int] = set()
         self._reviews = [
             FilterReview(
@@ -116,7 +116,7 @@ class Sweeper:
             )
             for source in sources
         ]
-        #: Sources of which it was told that their filters cannot be read.
+        #: Sources whose filters cannot be read, as an earlier report says.
         self._filterless: set[int] = set()
         #: The end of the page whose announcements failed first in the last sweep.
         self._failed_at: dict[int, OutboxFact] = {}
@@ -243,8 +243,8 @@ class Sweeper:
             unsettled=len(found.absent) + len(found.unknown),
             unprovable=len(found.unprovable),
         )
-        told = _double_effects(source, found.doubled).plus(_difference(source, found.differing))
-        return report.plus(told).plus(_failures(source, failures))
+        contradictions = _double_effects(source, found.doubled).plus(_difference(source, found.differing))
+        return report.plus(contradictions).plus(_failures(source, failures))
 
     def _announce(self, source: OutboxSource, facts: Iterable[OutboxFact], failures: dict[str, ReconcilerError]) -> int:
         """How many were confirmed. Topics in `failures` are left out, those that fail now come to them."""

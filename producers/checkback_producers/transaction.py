@@ -154,7 +154,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Reads the outcome, tells broker and reconciler. An exception in flight stays as it is.
+        """Reads the outcome, sends END_TRANSACTION, announces a commit. An exception in flight stays as it is.
 
         Without one raises NotRecorded or NotCommitted; neither END_TRANSACTION nor the announcement makes it fail.
         """
@@ -260,7 +260,7 @@ class Transaction:
                 return decision
             return decide(parts.outbox, half, is_final=True)
         except Exception as error:
-            # It may have been committed: neither the business nor the broker may be told otherwise.
+            # It may have been committed: neither business nor broker may take it for rolled back.
             logger.exception("outcome_unreadable: %s: the outcome could not be read", self.unique_key)
             return CheckAnswer(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
 

@@ -96,7 +96,7 @@ class CallersConnection:
             return None if row is None else tuple(row)
         with closing(self._raw.cursor()) as cursor:
             if self._package == "psycopg":
-                from psycopg.rows import tuple_row  # only who has the driver
+                from psycopg.rows import tuple_row  # the driver is an extra
 
                 cursor.row_factory = tuple_row  # the service's may make objects of rows
             cursor.execute(sql, parameters)

@@ -27,19 +27,19 @@ def test_rule_4_a_shutdown_that_hangs_does_not_hang_the_service(
     orders: Orders, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = orders.producer()
-    for part in (producer._native._native, producer._native.plain._native, producer._native._second._native):
+    for part in (producer._halves._native, producer._halves.plain._native, producer._halves._second._native):
         part._shutdown_timeout_seconds = 0.1
     orders.library.hang["shutdown"] = threading.Event()
     began = SystemClock().monotonic_seconds()
     producer.shutdown()
     assert SystemClock().monotonic_seconds() - began < 5
     assert "its shutdown hangs" in caplog.text
-    assert producer._native._native.is_stuck
+    assert producer._halves._native.is_stuck
 
 
 def test_rule_4_calls_that_hang_are_not_shut_down_under(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
     producer = orders.producer(send_timeout_seconds=0.1)
-    producer._native._native._shutdown_timeout_seconds = 0.1
+    producer._halves._native._shutdown_timeout_seconds = 0.1
     orders.library.hang["send"] = threading.Event()
     with pytest.raises(RequestTimeout):
         producer.send(order(), orders.place)
@@ -60,7 +60,7 @@ def test_rule_4_nothing_is_used_before_its_start_or_after_its_end(orders: Orders
     with pytest.raises(UsageError, match="cannot be started"):
         producer.start()
     with pytest.raises(UsageError, match="never again"):
-        producer._native.plain.send(order(), choose=lambda _count: 0)
+        producer._halves.plain.send(order(), choose=lambda _count: 0)
     assert orders.cluster.halves == []
 
 
@@ -69,7 +69,7 @@ def test_rule_4_the_business_may_not_shut_the_library_down(orders: Orders) -> No
 
     def place(tx: Transaction) -> None:
         orders.place(tx)
-        producer._native._native.shutdown()
+        producer._halves._native.shutdown()
 
     with pytest.raises(UsageError, match="callbacks"):
         producer.send(order(), place)

@@ -61,9 +61,9 @@ def test_rule_1_a_check_that_raises_is_answered_unknown(orders: Orders, caplog: 
     def answer(_half: object) -> Outcome:
         raise failure
 
-    producer._native._answer = answer
+    producer._halves._answer = answer
     assert orders.library.check_back(orders.cluster, tx.unique_key) == "UNKNOWN"
-    assert producer._native.check_failure is failure
+    assert producer._halves.check_failure is failure
     assert "answered UNKNOWN" in caplog.text
 
 
