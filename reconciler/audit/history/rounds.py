@@ -55,7 +55,7 @@ class CapturedRounds:
         self._subscriptions = subscriptions
         self._start_ms = start_ms
         self._end_ms = end_ms
-        #: Topics and groups with rounds in the window that nobody asked about.
+        #: Topics and groups with rounds in the window, outside of the audit.
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
