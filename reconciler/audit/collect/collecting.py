@@ -92,7 +92,7 @@ def _collect(request: Request, history: HistoryState, folder: Path, run: Runner,
     if lookups:
         progress("asking for single keys")
         answers = run(answer, lookups)
-        # Effects are written anew, one row a key.
+        # Effects are written again, one row a key.
         files = {path: file for path, file in files.items() if not path.startswith(f"{EFFECTS_EVIDENCE.name}/")}
         files.update(files_of(answers))
         for one in answers:
@@ -225,7 +225,7 @@ def _slices(selection: Selection) -> Iterator[Selection]:
 
 
 def _counts(request: Request) -> Iterator[Task]:
-    """Rows of the window that nobody asked for, in each place that was given, once."""
+    """Rows of the window outside of the audit, in each place that was given, once."""
     window = (request.window.start_ms, request.window.end_ms)
     chosen = frozenset((s.topic, s.group) for s in request.subscriptions)
     outboxes = [

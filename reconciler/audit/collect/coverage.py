@@ -1,4 +1,4 @@
-"""Counts the rows of the window that sources hold and nobody asked for: what an audit would pass over in silence.
+"""Counts rows of the window that sources hold and the audit was not asked about: it would pass over them in silence.
 
 Outboxes by their index of `created_at_ms`; inboxes group by group, since their index begins with the group; candidates
 and repairs of the environment. Exports are read by these columns alone. Rounds are left out: the history tells whose
@@ -40,7 +40,7 @@ class CountedTable:
 
     @property
     def group_column(self) -> str:
-        """The column that stands for the group."""
+        """The column that names the group."""
         return GROUP_COLUMNS[self.selection.layout.name]
 
     def is_asked(self, topic: str, group: str) -> bool:

@@ -32,7 +32,7 @@ class Request:
 
     @property
     def written_since_ms(self) -> int:
-        """A commit that nobody has seen counts that much later than its row was written."""
+        """A commit without a sign in inbox, ledger or history counts that much later than its row was written."""
         late_seconds = max(s.late_after_seconds for s in self.subscriptions)
         return self.window.start_ms - UNSEEN_LATES * round(late_seconds * 1000)
 

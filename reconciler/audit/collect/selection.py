@@ -1,7 +1,7 @@
 """What is read of a source: columns of one of the project's tables, by equality, time range or keys.
 
 The same selection reads a database (SELECT) or an export of the table as Parquet or Delta. Exports are read whole,
-without the time range: nobody could look keys up in them afterwards.
+without the time range: no key could be looked up in them afterwards.
 """
 
 from __future__ import annotations

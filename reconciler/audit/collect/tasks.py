@@ -33,7 +33,7 @@ class Answer:
     """What a task did."""
 
     files: tuple[WrittenFile, ...] = ()
-    #: Rows that nobody asked for, of a CountTask.
+    #: Rows outside of the audit, of a CountTask.
     not_asked: Mapping[RowsOf, int] = field(default_factory=dict)
     #: (topic, group) -> keys whose effects nothing places in the window, of a LookUpTask.
     undated: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class LookUpTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTask:
-    """Rows of a range of a table that nobody asked for."""
+    """Rows of a range of a table outside of the audit."""
 
     table: CountedTable
 

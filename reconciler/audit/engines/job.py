@@ -1,4 +1,4 @@
-"""The audit as a Spark job: each task judges prefixes with the kernel; Spark only schedules.
+"""The audit as a Spark job: each task judges prefixes (judge/prefix.py); Spark only schedules.
 
 Written as functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run it.
 A cluster's workers need this package (installed, or by --py-files), numpy and pyarrow, and have to see the evidence.
@@ -49,7 +49,7 @@ def judge(
 ) -> JudgedWindow:
     """Judges an evidence folder (path or URL that every worker sees).
 
-    `history`: where it lies, if not where evidence.json says. `progress` is told the number of finished prefixes, of
+    `history`: where it lies, if not where evidence.json says. `progress` gets the number of finished prefixes, of
     64, from another thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
     Spark said.
     """

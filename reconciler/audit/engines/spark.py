@@ -80,7 +80,7 @@ def require_java(environ: Mapping[str, str] = os.environ) -> None:
 def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session; when the block ends its JVM has ended, too. Raises AuditError("engine") if it does not start.
 
-    `master`: None is local[*], or what spark-submit was told.
+    `master`: None is local[*], or the master of spark-submit.
     """
     if not under_spark_submit():
         require_java()

@@ -1,4 +1,4 @@
-"""How many tasks of a running Spark job have ended, told from another thread while the caller waits for the answer."""
+"""How many tasks of a running Spark job have ended, reported by another thread while the caller waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Told the number of finished prefixes; never a smaller one than before.
+#: Gets the number of finished prefixes; never a smaller one than before.
 Progress = Callable[[int], None]
 
 _LOOK_SECONDS = 0.25
@@ -41,7 +41,7 @@ class _ProgressForwarder:
         self._last = -1
 
     def tell(self, done: int) -> None:
-        """A number that may be told already."""
+        """A number that may have been reported already."""
         done = min(done, self._most)
         if done > self._last:
             self._last = done

@@ -1,4 +1,4 @@
-"""What every task is told: plain values that can be pickled. Made by evidence.py, read by the kernel."""
+"""The plan of every task: plain values that can be pickled. folder.py makes it, and judge/ reads it."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class JudgePlan:
 
     window: Window
     skew_bound_ms: int
-    #: The ledger was given: without it only history tells who was quarantined.
+    #: The ledger was given: without it only history shows which keys were quarantined.
     ledger: bool
-    #: A history was given: without it nobody knows what was announced.
+    #: A history was given: without it the announcements are not known.
     history: bool
     subscriptions: tuple[GroupPlan, ...]
     #: Findings that a prefix gives back at most.

@@ -1,4 +1,4 @@
-"""The tables that the kernel reads, from the contract: which columns, of which kind, with which values."""
+"""The tables that the judgement reads, from the contract: which columns, of which kind, with which values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTable:
-    """One table as the kernel reads it."""
+    """One table as the judgement reads it."""
 
     name: str
     #: Every column of the contract has to be there with its type ...

@@ -27,7 +27,7 @@ _KEYS = ["topic", "consumer_group", "shard", "epoch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedRound:
+class HistoryRound:
     """One captured round."""
 
     epoch: str
@@ -55,7 +55,7 @@ class CapturedRounds:
         self._subscriptions = subscriptions
         self._start_ms = start_ms
         self._end_ms = end_ms
-        #: Topics and groups with rounds in the window that nobody asked about.
+        #: Topics and groups with rounds in the window, outside of the audit.
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
@@ -120,13 +120,13 @@ class _Life:
     at_ms: Longs
 
     @property
-    def first(self) -> CapturedRound:
+    def first(self) -> HistoryRound:
         """The first round that is there."""
         if self.before is not None:
-            return CapturedRound(epoch=self.epoch, generation=self.before[0], at_ms=self.before[1])
+            return HistoryRound(epoch=self.epoch, generation=self.before[0], at_ms=self.before[1])
         generation = int(self.generations[0])
         at_ms = int(self.at_ms[self.generations == generation].min())
-        return CapturedRound(epoch=self.epoch, generation=generation, at_ms=at_ms)
+        return HistoryRound(epoch=self.epoch, generation=generation, at_ms=at_ms)
 
     @property
     def highest(self) -> int:
@@ -168,7 +168,7 @@ class RoundsByShard:
         """Distinct rounds of the window and after it."""
         return sum(len(life.generations) for of in self._lives.values() for life in of)
 
-    def head(self, key: ShardKey) -> CapturedRound | None:
+    def head(self, key: ShardKey) -> HistoryRound | None:
         """The first round that is there."""
         of = self._lives.get(key)
         return of[0].first if of else None

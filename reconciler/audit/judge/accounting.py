@@ -1,4 +1,4 @@
-"""Which announced keys nobody accounts for: neither consumed nor left, and gone from pending."""
+"""Announced keys that are unaccounted for: neither consumed nor left, and gone from pending."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def unaccounted(
 ) -> tuple[Flags, Longs]:
     """Suspects that the first snapshot after their newest announcement lacks, and that snapshot's time (else -1).
 
-    Suspects are announced, not consumed, not left, without a candidate. Without a later snapshot a key is accounted
-    for: nobody has looked yet.
+    Suspects are announced, not consumed, not left, without a candidate. A key without a later snapshot counts as
+    accounted for: no snapshot can show it yet.
     """
     size = len(suspects)
     lacking = np.zeros(size, np.bool_)
@@ -59,7 +59,7 @@ def _next_snapshot(
 
     A snapshot's time is taken before it is read, so one that is later by the clock may still have been read before
     the round: the generation decides. One of another life says nothing: Redis lost its memory in between, and a
-    snapshot taken before the announcements were read again lacks keys that nobody forgot.
+    snapshot taken before the announcements were read again lacks keys that were not forgotten.
     """
     times = announced.rows.times["at_ms"][rows]
     generations = announced.rows.times["generation"][rows]

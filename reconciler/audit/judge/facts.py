@@ -144,7 +144,7 @@ class GroupFacts:
     present: Flags
     #: The time that decides it.
     key_time: Longs
-    #: When the commit was first seen; NEVER: by nobody.
+    #: When the commit was first seen; NEVER: no row shows it.
     seen_at: Longs
     committed: Flags
     tombstone: Flags
@@ -160,7 +160,7 @@ class GroupFacts:
     unnecessary: Flags
     announced_at: Longs
     consumed_at: Longs
-    #: Announced in history, or in the ledger; without one of them nobody can say "neither".
+    #: Announced in history, or in the ledger; without one of them "neither" cannot be said.
     watched: Flags
     quarantined: Flags
     unaccounted: Flags
@@ -237,7 +237,7 @@ def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray
 
 
 def quarantined_by_history(left: CodedRows, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
-    """Without the ledger, only history tells whom it gave up."""
+    """Without the ledger, only history shows which keys were quarantined."""
     if plan.ledger:
         return np.zeros(size, np.bool_)
     rows = left.rows.names["reason"] == vocabulary.number(CandidateState.QUARANTINED)

@@ -61,7 +61,7 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
             shutil.rmtree(rest, ignore_errors=True)
         yield claimed
     finally:
-        # While the lock is held, so that nobody locks a file that is about to go (see _lock).
+        # While the lock is held, so that no process locks a file that is about to go (see _lock).
         _lock_path(path).unlink(missing_ok=True)
         os.close(lock)
 
@@ -152,7 +152,7 @@ def _lock(path: Path) -> int:
             raise AuditError(
                 "usage", f"--out {path}: another audit is writing it; wait for it to end, or name another folder"
             ) from error
-        # The holder before us removes the file: a lock on a name that has gone keeps nobody out.
+        # The holder before us removes the file: a lock on a name that has gone keeps no process out.
         try:
             if os.fstat(descriptor).st_ino == os.stat(name).st_ino:
                 return descriptor

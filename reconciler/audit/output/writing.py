@@ -46,7 +46,7 @@ def write_output(
 
     `out`: a path, or what claim_output gave, taken before the work began. `engine`: where it was judged. `zone`: how
     the window was meant (IANA name); times are UTC everywhere. `signing_key`: signs the statements, which else say that
-    nobody vouches for them. `previous`: an older OUT that the statements follow. `evidence`: the folder (or URL) that
+    they are unsigned. `previous`: an older OUT that the statements follow. `evidence`: the folder (or URL) that
     was judged. `keep_evidence`: it becomes OUT/evidence; one that is there already stays.
 
     Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "engine" for a full disk and the like.

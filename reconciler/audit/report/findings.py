@@ -42,7 +42,7 @@ def violations_section(judged: JudgedWindow) -> Markup:
 
 
 def others_section(judged: JudgedWindow) -> Markup:
-    """Quarantined and late keys: no violations, and yet somebody should look."""
+    """Quarantined and late keys: no violations, and yet a person should look."""
     found = _by_class(judged)
     others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
     if not others:

@@ -40,7 +40,7 @@ def join(parts: Iterable[object], between: str = "") -> Markup:
 
 
 def name(text: object) -> Markup:
-    """A name that others chose: it runs in its own direction and cannot turn what stands around it."""
+    """A name from outside: it runs in its own direction and cannot turn the text around it."""
     return tag("bdi", text)
 
 

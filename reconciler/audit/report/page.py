@@ -1,4 +1,4 @@
-"""The HTML report: one file that opens offline, asks nobody for anything, and is complete without scripts.
+"""The HTML report: one file that opens offline, loads nothing, and is complete without scripts.
 
 The policy in its head forbids every request; only the style and the script that stand in the file itself, named by
 their digests, are allowed. The same judgement gives the same bytes.

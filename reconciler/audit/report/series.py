@@ -79,7 +79,7 @@ class BinnedVolume:
 
     @property
     def width(self) -> str:
-        """How much time a bar stands for."""
+        """How much time a bar covers."""
         return counted(self.bin_hours // 24, "day") if self.bin_hours % 24 == 0 else counted(self.bin_hours, "hour")
 
 

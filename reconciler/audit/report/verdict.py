@@ -172,7 +172,7 @@ def checked_section(judged: JudgedWindow) -> Markup:
 
 
 def _unchecked(judged: JudgedWindow) -> Markup:
-    """The same reason for many subscriptions is told once."""
+    """The same reason for many subscriptions is shown once."""
     if not judged.not_checked:
         return tag("p", "Every rule was checked for every subscription.", class_="fine")
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -204,7 +204,7 @@ def _gap(gap: Any) -> Markup:
 
 
 def _not_judged(not_judged: UnjudgedTotals) -> list[Markup]:
-    """One line a table, topic and group that nobody asked about."""
+    """One line a table, topic and group outside of the audit."""
     lines = []
     if not not_judged.sources_counted:
         lines.append(join(["Whose rows the databases hold is not known: only what lies in the evidence was counted."]))

@@ -1,6 +1,6 @@
 """The ordered list of classes: every key of a subscription is in exactly one, the first whose rule matches.
 
-Docs, findings, the kernel and the SQL reference take names, order and words from here.
+Docs, findings, the judgement and the SQL reference take names, order and words from here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The JSON documents of OUT, as plain data made from a judgement: pure, one order, nothing but what the inputs decide.
 
-Before: values.py (JudgedWindow). After: writing.py writes them, statement/document.py signs their digests.
+Before: values.py (JudgedWindow). After: output/writing.py writes them, and statements hold their digests.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict
 
 
 def not_judged_document(not_judged: UnjudgedTotals) -> dict[str, Any]:
-    """Rows of the window of topics and groups that nobody asked about."""
+    """Rows of the window of topics and groups outside of the audit."""
     return {
         "rows": not_judged.rows,
         "listed": [asdict(one) for one in not_judged.listed],

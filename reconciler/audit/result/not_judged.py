@@ -1,4 +1,4 @@
-"""Coverage: rows of the window that an audit says nothing about, since nobody asked about their topic or group.
+"""Coverage: rows of the window whose topic or group lies outside of the audit.
 
 They are counted twice over: in the evidence that is judged (judge/unjudged.py), and where that was collected, in the
 databases and exports themselves (collect/coverage.py), of which only what was asked for became evidence. A note, never

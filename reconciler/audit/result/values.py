@@ -1,4 +1,4 @@
-"""What a judgement says, as plain values: made by job.py, rendered by output, report and statement.
+"""What a judgement says, as plain values: made by judge/merge.py, rendered by output, report and statement.
 
 Everything here is decided by the inputs alone: no time of running, host, engine or duration, and one order.
 All times are milliseconds UTC.
@@ -190,7 +190,7 @@ class JudgedWindow:
     rows: Mapping[str, int]
     #: Topic -> messages of the window, each counted once however many of its groups were judged.
     messages: Mapping[str, int] = field(default_factory=dict)
-    #: Rows of topics and groups that nobody asked about; changes neither classes nor verdict.
+    #: Rows of topics and groups outside of the audit; changes neither classes nor verdict.
     not_judged: UnjudgedTotals = field(default_factory=UnjudgedTotals)
     no_answer: NoAnswer | None
 

@@ -1,7 +1,7 @@
 """A folder from a stranger: what lies in it is read, within bounds, and nothing else.
 
 Paths are opened folder by folder, without following a link; only regular files are read, so that no FIFO or device
-can keep a reader waiting. The folder itself is the one that the user named, wherever that leads.
+keeps a reader waiting. The folder itself is the one that the user named, wherever that leads.
 """
 
 from __future__ import annotations

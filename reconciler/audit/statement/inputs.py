@@ -69,7 +69,7 @@ class InputFolder:
     """An evidence folder and its history."""
 
     evidence: Place
-    #: None: it lies elsewhere, and nobody named it.
+    #: None: it lies elsewhere, and no option names it.
     history: Place | None
     #: Where evidence.json says that it lies.
     history_said: str

@@ -48,7 +48,7 @@ class VerifiedStatement:
     verdict: str
     keys: int
     violations: int
-    #: Fingerprint it names, or None: it says that nobody signed it.
+    #: Fingerprint it names, or None: it says that it is unsigned.
     signed_by: str | None
     #: Whether the given key has signed these bytes.
     signature_holds: bool
