@@ -15,8 +15,8 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.dismiss import Dismissed
-from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.hold import Lifted
 from reconciler.commands.repair import RepairedKey, RepairNow
 from reconciler.commands.topics import CreatedTopic
