@@ -17,7 +17,7 @@ from reconciler.contract.manifest import HistoryFile
 
 #: Random bytes, which no codec makes smaller.
 _RANDOM = frozenset({"key", "content_digest"})
-#: Few different values in a file.
+#: Columns with few different values in a file.
 _REPEATED = frozenset({"generation", "at_ms", "shard"})
 SLICE_MS = 1_800_000
 _HAS_KEY = {stream.name: stream.has_key for stream in HISTORY_STREAMS}

@@ -45,7 +45,7 @@ def without_junk(captured: CapturedRound) -> CapturedRound:
 
 
 def members_of(captured: CapturedRound) -> int:
-    """How many members the round's sets have together."""
+    """Number of keys in the three sets of the round."""
     return len(captured.announced) + len(captured.consumed) + len(captured.left_matched)
 
 

@@ -229,7 +229,7 @@ class OrphanRow:
 
 def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
     """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
-    clock is ahead of that of whoever asks."""
+    clock is ahead of the clock by which `asked_ms` was read."""
     if unheard is None:
         return Link(until_ms=asked_ms, cause="")
     until_ms = unheard.announced_ms - ahead_ms

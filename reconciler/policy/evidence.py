@@ -31,7 +31,7 @@ class WitnessAnswer:
 
     witness: str
     presence: Presence
-    #: Code and remark, number of hits, or why the answer does not count.
+    #: The broker's code and remark, the number of hits, or why the answer does not count.
     detail: str
     #: True: the witness has something under this key that nobody can read; waiting does not mend it.
     is_damaged: bool = False

@@ -174,7 +174,7 @@ class RepairRows:
             return self._read_again(connection, [repair])[_place(repair)]
 
     def _read_again(self, connection: sa.Connection, repairs: Sequence[Repair]) -> dict[_Place, Repair]:
-        """Rows as this transaction has left them."""
+        """The rows, read in the transaction that has just written them."""
         rows = self._rows_of(connection, repairs, *_BESIDES_THE_PLACE)
         return {_place_of_row(row): repair_of(row) for row in rows}
 

@@ -21,7 +21,7 @@ from tests.fuzz.targets import TARGETS, Target
 DEADLINE_SECONDS = 5.0
 #: Code that never gives the interpreter back is ended by the watchdog thread, with a traceback.
 HARD_DEADLINE_SECONDS = 120.0
-#: How much the process may grow over what it had when a target was warm.
+#: How much the process may grow after the first WARM_UP inputs of a target.
 GROWTH_BYTES_MAX = 64 * 1024 * 1024
 WARM_UP = 300
 CHECK_EVERY = 250

@@ -217,7 +217,7 @@ def _after_multi(key: Key, last: int, rules: Rules) -> Key:
 
 
 def _verified(turn: Turn, due: list[int], rules: Rules) -> Iterator[Turn]:
-    """The verdicts of these keys, one after the other."""
+    """The turns in which a round verifies the keys `due`, one after the other."""
     if not due:
         yield turn
         return

@@ -62,7 +62,7 @@ def unsafe(s: State, rules: Rules) -> tuple[str, str] | None:
 
 
 def unfinished(s: State) -> tuple[str, str] | None:
-    """What must hold when nobody has anything left to do: L1 and G4."""
+    """What must hold when no process has a step left: L1 and G4."""
     for i, number in enumerate(s[0]):
         m = MESSAGE[number]
         for g, group in enumerate(s[1]):

@@ -95,7 +95,7 @@ def _without_the_bug(mutant: Mutant, seed: int) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints one line a bug; 1 if one does not show what it is there for, or a fault has none."""
+    """Prints one line a planted bug. 1: a bug is not caught as it should be, or a fault has no bug."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.ablation")
     parser.add_argument("names", nargs="*", help="planted bugs; default: all")
     parser.add_argument("--seed", type=int, default=1)

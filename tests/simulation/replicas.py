@@ -25,7 +25,7 @@ class Reading:
         self.lag_seconds = 0.0
         #: Since when the replica stands still.
         self.stands_since = NEVER_STOOD_STILL
-        #: Since when another one, which nobody can tell from the primary, stands still.
+        #: Since when a replica that looks like a primary has stopped replicating.
         self._believed_since = NEVER_STOOD_STILL
         #: Keys that it has not shown.
         self.withheld: set[str] = set()

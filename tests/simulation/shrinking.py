@@ -103,7 +103,7 @@ class _Search:
         return variant
 
     def _fewer_troubles(self, variant: Variant) -> Variant:
-        """Without halves of them, quarters ..., each one."""
+        """Leaves out one half of the troubles, then one quarter, down to single ones."""
         size = max(1, len(variant.troubles or ()) // 2)
         while size:
             first = 0

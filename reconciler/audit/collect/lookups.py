@@ -139,7 +139,7 @@ class _TopicKeys:
 
 def look_up(lookups: PrefixLookups) -> LookUpResult:
     """Writes the rows that were found, and the effects again. Raises AuditError."""
-    lookups = replace(lookups, read={})  # forgotten when these have ended: tasks wait in a list for one another
+    lookups = replace(lookups, read={})  # a cache that ends with this task: tasks wait in a list
     folder = Path(lookups.folder)
     seen = {topic: _seen(lookups, topic) for topic in lookups.topics}
     dated = {

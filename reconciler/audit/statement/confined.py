@@ -24,7 +24,7 @@ from reconciler.audit.errors import AuditError
 FILE_BYTES_MAX = 64 * 1024**3
 #: A JSON document: a list of half a million inputs fits.
 DOCUMENT_BYTES_MAX = 128 * 1024**2
-#: No document of ours is nested deeper than a handful.
+#: Levels of nesting in a JSON document; our own have a few.
 DOCUMENT_LEVELS_MAX = 32
 #: Folders in folders that are looked into; ours end at six.
 FOLDER_LEVELS_MAX = 16

@@ -61,9 +61,9 @@ class Accounting:
     def of(
         self, topic: TopicPlan, plan: SubscriptionPlan, rounds: Sequence[StoredRound], watermark: Watermark
     ) -> Account:
-        """Of one subscription. `rounds`: the newest of every shard, also of those that there were.
+        """Of one subscription. `rounds`: the newest round of every shard, retired shards included.
 
-        Raises DatabaseAway of the ledger; anybody else who does not answer has come nowhere.
+        Raises DatabaseAway if the ledger is away. Another witness that does not answer proves no time at all.
         """
         links = [link for _, _, link in self._outboxes(topic.topic)]
         links += self._queue_links(topic, rounds)

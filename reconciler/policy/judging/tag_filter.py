@@ -5,8 +5,9 @@ not drop them: anybody can announce, and only the outbox tells the tag of what w
 stand still with an outbox that is away. So such a key is admitted like every other one and *set apart* in the same
 atomic step, in a set beside the half set. That set is a hint and nothing rests on it. Round and floor see an ordinary
 pending key; a hint that is lost, forged, or not understood by a release that runs beside this one costs one verdict,
-and a key that was announced twice with different tags is compared like any other. Who announces a key again and again
-with a foreign tag hides it from no round: what a round has compared is a candidate in it, set apart again or not. What
+and a key that was announced twice with different tags is compared like any other. Announcing a key
+again and again with a foreign tag hides it from no round: a key that a round has compared is a candidate of that round,
+even if it is set apart again. What
 the outbox has with a tag that the group does not take leaves without a look-up and without a row in the ledger; the
 outbox row is the evidence. All else goes on as it would have without the hint, and what the outbox does not answer
 stays pending and set apart.

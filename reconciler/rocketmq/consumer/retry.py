@@ -28,7 +28,7 @@ _DELAY_BY_BROKER = 0
 _DELAY_DEAD_LETTER = -1
 _FIRST_DELAY_LEVEL = 3
 _LAST_DELAY_LEVEL = 18
-#: Brokers that are tried with a copy of our own.
+#: Brokers to which sending a retry copy is tried.
 _COPY_ATTEMPTS = 3
 
 _STORED = frozenset(int(status.value) for status in SendStatus)
