@@ -1,10 +1,10 @@
 """The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
 
 Six steps a source, each by state and never by a range of ids, each harmless when repeated or done by several: write
-the sign of life, which tells how far a replica has come; judge rows again that a group takes since its setting was
-changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce
-the rest again later; delete rows that were finished long ago. An inbox that has another message under a row's key
-settles nothing.
+the *sign of life* (the database time of this sweep, by which a replica proves how far it has come); judge rows again
+that a group takes since its setting was changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the
+inboxes, the only way to SETTLED; announce the rest again later; delete rows that were finished long ago. An inbox that
+has another message under a row's key settles nothing.
 """
 
 from __future__ import annotations

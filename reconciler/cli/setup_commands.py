@@ -18,7 +18,7 @@ from reconciler.instrumentation.console import say, tell
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from reconciler.commands.doctor.diagnosis import Level
+    from reconciler.commands.diagnosis import Level
 
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)

@@ -24,6 +24,10 @@ of a shard live in one slot and one MULTI may touch them.
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
+The *half set* (K:half) has the keys that were announced and must arrive, the *commit set* (K:commit) those that were
+consumed. A key is *pending* from the round that finds it in the one and not in the other until it is matched or settled.
+The *generation* counts the rounds of a shard and is their fence; an *epoch* is one life of Redis' memory.
+
 No key has a time to live but the leases and the inbox. A member is the bytes that
 the hexadecimal text of the unique key stands for, so half as many as it has digits: the key
 `7F00000100002A9F12AB34CD56EF0001` is the 16 bytes `7F 00 00 01 00 00 2A 9F 12 AB 34 CD 56 EF 00 01` (Java:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.contract.tables import Column, Table
+from reconciler.contract.schema import Column, Table
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN, is_unique_key
 
 #: Characters of a kind's longest text; the others are unbounded.

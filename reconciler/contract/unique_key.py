@@ -1,4 +1,4 @@
-"""The unique key of a message: property UNIQ_KEY, the same on the half and on the committed copy.
+"""The *unique key* of a message: property UNIQ_KEY, the same on the half and on the committed copy. Not the "msgId".
 
 Shapes that exist (all upper-case hexadecimal):
 

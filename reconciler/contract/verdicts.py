@@ -1,4 +1,4 @@
-"""The closed list of verdicts: what the evidence says about one announced key in one subscription."""
+"""A *verdict* is what the evidence says about one announced key in one subscription. The list is closed."""
 
 from __future__ import annotations
 

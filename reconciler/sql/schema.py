@@ -107,13 +107,9 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
 def current(url: str, tree: str) -> str | None:
     """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
     _config(tree)
-    from alembic.runtime.migration import MigrationContext
-
     engine = open_engine(url, read_only=True)
     try:
-        with reading(engine) as connection:
-            context = MigrationContext.configure(connection, opts={"version_table": version_table(tree)})
-            return context.get_current_revision()
+        return _position(engine, tree)[1]
     finally:
         engine.dispose()
 

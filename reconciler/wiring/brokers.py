@@ -11,8 +11,9 @@ from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.policy.evidence import FilterKind
 from reconciler.rocketmq.client.demands import REMEDIES, demand_behind
-from reconciler.rocketmq.client.families import BrokerFacts, Families
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES
 from reconciler.wiring.connections import Connections
 

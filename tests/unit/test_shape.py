@@ -126,7 +126,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 
 def way_of_one(thing: str) -> str:
     text = ARCHITECTURE.read_text()
-    return text.split(f"## The way of one {thing}", 1)[1].split("\n## ", 1)[0]
+    return text.split(f"### The way of one {thing}", 1)[1].split("\n#", 1)[0]
 
 
 @pytest.mark.parametrize("thing", ["message", "audit"])
@@ -147,3 +147,26 @@ def test_architecture_names_one_existing_function_a_step(thing: str, steps_min: 
             if isinstance(n, ast.FunctionDef | ast.ClassDef)
         }
         assert set(dotted.split(".")) <= names, (dotted, link)
+
+
+def glossary() -> list[tuple[str, str]]:
+    rows = re.findall(r"^\| ([\w ,-]+) \| \[`[\w/.]+`\]\(([^)]+)\) \|$", ARCHITECTURE.read_text(), re.MULTILINE)
+    return [(word, link) for words, link in rows for word in words.split(", ")]
+
+
+def test_no_more_words_than_a_maintainer_can_hold() -> None:
+    assert 20 <= len(glossary()) <= 25
+
+
+@pytest.mark.parametrize(("word", "link"), glossary())
+def test_word_is_defined_where_the_glossary_says(word: str, link: str) -> None:
+    tree = ast.parse((ROOT / link).read_text())
+    homes = (ast.Module, ast.ClassDef)
+    docs = " ".join(ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, homes))
+    assert re.search(rf"\*{word}s?\*", docs), "define it there: *word*, and what it means"
+
+
+def test_every_room_has_a_line() -> None:
+    drawn = re.findall(r"\b(\w+)/", ARCHITECTURE.read_text().split("## 2. The rooms")[1].split("\n## ")[0])
+    rooms = {p.parent.name for p in (ROOT / "reconciler").rglob("*.py") if GENERATED not in p.parts} - {"reconciler"}
+    assert not sorted(rooms - set(drawn))

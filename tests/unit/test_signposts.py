@@ -37,8 +37,8 @@ _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 _OTHERS = """
 AllocateMessageQueueAveragely ConsumerData ConsumerSendMsgBack ExpressionType GetConsumerStatusBody GetMessageResult
 HeartbeatData MessageClientIDSetter MessageConst MessageIdCodec MessageVersion PermName PullRequestHoldService
-RemoteBrokerOffsetStore RemotingSysResponseCode ResetOffsetBody RocketMQSerializable ScheduleMessageService
-SerializeType SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
+PullMessageResponseHeader QueueData RemoteBrokerOffsetStore RemotingSysResponseCode ResetOffsetBody RocketMQSerializable ScheduleMessageService
+SendMessageResponseHeader SerializeType SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
 TopicConfigSerializeWrapper TopicRouteData TopicValidator
 RocketMQ RocketMQException PostgreSQL MariaDB PyPI GitHub JavaScript MaxScale ProxySQL PgCat SparkConf
 SparkSubmitCommandBuilder SplitMix64 DictCursor PGTransactionStatusType Default_Ignorable_Code_Point

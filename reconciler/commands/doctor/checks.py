@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import packages_distributions
 
+from reconciler.commands.diagnosis import Check, Diagnosis, Level, run_checks
 from reconciler.commands.doctor.clocks import check_clocks
-from reconciler.commands.doctor.diagnosis import Check, Diagnosis, Level, run_checks
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists

@@ -14,8 +14,9 @@ from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import AnnouncementMessage, OutboxFact
 from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.announcement import decode_announcement
+from reconciler.contract.schema import Column, Table
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import INBOX, OUTBOX, Column, Table
+from reconciler.contract.tables import INBOX, OUTBOX
 from reconciler.errors import MalformedInput
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader

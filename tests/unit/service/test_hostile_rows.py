@@ -15,12 +15,13 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.dismiss import DismissalReport
-from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.hold import LiftedHolds
 from reconciler.commands.repair import RepairLine, RepairReport
 from reconciler.commands.topics import CreatedTopic
-from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, Column, Table
+from reconciler.contract.schema import Column, Table
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.visible_text import visible, visible_json, visible_line
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.instrumentation.log import configure_logging

@@ -14,7 +14,7 @@ from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.explain import Explanation
 from reconciler.commands.list import LISTINGS, LedgerListing
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
