@@ -91,7 +91,7 @@ def test_usage_error_is_2_and_says_why_on_standard_error(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` tells that of a business id"),
+        (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` shows that of a business id"),
         (
             ["repair", "--all", "A" * 32, "--config", str(ROOT / "config" / "reconciler.toml")],
             "or give --all, not both",
@@ -266,7 +266,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     classic = report(is_classic=True)
     assert classic.exit_code == 0
-    assert classic.summary.startswith('rounds.mode = "classic": nobody can tell')
+    assert classic.summary.startswith('rounds.mode = "classic": it is not known')
     assert next(classic.tables())[0] == "Subscriptions"
 
 
