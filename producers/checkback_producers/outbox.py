@@ -16,11 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DataError, IntegrityError
 
 from checkback_producers.errors import KeyTaken, RolledBackAlready
-from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
+from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import ConfigurationError, MalformedInput
+from reconciler.policy.sweeping import OutboxFact, SettledTags
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
 from reconciler.sql.engines import (
     asked_once,

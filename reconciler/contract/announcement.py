@@ -1,4 +1,4 @@
-"""The *announcement*: the ordinary message that names unique keys which have been committed.
+"""The *announcement*: the ordinary message that carries committed unique keys.
 
 Its topic is the *unique-key topic*.
 

@@ -3,7 +3,7 @@
 ::
 
     DIR/evidence.json                         what was asked, of whom, and the SHA-256 of every file below; `not_asked`,
-                                              where sources were counted: rows that nobody asked for, by topic and group
+                                              where sources were counted: rows outside of it, by topic and group
     DIR/outbox/prefix=<NN>/*.parquet          reconciler_outbox, without bodies
     DIR/inbox/prefix=<NN>/*.parquet           reconciler_inbox
     DIR/effects/prefix=<NN>/*.parquet         business effects, counted by the user's own query

@@ -160,7 +160,7 @@ REPAIR = Table(
 GAP = Table(
     name="gap",
     doc="What history knows that it lacks: rounds that its writer ran and could not capture, rows that found no room "
-    "or were damaged (topic and group '*'). A hole between generations is a gap, too, told or not.",
+    "or were damaged (topic and group '*'). A hole between generations is a gap, too, with or without a row here.",
     columns=(
         *_SUBSCRIPTION,
         Column("shard", "integer", "Shard; -1: rows of many shards."),

@@ -52,7 +52,7 @@ REPAIR_ORDER_DEFAULT = tuple(Rung)
 
 
 class HoldKind(StrEnum):
-    """Who stopped the repairs of a topic."""
+    """What stopped the repairs of a topic: a person, or the circuit breaker."""
 
     HOLD = "HOLD"
     BREAKER = "BREAKER"
@@ -72,7 +72,7 @@ OUTBOX = Table(
         Column("tag", "name", "Tag, or NULL.", nullable=True),
         Column("message_keys", "text", "KEYS as sent, without the unique key, or NULL.", nullable=True),
         Column("business_id", "name", "The business transaction's own id, also property BUSINESS_ID.", nullable=True),
-        Column("half_broker", "name", "Broker that holds the half; NULL where the client hides it.", nullable=True),
+        Column("half_broker", "name", "Broker of the half; NULL where the client does not report it.", nullable=True),
         Column("half_commit_log_offset", "bigint", "Commit-log offset of the first half copy.", nullable=True),
         Column("half_queue_offset", "bigint", "Queue offset of the first half copy.", nullable=True),
         Column("properties", "json", "User properties, if the body is kept.", nullable=True, members="text"),
@@ -94,24 +94,24 @@ OUTBOX = Table(
 
 OUTBOX_IDENTITY = Table(
     name="reconciler_outbox_identity",
-    doc="Names this database, so that record() notices a connection to another one, and has its sign of life.",
+    doc="Identity of this database, so that record() notices a connection to another one; and its sign of life.",
     columns=(
-        Column("id", "integer", "1: the name. 2: the sign of life, in a row of its own, which no record() locks."),
+        Column("id", "integer", "1: the identity. 2: the sign of life, in a row of its own that no record() locks."),
         Column("identity", "name", "Random text, made by the migration."),
-        Column("swept_at_ms", "bigint", "Of row 2: when the last sweep ran; NULL: none did.", nullable=True),
+        Column("swept_at_ms", "bigint", "Row 2: time of the last sweep; NULL before the first one.", nullable=True),
     ),
     primary_key=("id",),
 )
 
 OUTBOX_FILTER = Table(
     name="reconciler_outbox_filter",
-    doc="Tags whose rows were settled only with the group's effect: SETTLED says nothing of its other tags.",
+    doc="Tags whose rows were settled only after the group's effect: for its other tags SETTLED proves no effect.",
     columns=(
-        Column("producer_group", "name", "Whose rows."),
+        Column("producer_group", "name", "Producer group of the rows."),
         Column("topic", "name", "Business topic."),
         Column("consumer_group", "name", "The group."),
         Column("tags", "json", 'Sorted list, or "*" for every message.'),
-        Column("version", "integer", "Grows with every change: a sweeper replaces only what it has read."),
+        Column("version", "integer", "Grows with every change: a sweeper replaces only the version that it has read."),
     ),
     primary_key=("producer_group", "topic", "consumer_group"),
 )
@@ -124,7 +124,7 @@ INBOX = Table(
         Column("unique_key", "key", "UNIQ_KEY."),
         Column("topic", "name", "Business topic."),
         Column("dedupe_key", "name", "Business id, where the handler dedupes by it.", nullable=True),
-        Column("duplicate_of", "key", "Unique key whose effect stands for this one (same dedupe_key).", nullable=True),
+        Column("duplicate_of", "key", "Unique key with the same dedupe_key that has the effect.", nullable=True),
         Column("content_digest", "digest", "Of the message as consumed; NULL: not checked.", nullable=True),
         Column("source", "short", "consumer, or hand-over."),
         Column("applied_at_ms", "bigint", "When the row was written."),
@@ -155,12 +155,12 @@ CANDIDATE = Table(
         Column("evidence", "json", "What each witness answered.", members="any"),
         Column("attempts", "integer", "Verifications so far."),
         Column("first_seen_ms", "bigint", "Redis TIME of the round that first saw the key."),
-        Column("next_at_ms", "bigint", "Not verified again before."),
+        Column("next_at_ms", "bigint", "Not verified again before this time."),
         Column("updated_at_ms", "bigint", "Last change."),
         Column(
             "ask_again_at_ms",
             "bigint",
-            "A closed row's databases are asked again after this; NULL: they are not.",
+            "After this the databases are asked about a closed row again; NULL: they are not.",
             nullable=True,
         ),
     ),
@@ -180,9 +180,9 @@ REPAIR = Table(
         Column("state", "short", "OPEN, SENDING, SENT, DONE or FAILED.", words=tuple(RepairState)),
         Column("rung", "short", "end, republish or hand-over.", words=tuple(Rung)),
         Column("token", "name", "Owner of the claim.", nullable=True),
-        Column("lease_until_ms", "bigint", "The claim is free after this.", nullable=True),
+        Column("lease_until_ms", "bigint", "End of the claim; after it the row is free.", nullable=True),
         Column("attempts", "integer", "Sends so far: written before a byte leaves."),
-        Column("next_at_ms", "bigint", "Not tried again before."),
+        Column("next_at_ms", "bigint", "Not tried again before this time."),
         Column("target", "json", "Broker and offsets that were aimed at.", nullable=True, members="any"),
         Column("answer", "text", "What the broker or the handler answered.", nullable=True),
         Column("message", "json", "Hand-over: topic, properties, body (base64); emptied at DONE.", nullable=True),
@@ -213,7 +213,7 @@ ROUND = Table(
         Column("pending_added", "bigint", "New in pending."),
         Column("pending_matched", "bigint", "Left pending because they were consumed."),
         Column("pending_after", "bigint", "Pending after the round."),
-        Column("void", "integer", "1: Redis fell back behind this round; it never happened."),
+        Column("void", "integer", "1: Redis fell back to a memory before this round, which counts as never run."),
         Column("stored_at_ms", "bigint", "When the row was written."),
     ),
     primary_key=("environment", "topic", "consumer_group", "shard", "epoch", "generation"),
@@ -229,7 +229,7 @@ FLOOR = Table(
         Column("consumer_group", "name", "The group."),
         Column("broker", "name", "Broker of the unique-key topic's queue."),
         Column("queue_id", "integer", "Queue number."),
-        Column("queue_offset", "bigint", "Lowest offset that may still matter."),
+        Column("queue_offset", "bigint", "Lowest offset with a key that may be neither matched nor settled."),
         Column("updated_at_ms", "bigint", "Last change."),
     ),
     primary_key=("environment", "topic", "consumer_group", "broker", "queue_id"),
@@ -237,7 +237,7 @@ FLOOR = Table(
 
 OUTAGE = Table(
     name="reconciler_outage",
-    doc="One row a time during which Redis was away or lost its memory; open while closed_at_ms is NULL.",
+    doc="One row an outage: Redis was away or lost its memory. Open while closed_at_ms is NULL.",
     columns=(
         Column("environment", "name", "Environment."),
         Column("started_at_ms", "bigint", "Start, or the last stored round before it."),
@@ -257,9 +257,9 @@ HOLD = Table(
         Column("environment", "name", "Environment."),
         Column("topic", "name", "Business topic."),
         Column("kind", "short", "HOLD or BREAKER.", words=tuple(HoldKind)),
-        Column("since_ms", "bigint", "When."),
+        Column("since_ms", "bigint", "Time of the event."),
         Column("by", "name", "User or process."),
-        Column("reason", "text", "Why."),
+        Column("reason", "text", "Reason."),
     ),
     primary_key=("environment", "topic", "kind"),
 )
@@ -288,14 +288,14 @@ QUARANTINE = Table(
         Column("reason", "short", "MALFORMED, VERSION, ENVIRONMENT, TOPIC, SIGNATURE, SIZE or SHAPE."),
         Column("detail", "text", "The error's message."),
         Column("body", "bytes", "The first 4 KiB of the body."),
-        Column("seen_at_ms", "bigint", "When."),
+        Column("seen_at_ms", "bigint", "Time of the event."),
     ),
     primary_key=("environment", "unique_key_topic", "broker", "queue_id", "queue_offset"),
 )
 
 OPERATOR_ACTION = Table(
     name="reconciler_operator_action",
-    doc="One row a thing that a person did by hand, written before it is done: who, what, and what came of it.",
+    doc="One row an action that a person took by hand, written before it is done: by whom, what, and its result.",
     columns=(
         Column("action_id", "key", "Random."),
         Column("environment", "name", "Environment."),

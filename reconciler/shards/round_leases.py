@@ -1,4 +1,4 @@
-"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims are what decides."""
+"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims decide."""
 
 from __future__ import annotations
 

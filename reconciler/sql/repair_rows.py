@@ -1,7 +1,7 @@
 """Rows of reconciler_repair and the claims on them: for the daemon's ledger, and for the replay worker of a group.
 
 A *claim* is the right to repair one key: one conditional UPDATE in database time. Every later write names the claim's
-token; if it matches no row, the claim is lost and the caller stops. A sleeping owner's request to a broker cannot be
+token; if it matches no row, the claim is lost and the caller stops. A paused owner's request to a broker cannot be
 fenced: it costs a second copy, which the inbox absorbs.
 """
 
@@ -23,7 +23,7 @@ from reconciler.policy.ports import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.tables import repair as repair_table
 
-#: All but the message: bodies are read for the one row that is handed over.
+#: All columns but the message: a body is read for the one row that is handed over.
 REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name != "message")
 
 _NAMES = tuple(column.name for column in REPAIR_COLUMNS)
@@ -46,7 +46,7 @@ _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISH
 
 
 class RepairRows:
-    """What both owners of claims do. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Claims and changes of repairs. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class RepairRows:
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due rows without a living claim, longest due first: rows that are looked at again and again starve nobody."""
+        """Due rows without a living claim. The longest due come first, so that rows which stay due starve no other."""
         query = (
             sa.select(*REPAIR_COLUMNS)
             .where(
@@ -80,7 +80,7 @@ class RepairRows:
         with reading(self._engine) as connection:
             found = [repair_of(row) for row in connection.execute(query)]
             damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
-            if damaged:  # they stay due: the others must not starve behind them
+            if damaged:  # damaged rows stay due: the sound ones must not starve behind them
                 others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
                 found = [repair_of(row) for row in connection.execute(others)]
         return [row for row in found if row.state not in FINISHED_REPAIRS]
@@ -138,8 +138,11 @@ class RepairRows:
         ]
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message of a hand-over; None once it was emptied. Raises MalformedInput for a text that is none, that was
-        changed, or that is not signed although there is a secret."""
+        """The message of a hand-over; None once it was emptied.
+
+        Raises MalformedInput for a text that is no message, that was changed, or that lacks a signature although there
+        is a secret.
+        """
         with reading(self._engine) as connection:
             message = sa.select(repair_table.c.message).where(_THIS_ROW)
             text = connection.execute(message, _parameters_of_place(repair, None)).scalar_one_or_none()
@@ -149,7 +152,7 @@ class RepairRows:
         return StoredMessage(**fields, transaction_state=TransactionState.NONE)
 
     def signer_of(self, environment: str, group: str) -> HandOverSigner | None:
-        """Who signs the hand-over rows of a group; None: there is no secret."""
+        """The signer of the hand-over rows of a group; None without a signature secret."""
         if self._signature_secret is None:
             return None
         return HandOverSigner(secret=self._signature_secret, environment=environment, group=group)
@@ -178,8 +181,11 @@ class RepairRows:
     def _rows_of(
         self, connection: sa.Connection, repairs: Sequence[Repair], *columns: sa.ColumnElement[Any], locks: bool = False
     ) -> list[sa.Row[Any]]:
-        """The columns of each row beside its place. `locks` keeps everybody else from changing them (SQLite does so
-        for every writer): always in one order, else two owners could wait for each other."""
+        """Each row's place and the given columns.
+
+        `locks` locks the rows against other writers (SQLite: every writing transaction does), always in one order, or
+        two owners could wait for each other.
+        """
         keys: dict[tuple[str, str, str], set[str]] = {}
         for repair in repairs:
             keys.setdefault((repair.environment, repair.topic, repair.scope), set()).add(repair.unique_key)
@@ -208,7 +214,7 @@ def _if_owned(row: Repair | None, token: str) -> Repair | None:
 def repair_of(row: sa.Row[Any]) -> Repair:
     """The value of a row of reconciler_repair, of REPAIR_COLUMNS in any order.
 
-    One with a value that nobody can read is FAILED, with that as its answer: nobody can know what was sent, so nothing
+    A row with a damaged value is FAILED, and its answer names the damage: what was sent before is unknown, so nothing
     is sent, and a person must look.
     """
     read = _ROWS.read([getattr(row, name) for name in _NAMES])

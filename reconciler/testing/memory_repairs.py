@@ -20,7 +20,7 @@ RepairKey = tuple[str, str, str, str]
 
 
 class MemoryRepairRows:
-    """The rows of one in-memory ledger; its lock is held by whoever touches them."""
+    """The rows of one in-memory ledger; a caller holds its lock while it uses them."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

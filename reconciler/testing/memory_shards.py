@@ -378,8 +378,8 @@ def with_round(
 ) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
     """What is kept after the round, and the floor: offsets of the newest round before the oldest pending key. Pure.
 
-    The script of the round (reconciler/shards/round.lua) does this inside Redis and says why; a contract test
-    compares the two.
+    The script of the round (reconciler/shards/round.lua) does this inside Redis and says why. A contract test compares
+    the two.
     """
     times = sorted({*covered, at_ms})
     before = [time for time in times if oldest_pending_ms is None or time < oldest_pending_ms]

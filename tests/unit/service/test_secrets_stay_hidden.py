@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.audit.collect.configuration import read_configuration
-from reconciler.audit.collect.sources import parse_sources, with_configured
+from reconciler.audit.collect.configuration import read_configuration, with_configured
+from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.errors import AuditError
 from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
