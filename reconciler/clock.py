@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
     """A time as people read it, RFC 3339 UTC, rounded down: until then is until then.
 
-    What no calendar has, as a damaged row may say, is told as the number it is.
+    A time that no calendar has, as in a damaged row, stays the number that it is.
     """
     try:
         moment = datetime.fromtimestamp(at_ms // 1000, tz=UTC).replace(microsecond=at_ms % 1000 * 1000)

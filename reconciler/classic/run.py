@@ -17,7 +17,7 @@ from reconciler.policy.evidence import StoredMessage
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.scheduler import Daemon, Tick
+from reconciler.wiring.scheduler import Tick, TickRunner
 from reconciler.wiring.subscriptions import subscription_of
 
 logger = logging.getLogger(__name__)
@@ -107,4 +107,4 @@ def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> No
             Tick(name="classic announcements", interval_seconds=ANNOUNCEMENTS_SECONDS, run=consume),
             Tick(name="classic rounds", interval_seconds=settings.rounds.interval_seconds, run=difference),
         ]
-        Daemon(ticks, stop=stop, clock=clock).run()
+        TickRunner(ticks, stop=stop, clock=clock).run()

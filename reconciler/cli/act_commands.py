@@ -21,10 +21,10 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, say, tell
 
 if TYPE_CHECKING:
-    from reconciler.commands.repair import RepairNow
+    from reconciler.commands.repair import RepairReport
     from reconciler.settings.schema import Settings
 
-#: The operator said no: the repairs are not done.
+#: Exit code where the operator declined: nothing was repaired.
 DECLINED = 4
 #: What a person looks for in a table of repairs.
 _FIRST = ("unique key", "verdict", "outcome")
@@ -37,7 +37,7 @@ def repair(
     all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify and tell, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify and show, change nothing.")] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
@@ -75,13 +75,13 @@ def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
     answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
     if not answer:
-        raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys")
+        raise InvalidValue("--all", True, "the question got no answer: give --yes, or name keys")
     if answer.strip().lower() not in {"y", "yes"}:
         tell("nothing was changed")
         raise typer.Exit(DECLINED)
 
 
-def _counted(preview: RepairNow) -> str:
+def _counted(preview: RepairReport) -> str:
     """Messages, and subscriptions where they are more: a message may be lost for several groups."""
     messages = len({(key.topic, key.unique_key) for key in preview.keys})
     lines = len(preview.keys)

@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _lines_of(error: TyperException) -> list[str]:
-    """What typer would print; usage errors tell the command's usage, too."""
+    """What typer would print; usage errors come with the command's usage."""
     show = getattr(error, "show", None)
     if show is None:
         return [f"reconciler: {error}"]

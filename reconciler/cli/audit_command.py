@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:
-    """Replaces this process: exit codes and signals are the audit's own, and nobody stands between."""
+    """Replaces this process: exit codes and signals are the audit's own."""
     sys.stdout.flush()
     sys.stderr.flush()
     # A file in the working folder must not stand in for a library; a checkout that is not installed needs the folder.

@@ -86,7 +86,7 @@ def once(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read the announcements, run rounds until all is repaired and verified, and tell what came out.
+    """Read the announcements, run rounds until all is repaired and verified, and show the result.
 
     Exit code 0: all that was found is repaired and verified; 4: some repairs
     failed, are held or not yet due.

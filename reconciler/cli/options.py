@@ -69,6 +69,6 @@ def require_key(text: str) -> str:
         return require_unique_key(text.strip().upper())
     except MalformedInput as error:
         remedy = (
-            "no unique key, which has 32 to 64 hexadecimal digits; `reconciler explain` tells that of a business id"
+            "no unique key, which has 32 to 64 hexadecimal digits; `reconciler explain` shows that of a business id"
         )
         raise InvalidValue("KEY", text, remedy) from error

@@ -73,8 +73,8 @@ def status(
 ) -> None:
     """One sentence: until when every commit is accounted for, or what needs whom; then what there is to know.
 
-    Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or values that nobody
-    can read need a person; 3: a dependency is away, or commits of long ago are not accounted for.
+    Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged
+    values need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
     from reconciler.commands.status.report import read_status
 
@@ -153,24 +153,24 @@ def explain(
 ) -> None:
     """Tell the life of one message in time order, with the evidence; of a business id, of each of its messages.
 
-    Exit code 2: nobody has heard of it; 3: a dependency is away that might know more.
+    Exit code 2: it is unknown; 3: a dependency is away that might know more.
     """
     from reconciler.commands.explain import life_stories
 
-    told = life_stories(read_settings(config), key)
-    heard = [*([] if told.is_known else [told.unheard]), *(f"note: {note}" for note in told.notes)]
-    gaps = [*(f"away: {line}" for line in told.away), *(f"no answer: {line}" for line in told.silent)]
+    explanation = life_stories(read_settings(config), key)
+    heard = [*([] if explanation.is_known else [explanation.unheard]), *(f"note: {note}" for note in explanation.notes)]
+    gaps = [*(f"away: {line}" for line in explanation.away), *(f"no answer: {line}" for line in explanation.silent)]
     if output is Output.JSON:
-        print_json(told.as_dict())
+        print_json(explanation.as_dict())
         tell(*heard, *gaps)
     else:
         say(*heard)
-        stories = [story for story in told.stories if story.is_known]
+        stories = [story for story in explanation.stories if story.is_known]
         for number, story in enumerate(stories):
             say(*([""] if number else []), *story.outlook, *([] if number else gaps), "")
             _print_life(story)
         say(*([] if stories else gaps))
-    raise typer.Exit(told.exit_code)
+    raise typer.Exit(explanation.exit_code)
 
 
 def _print_life(story: LifeStory) -> None:

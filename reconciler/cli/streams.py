@@ -1,6 +1,6 @@
 """Standard streams that do not end a command in its middle: a reader that has gone, a full disk, a closed stream.
 
-What a command does matters more than who reads it: it goes on, and its exit code stays that of its work.
+The work of a command matters more than its reader: it goes on, and its exit code stays that of its work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ForgivingFile(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """The descriptor, for whoever asks about its terminal."""
+        """The descriptor, for questions about its terminal."""
         return self._descriptor
 
     def isatty(self) -> bool:
@@ -45,7 +45,7 @@ class ForgivingFile(io.RawIOBase):
         while written < len(view) and not self._is_gone:
             try:
                 written += os.write(self._descriptor, view[written:])
-            except BlockingIOError:  # somebody else has set the terminal or the pipe to non-blocking
+            except BlockingIOError:  # another process has set the terminal or the pipe to non-blocking
                 select.select([], [self._descriptor], [])
             except BrokenPipeError:  # head, less: it has seen enough
                 self._is_gone = True

@@ -35,9 +35,9 @@ class BusinessMessages:
     older: int = 0
     #: Outboxes that did not answer, one line each.
     away: tuple[str, ...] = ()
-    #: Rows that nobody can read, one line each.
+    #: Damaged rows, one line each.
     damaged: tuple[str, ...] = ()
-    #: Why there may be more that nobody can see here, one line each.
+    #: Why there may be messages that are not seen here, one line each.
     silent: tuple[str, ...] = ()
 
     @property
@@ -55,7 +55,7 @@ class BusinessMessages:
 
 
 def key_shaped(text: str) -> str | None:
-    """The unique key that a person may mean, whatever its case and the spaces around; None: it has another shape."""
+    """The unique key that a person may mean, in any case, with spaces around it; None: another shape."""
     key = text.strip().upper()
     return key if is_unique_key(key) else None
 
@@ -116,7 +116,7 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedMessages:
     """What a person meant."""
 
     #: The newest first.
@@ -127,7 +127,7 @@ class Named:
     notes: tuple[str, ...] = ()
 
 
-def keys_named(connections: Connections, name: str, *, limit: int) -> Named:
+def keys_named(connections: Connections, name: str, *, limit: int) -> NamedMessages:
     """The unique keys that a name stands for: its own, if ledger or outboxes have it, else those of a business id.
 
     Raises InvalidValue for a name that is neither, and DependencyAway while an outbox does not answer: an act on the
@@ -136,22 +136,22 @@ def keys_named(connections: Connections, name: str, *, limit: int) -> Named:
     require_name(name)
     key = key_shaped(name)
     if key is not None and _is_known(connections, key):
-        return Named(unique_keys=(key,))
+        return NamedMessages(unique_keys=(key,))
     found = messages_of(connections, name, limit=limit)
     if found.away:
         raise DependencyAway("; ".join(found.away))
     if not found.messages and key is not None:
-        return Named(unique_keys=(key,))
+        return NamedMessages(unique_keys=(key,))
     if not found.messages:
         why = "; ".join(
             ("no outbox has a message of this business id, and it is no unique key", *found.damaged, *found.silent)
         )
         raise InvalidValue("KEY", name, why)
-    told = (
+    meaning = (
         f"{name!r} is a business id, of {len(found.messages) + found.older} message(s): {', '.join(found.unique_keys)}"
     )
-    notes = (told, *([found.older_text] if found.older else []), *found.damaged, *found.silent)
-    return Named(unique_keys=found.unique_keys, business=found, notes=notes)
+    notes = (meaning, *([found.older_text] if found.older else []), *found.damaged, *found.silent)
+    return NamedMessages(unique_keys=found.unique_keys, business=found, notes=notes)
 
 
 def _is_known(connections: Connections, unique_key: str) -> bool:

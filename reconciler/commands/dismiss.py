@@ -16,7 +16,7 @@ from reconciler.wiring.rounds import topic_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dismissed:
+class DismissalReport:
     """What `reconciler dismiss` did: (topic, group, unique key, "dismissed", or why it was left)."""
 
     keys: tuple[tuple[str, str, str, str], ...]
@@ -36,7 +36,7 @@ class Dismissed:
 
 def dismiss_keys(
     settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, reason: str
-) -> Dismissed:
+) -> DismissalReport:
     """Takes keys off the list of what needs a person. Raises InvalidValue for a key without a verdict, DatabaseAway."""
     with Connections(settings) as connections:
         require(ask_ledger(connections))
@@ -57,7 +57,7 @@ def dismiss_keys(
                     groups = dismissals.dismiss(rows, group=group, by=operator(), reason=reason)
                     outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
                 done += ((name, of, key, what) for of, what in groups.items())
-        return Dismissed(keys=tuple(done))
+        return DismissalReport(keys=tuple(done))
 
 
 def _candidates_by_topic(connections: Connections, unique_key: str, *, topic: str | None) -> dict[str, list[Candidate]]:

@@ -18,29 +18,29 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import Policy
 
-#: Messages of one business id that are told; each costs questions to every broker of its topic.
+#: Messages of one business id that are shown; each costs questions to every broker of its topic.
 STORIES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class Explanation:
     """What `reconciler explain` found under a name."""
 
     #: The newest message first; of a unique key one, known or not.
     stories: tuple[LifeStory, ...]
-    #: How the name was understood, and what of it is not told, one line each.
+    #: How the name was understood, and which of its messages are not shown, one line each.
     notes: tuple[str, ...] = ()
-    #: None: the name is told as a unique key.
+    #: None: the name was taken as a unique key.
     business: BusinessMessages | None = None
 
     @property
     def is_known(self) -> bool:
-        """Somebody has heard of it."""
+        """A witness or the ledger knows it."""
         return any(story.is_known for story in self.stories) or bool(self.business and self.business.messages)
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Witnesses that could not tell, one line each."""
+        """Witnesses that gave no answer, one line each."""
         return tuple(dict.fromkeys((*self._of_business, *self._of_all("silent"))))
 
     @property
@@ -50,7 +50,7 @@ class Explained:
 
     @property
     def unheard(self) -> str:
-        """That nobody has heard of it: nobody at all, or of those who could tell."""
+        """The line for a name that is unknown: to every witness, or to those that answered."""
         who = "nobody who could tell" if self.away or self.silent else "nobody"
         if self.business is None:
             return f"{who} has heard of {self.stories[0].unique_key}"
@@ -61,7 +61,7 @@ class Explained:
 
     @property
     def exit_code(self) -> int:
-        """0: told; 3: somebody is away who might know more; 2: nobody has heard of it."""
+        """0: it is known; 3: a dependency is away that might know more; 2: it is unknown."""
         if self.away:
             return 3
         return 0 if self.is_known else 2
@@ -89,10 +89,10 @@ class Explained:
             yield from getattr(story, lines)
 
 
-def life_stories(settings: Settings, name: str) -> Explained:
-    """Asks every witness about a unique key, else about each message of a business id; who does not answer is named.
+def life_stories(settings: Settings, name: str) -> Explanation:
+    """Asks every witness about a unique key, else about each message of a business id.
 
-    A text that is both is told as the unique key. Raises InvalidValue for a name that nothing can have.
+    A text that is both is taken as the unique key. Raises InvalidValue for a name that nothing can have.
     """
     require_name(name)
     with Connections(settings) as connections:
@@ -101,29 +101,29 @@ def life_stories(settings: Settings, name: str) -> Explained:
         story = None if key is None else witnesses.story(key)
         business = messages_of(connections, name, limit=STORIES_MAX)
         if story is not None and (story.is_known or not business.messages):
-            return Explained(stories=(story,), notes=_also(business))
+            return Explanation(stories=(story,), notes=_also(business))
         configured = {plan.topic for plan in witnesses.policy.plans}
-        told = [message for message in business.messages if message.topic in configured]
-        notes = [f"no message has the unique key {key}: it is told as a business id"] if key is not None else []
+        shown = [message for message in business.messages if message.topic in configured]
+        notes = [f"no message has the unique key {key}: it is taken as a business id"] if key is not None else []
         notes += [
             f"{message.unique_key} is of topic {message.topic}, which no [[subscriptions]] section has"
             for message in business.messages
             if message.topic not in configured
         ]
         notes += [business.older_text] if business.older else []
-        stories = tuple(witnesses.story(message.unique_key) for message in told)
-        return Explained(stories=stories, notes=tuple(notes), business=business)
+        stories = tuple(witnesses.story(message.unique_key) for message in shown)
+        return Explanation(stories=stories, notes=tuple(notes), business=business)
 
 
 def _also(business: BusinessMessages) -> tuple[str, ...]:
     if not business.messages:
         return ()
     keys = ", ".join(business.unique_keys) + (f" and {business.older} older" if business.older else "")
-    return (f"told as a unique key; it is also a business id, of {keys}",)
+    return (f"taken as a unique key; it is also a business id, of {keys}",)
 
 
 class _Witnesses:
-    """Everybody who is asked, by one command."""
+    """The witnesses of one command, each asked once about its state."""
 
     def __init__(self, connections: Connections) -> None:
         self.policy = Policy(connections)

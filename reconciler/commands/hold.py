@@ -23,7 +23,7 @@ def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifted:
+class LiftedHolds:
     """What `reconciler resume` found and did."""
 
     lifted: tuple[HoldKind, ...]
@@ -31,7 +31,7 @@ class Lifted:
     left: tuple[HoldKind, ...]
 
 
-def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
+def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> LiftedHolds:
     """Lets the repairs go on; with `breaker` closes the circuit breaker, too. A topic that is stopped may have left
     the settings meanwhile."""
     kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
@@ -42,4 +42,4 @@ def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
         with recorded(connections, "resume", topic=topic, detail="--breaker" if breaker else "") as outcome:
             lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
             outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
-        return Lifted(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
+        return LiftedHolds(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))

@@ -13,7 +13,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import Policy
 
 Row = tuple[object, ...]
-#: Rows of one listing, at most so many.
+#: Rows of one listing; the number is the most of them.
 Rows = Callable[[Connections, LedgerFilter, int], Iterator[Row]]
 #: Messages of one business id whose rows are listed.
 KEYS_MAX = 200
@@ -39,7 +39,7 @@ def _candidates(connections: Connections, only: LedgerFilter, limit: int) -> Ite
 
 
 def _repairs(connections: Connections, only: LedgerFilter, limit: int) -> Iterator[Row]:
-    """What may need somebody first: else the first hundred would be repairs of long ago."""
+    """Unfinished and failed ones first: else the first hundred would be repairs of long ago."""
     environment, reports = connections.settings.environment, connections.ledger.reports
     found = list(reports.repairs(environment, only=replace(only, is_done=False), limit=limit))
     found += reports.repairs(environment, only=replace(only, is_done=True), limit=limit)
@@ -82,7 +82,7 @@ LISTINGS: Mapping[str, tuple[str, Rows]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class LedgerListing:
     """One listing of the ledger."""
 
     columns: Sequence[str]
@@ -91,7 +91,9 @@ class Listed:
     notes: Sequence[str] = ()
 
 
-def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int, name: str | None = None) -> Listed:
+def list_rows(
+    settings: Settings, what: str, *, only: LedgerFilter, limit: int, name: str | None = None
+) -> LedgerListing:
     """Rows of the ledger; `name`: of a unique key, or of the newest messages of a business id, only.
 
     Raises InvalidValue for a listing or a name that there is not, DependencyAway.
@@ -105,7 +107,7 @@ def list_rows(settings: Settings, what: str, *, only: LedgerFilter, limit: int, 
             named = keys_named(connections, name, limit=KEYS_MAX)
             only, notes = replace(only, unique_keys=named.unique_keys), named.notes
         notes = [*notes, *_not_configured(settings, only)]
-        return Listed(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)
+        return LedgerListing(columns=columns.split(), rows=list(rows(connections, only, limit)), notes=notes)
 
 
 def _not_configured(settings: Settings, only: LedgerFilter) -> Iterator[str]:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def operator() -> str:
-    """The name that goes into the ledger: the login's, and who became it by sudo."""
+    """The name that goes into the ledger: the login's, and the person's behind sudo."""
     try:
         login = getpass.getuser()
     except (OSError, KeyError):
@@ -26,7 +26,7 @@ def operator() -> str:
 
 
 class ActionResult:
-    """What came of an action; whoever acts sets it."""
+    """The result of an action; set inside the block."""
 
     def __init__(self) -> None:
         self.result = ""
@@ -59,5 +59,5 @@ def recorded(
         try:
             actions.end(action_id, outcome.result)
         except DatabaseAway as error:
-            # It is done, and its caller is to hear of it; the row without an end tells the rest.
+            # The action is done, so its caller gets the result; the row stays without an end.
             log.warning("action_result_lost: what came of %s could not be written down: %s", command, error)

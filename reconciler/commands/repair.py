@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import utc_text
-from reconciler.commands.business_ids import Named, keys_named
+from reconciler.commands.business_ids import NamedMessages, keys_named
 from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
@@ -29,7 +29,7 @@ REPAIR_KEYS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairedKey:
+class RepairLine:
     """One line of `reconciler repair`."""
 
     topic: str
@@ -42,17 +42,17 @@ class RepairedKey:
     reason: str
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In one line: verdict, and what was done about it."""
         done = " ".join(word for word in (self.outcome, self.rung) if word)
         return ": ".join(word for word in (self.verdict, done, self.reason) if word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairNow:
+class RepairReport:
     """What `reconciler repair` did, or would do."""
 
-    keys: tuple[RepairedKey, ...]
+    keys: tuple[RepairLine, ...]
     dry_run: bool
     #: How names were understood, one line each.
     notes: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class RepairNow:
 
 def repair_now(
     settings: Settings, names: Sequence[str], *, topic: str | None, group: str | None, dry_run: bool
-) -> RepairNow:
+) -> RepairReport:
     """Verifies and repairs messages (none named: every open loss) through the same brakes as the service.
 
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
@@ -96,7 +96,7 @@ def repair_now(
         unheard = sorted(set(unique_keys).difference(*(keys for _, _, keys in work)))
         if unheard:
             raise InvalidValue("KEYS", ", ".join(unheard), "no outbox and no verdict has it: see reconciler explain")
-        done: list[RepairedKey] = []
+        done: list[RepairLine] = []
         detail = "" if unique_keys else "--all"
         for plan, subscription, keys in work:
             rounds = policy.rounds_of(plan)
@@ -107,14 +107,14 @@ def repair_now(
             for key in keys:
                 with recorded(connections, "repair", **about, unique_key=key, detail=detail) as outcome:
                     done.append(_repair(rounds, plan, subscription, key, dry_run=False))
-                    outcome.result = done[-1].told
+                    outcome.result = done[-1].summary
         if dry_run:
             brakes = connections.ledger.holds.active(settings.environment)
             done = [_held(key, _brake(settings, brakes.get(key.topic, ()))) for key in done]
-        return RepairNow(keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes))
+        return RepairReport(keys=tuple(done), dry_run=dry_run, notes=tuple(note for one in named for note in one.notes))
 
 
-def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> Named:
+def _named(connections: Connections, name: str, *, topic: str | None, dry_run: bool) -> NamedMessages:
     """The keys of one name. A business id of several messages does not say which one is meant."""
     named = keys_named(connections, name, limit=NAMED_MAX)
     if named.business is None:
@@ -139,7 +139,7 @@ def _brake(settings: Settings, holds: Collection[HoldKind]) -> str:
     return ", ".join(map(str, holds)) if settings.repairs.enabled else "repairs.enabled = false"
 
 
-def _held(key: RepairedKey, brake: str) -> RepairedKey:
+def _held(key: RepairLine, brake: str) -> RepairLine:
     if not brake or key.outcome != "planned":
         return key
     return replace(key, outcome="held", reason=f"held: {brake}; then {key.reason}")
@@ -159,21 +159,21 @@ def _work(
 
 def _repair(
     rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
-) -> RepairedKey:
+) -> RepairLine:
     judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.verification.verdict
-    told = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
+    result = ("", "", "") if outcome is None else (outcome.outcome, str(outcome.rung), outcome.reason)
     if outcome is None and dry_run and verdict in LOSSES:
         # Its repair would be opened by the verdict, which a dry run does not write.
-        told = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
-    return RepairedKey(
+        result = ("planned", str(first_rung(plan.repair_order, verdict)), "the repair would be opened")
+    return RepairLine(
         topic=subscription.topic,
         group=subscription.group,
         unique_key=unique_key,
         verdict=str(verdict),
-        outcome=told[0],
-        rung=told[1],
-        reason=told[2],
+        outcome=result[0],
+        rung=result[1],
+        reason=result[2],
     )
 
 
@@ -186,7 +186,7 @@ def _open_losses(policy: Policy, subscription: Subscription) -> list[str]:
 
 
 def _known(policy: Policy, subscription: Subscription, unique_keys: Sequence[str]) -> set[str]:
-    """Keys of this topic: some outbox has them, or the ledger. A key of another topic is nobody's business here."""
+    """Keys that an outbox of this topic has, or the ledger. Keys of other topics are left out."""
     outbox = policy.witnesses.outbox.read(subscription.topic, dict.fromkeys(unique_keys, WHENEVER_COMMITTED_MS))
     found = {key for key, lookup in outbox.items() if lookup.is_found and lookup.records[0].topic == subscription.topic}
     return found | set(policy.ledger.candidates.read(subscription, unique_keys))

@@ -20,13 +20,13 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import Policy
-from reconciler.wiring.scheduler import Daemon, Tick, serve_when_possible
+from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
 
 logger = logging.getLogger(__name__)
 
 #: How often an open outage is looked for and worked on.
 OUTAGE_SECONDS = 1.0
-#: How often Redis' settings are looked at again: somebody may change the eviction policy of a running server.
+#: How often Redis' settings are looked at again: the eviction policy of a running server can change.
 SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
 #: Passes of one turn. A pass deletes 100 000 rows of a table at most; nine subscriptions of 16 shards store more rounds
@@ -58,7 +58,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
         def recover() -> None:
             if policy.ledger.outages.current(settings.environment) is None:
                 return
-            with suppress(RedisAway):  # told by the rounds and by the safety tick; the outage lasts until it is over
+            with suppress(RedisAway):  # rounds and the safety tick log it; the outage stays open
                 still_safe_redis(policy)
                 recovery.run(settings.environment)
 
@@ -85,7 +85,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
             consumer = build_announcement_consumer(connections)
             consumer.start()
             try:
-                Daemon(ticks, stop=stop, clock=clock).run()
+                TickRunner(ticks, stop=stop, clock=clock).run()
             finally:
                 consumer.stop()
                 with suppress(TransientError):  # they run out by themselves
@@ -117,7 +117,7 @@ def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tic
 
 
 def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription], object]) -> None:
-    """Runs all, whatever happens in one; the first error that nobody expects is raised after the last.
+    """Runs all, also after one has failed; the first unexpected error is raised after the last.
 
     Raises TransientError and ConfigurationError at once: what is away is away for all, and a person has to mend the
     configuration.
@@ -136,7 +136,7 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
 
 
 def still_safe_redis(policy: Policy) -> None:
-    """The same for a service that runs: it pauses, as if Redis were away, until somebody has mended the settings.
+    """The same while the service runs: it pauses, as if Redis were away, until Redis' settings are mended.
 
     Raises RedisAway.
     """

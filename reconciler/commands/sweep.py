@@ -10,7 +10,7 @@ from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import require_own_identities
-from reconciler.wiring.scheduler import Daemon, Tick, serve_when_possible
+from reconciler.wiring.scheduler import Tick, TickRunner, serve_when_possible
 from reconciler.wiring.sweep import NOTHING_SWEPT, build_sweeper
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,6 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                     },
                 )
 
-        Daemon(
+        TickRunner(
             [Tick(name="sweep", interval_seconds=settings.sweep.interval_seconds, run=turn)], stop=stop, clock=clock
         ).run()

@@ -1,4 +1,4 @@
-"""The one place of the service that prints: what comes from outside is made visible here, whoever prints it.
+"""The one place of the service that prints: what comes from outside is made visible here.
 
 The audit, a process that does not load the service's code, has its own (audit/streams.py); a test keeps it at these.
 """
@@ -29,7 +29,7 @@ def tell(*lines: str) -> None:
 
 
 def ask(question: str) -> str:
-    """What a person answers to a question on standard error; empty: nobody is there."""
+    """What a person answers to a question on standard error; empty: there was no answer."""
     _write(sys.stderr, visible_line(question))
     answer = sys.stdin.readline()
     if not answer:

@@ -51,7 +51,7 @@ class RocketmqSettings(Section):
         list[Annotated[str, Field(min_length=1, max_length=160)]],
         Field(max_length=1_000),
         BeforeValidator(no_duplicates),
-    ] = Field(default_factory=list, description="Broker names that never come back: nobody waits for their answer.")
+    ] = Field(default_factory=list, description="Broker names that never come back: their answers are not waited for.")
 
 
 class UniqueKeyTopicSettings(Section):
@@ -172,7 +172,7 @@ class RoundSettings(Section):
         description="Keys verified in a round of a subscription; ten times as many while databases alone settle most.",
     )
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
-        default=16, description="Keys about which brokers are asked, and told, at the same time."
+        default=16, description="Keys that are looked up and repaired at the same time."
     )
     retention_hours: Annotated[float, Field(gt=0)] = Field(
         default=72.0, description="fileReservedTime of the brokers: how long a half can be found."
@@ -230,7 +230,7 @@ class HistorySettings(Section):
         default=None, description="Folder where rows wait to be sealed; unset: .spool in the history's folder."
     )
     spool_max_mebibytes: Annotated[int, Field(ge=16, le=1_048_576)] = Field(
-        default=1_024, description="Rows that cannot be sealed wait up to this size; then they are told as a gap."
+        default=1_024, description="Rows that cannot be sealed wait up to this size; then they become a gap."
     )
     seal_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=300.0, description="Rows become Parquet after this; the audit sees nothing younger."

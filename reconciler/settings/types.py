@@ -20,7 +20,7 @@ def _host_list(value: str) -> str:
         raise ValueError("expected host:port, several separated by ';'")
     for number, host in enumerate(hosts, start=1):
         if not _is_host_and_port(host):
-            # It is not repeated: somebody may have put a URL with a password there.
+            # It is not repeated: the value may be a URL with a password.
             raise ValueError(f"entry {number} of {len(hosts)} is no host:port; a name server has no http:// before it")
     return ";".join(hosts)
 
@@ -74,7 +74,7 @@ def no_duplicates(value: Any) -> Any:
 
 
 def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
-    """A single URL is a list of one; what is wrong with it is told of the setting, not of a place in a list."""
+    """A single URL is a list of one; a problem names the setting, and no place in a list."""
     if isinstance(value, str):
         return [_database_url(SecretStr(value))]
     urls: list[SecretStr] = several(value)

@@ -47,7 +47,7 @@ def build_announcement_consumer(connections: Connections) -> AnnouncementConsume
 
 
 def has_outbox(settings: Settings, topic: str) -> bool:
-    """True if some outbox can tell the tag of a key of the topic."""
+    """Whether an outbox of the topic is configured, whose rows hold the tag of each key."""
     return any(topic in p.topics and p.outbox_url is not None for p in settings.producers)
 
 

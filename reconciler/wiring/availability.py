@@ -1,4 +1,4 @@
-"""Who is away: asked by commands that must not wait (exit code 3) before or beside their own work."""
+"""Which dependencies are away: asked by commands that must not wait, and end with exit code 3."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def redis_clock(connections: Connections) -> ClockReading:
 def other_clocks(connections: Connections) -> Iterator[tuple[str, ClockReading]]:
     """Databases and brokers, by name; those that do not answer are left out.
 
-    Brokers are asked with a probe each: it tells their time, and whether their index works.
+    Each broker gets a probe, whose copy carries the broker's time and proves that its index works.
     """
     names: dict[str, str] = {}
     for database in configured_databases(connections.settings):

@@ -35,7 +35,7 @@ class Connections:
         self._ledger: SqlLedger | None = None
 
     def engine(self, url: str, *, read_only: bool = False) -> sa.Engine:
-        """One engine a URL and mode; read-only ones cannot write, whatever they are asked."""
+        """One engine a URL and mode; read-only ones refuse every write."""
         key = (url, read_only)
         if key not in self._engines:
             engine = open_engine(url, read_only=read_only, must_exist=True)
@@ -87,7 +87,7 @@ class Connections:
         return self._redis
 
     def close_at_end(self, close: Callable[[], object]) -> None:
-        """Something else to be closed."""
+        """Closes something else together with the connections."""
         self._stack.callback(close)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ class EvidenceDatabase:
     url: str = field(repr=False)
     #: Where the settings name it.
     setting: str
-    #: For people; of several databases of one group it tells which.
+    #: For people; of several databases of one group it says which.
     name: str
 
 

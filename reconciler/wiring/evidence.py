@@ -95,7 +95,7 @@ def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
 def shared_identity(connections: Connections) -> str | None:
     """What is wrong where two outbox_urls lead to databases of one identity; None: nothing that could be seen.
 
-    A copy has the identity of its original and could not be told from it. A database that does not answer, or whose
+    A copy has the identity of its original, so the two look the same. A database that does not answer, or whose
     identity the login may not read, is not compared.
     """
     first: dict[str, str] = {}

@@ -62,13 +62,13 @@ class RecordedPolicy(Protocol):
 
 
 class LogAndHistory:
-    """An EventSink that tells both."""
+    """An EventSink that passes each event on to both."""
 
     def __init__(self, log: EventSink, history: EventSink) -> None:
         self._sinks = (log, history)
 
     def emit(self, event: Event) -> None:
-        """Tells one event."""
+        """One event, to the log first."""
         for sink in self._sinks:
             sink.emit(event)
 
@@ -189,7 +189,7 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
 def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
 ) -> tuple[HistoryOverview | None, str | None]:
-    """How the history stands, or why nobody can tell; (None, None): no history is configured."""
+    """How the history stands, or why it cannot be known; (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:
@@ -208,6 +208,6 @@ def history_folders(settings: Settings) -> tuple[Path, Path]:
 
 
 def writer_name() -> str:
-    """Unique, and tells people which process wrote; fit for file names."""
+    """Unique, names the writing process for people, fit for file names."""
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:40]
     return f"{host}-{os.getpid()}-{str(ULID())[-8:].lower()}"

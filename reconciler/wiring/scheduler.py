@@ -2,7 +2,7 @@
 
 A tick is one turn of a job; it catches nothing itself. A TransientError costs that turn only: the next one tries
 again, so the daemon survives every dependency that goes away, without a restart. Two daemons at once do no harm:
-correctness rests on the round's fence and on the ledger's claims, not on who is alone.
+correctness rests on the round's fence and on the ledger's claims, not on being alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS_DEFAULT = 30.0
 #: Wait between two tries to start while a dependency is away.
 START_AGAIN_SECONDS = 2.0
-#: How often it is looked whether somebody has set the wall clock back.
+#: How often a wall clock that was set back is looked for.
 CLOCK_WATCH_SECONDS = 1.0
 #: A turn is planned no later than its interval, a second of jitter and a second of anything else from now.
 PLANNED_AHEAD_SECONDS_MAX = 2.0
@@ -50,7 +50,7 @@ class DrainGaveUp(ReconcilerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A job that runs again and again, never twice at the same time."""
+    """A job that runs at an interval, never twice at the same time."""
 
     name: str
     interval_seconds: float
@@ -61,7 +61,7 @@ class StopSignals:
     """SIGTERM and SIGINT ask for a stop; a second one ends the process at once with 130.
 
     Install from the main thread only. The signals are taken by a thread of their own: a Python handler runs inside
-    whatever the main thread does, and Event.set in the middle of Event.wait of the same event waits for itself.
+    the main thread at any point, and Event.set in the middle of Event.wait of the same event waits for itself.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class StopSignals:
 
     def _handle(self, number: int) -> None:
         if self.requested.is_set():
-            # Nothing may run any more: whatever is in hand is safe to lose, like a kill -9.
+            # Nothing may run any more: work in hand is safe to lose, as with kill -9.
             os._exit(INTERRUPTED)
         self._interrupted = number == signal.SIGINT
         self.requested.set()
@@ -107,11 +107,11 @@ class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
         threading.Thread(target=self._run, args=(job, run_times), name=job.id, daemon=True).start()
 
     def _run(self, job: Any, run_times: Any) -> None:
-        # Job has a store only inside the scheduler; run_job catches whatever a turn raises.
+        # Job has a store only inside the scheduler; run_job catches every exception of a turn.
         self._run_job_success(job.id, run_job(job, "default", run_times, self._logger.name))
 
 
-class Daemon:
+class TickRunner:
     """Runs ticks until a stop is asked for. Not reusable; `run` blocks the calling thread."""
 
     def __init__(

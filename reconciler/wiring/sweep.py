@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 #: The report of a sweep that had nothing to do.
 NOTHING_SWEPT = SweepReport()
-#: Producer group under which announcements are sent; nobody asks it anything.
+#: Producer group under which announcements are sent. It sends no halves, so brokers ask it nothing.
 SWEEPER_GROUP = "reconciler-sweeper"
 
 

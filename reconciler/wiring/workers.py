@@ -20,7 +20,7 @@ class _Failed:
 
 
 class ThreadWorkers:
-    """A bounded pool, shared by the threads of all rounds; whoever made it closes it."""
+    """A bounded pool, shared by the threads of all rounds; its maker closes it."""
 
     def __init__(self, threads: int) -> None:
         self.width = threads
@@ -38,7 +38,7 @@ class ThreadWorkers:
             for number in numbers:
                 try:
                     outcomes[number] = function(items[number])
-                except BaseException as error:  # noqa: BLE001 - told by the caller's thread, as it is
+                except BaseException as error:  # noqa: BLE001 - raised in the caller's thread, unchanged
                     outcomes[number] = _Failed(error)
 
         wait([self._pool.submit(work) for _ in range(min(self.width, len(items)))])

@@ -200,7 +200,7 @@ def test_outbox_without_its_tables_is_no_empty_outbox(new_deployment: Deployment
     environment = {"RECONCILER_PRODUCERS__0__OUTBOX_URL": f"sqlite:///{tmp_path / 'empty.db'}"}
     ended = reconciler("status", "--config", deployed.config, "-o", "json", environment=environment)
     assert ended.exit_code == 3, ended
-    assert f"the outbox of {deployed.producer_group} does not tell: " in ended.document["summary"]
+    assert f"the outbox of {deployed.producer_group} does not answer: " in ended.document["summary"]
 
 
 def test_time_moves_while_nothing_is_committed(new_deployment: DeploymentFactory) -> None:

@@ -15,7 +15,7 @@ from tests.services.processes import Child
 TICKING = """
 import signal, sys, threading
 from reconciler.clock import SystemClock
-from reconciler.wiring.scheduler import Daemon, StopSignals, Tick
+from reconciler.wiring.scheduler import TickRunner, StopSignals, Tick
 from pathlib import Path
 
 ticks = Path(sys.argv[1])
@@ -24,7 +24,7 @@ stop.install()
 def turn():
     with ticks.open("a") as file:
         file.write(".")
-Daemon([Tick(name="job", interval_seconds=0.1, run=turn)], stop=stop.requested, clock=SystemClock()).run()
+TickRunner([Tick(name="job", interval_seconds=0.1, run=turn)], stop=stop.requested, clock=SystemClock()).run()
 """
 
 

@@ -69,7 +69,7 @@ def examine(settings: Settings) -> list[Diagnosis]:
 
 
 def check_identities(connections: Connections) -> Sequence[Diagnosis]:
-    """A finding where two outboxes cannot be told apart."""
+    """One line where two outboxes have the same identity."""
     problem = shared_identity(connections)
     if problem is None:
         return []
@@ -160,7 +160,7 @@ class _Doctor:
         config: dict[str, str] = {}
         try:
             config = admin.broker_config(address)
-        except ReconcilerError as error:  # it refuses to tell, which is its right; but not if it refuses everything
+        except ReconcilerError as error:  # refusing its configuration is its right, refusing every request is not
             if demand_and_remedy(error, address) is not None:
                 yield _silent(check, error, address, "")
                 return
@@ -229,7 +229,7 @@ class _Doctor:
         return findings
 
     def _strangers(self) -> Iterator[Diagnosis]:
-        """Groups that read a configured topic and that nobody reconciles: nothing is discovered silently."""
+        """Groups that read a configured topic and have no [[subscriptions]] section."""
         admin = self._connections.admin
         addresses = sorted(self._connections.rocketmq.cluster_addresses())
         for topic in dict.fromkeys(s.topic for s in self._settings.subscriptions):
@@ -243,7 +243,7 @@ class _Doctor:
                     check=f"group {topic}/{group}",
                     level="note",
                     found="reads the topic and is not configured",
-                    remedy="add a [[subscriptions]] section for it, or nobody looks for what it misses",
+                    remedy="add a [[subscriptions]] section for it, or messages that it misses are never looked for",
                 )
 
     def _producers(self) -> Iterator[Diagnosis]:

@@ -40,7 +40,7 @@ def compared(
         yield Diagnosis(
             check=check,
             level="fail",
-            found="the group filters by SQL92, which nobody here evaluates",
+            found="the group filters by SQL92, which the reconciler cannot evaluate",
             remedy='what it passes without an effect stays UNKNOWN; use tags, or let the handler take "*" and skip',
         )
         return
@@ -60,7 +60,7 @@ def compared(
         yield Diagnosis(
             check=check,
             level="note",
-            found=f"tags = {configured.tags!r}, and no member of the group is connected that could tell",
+            found=f"tags = {configured.tags!r}, and no member of the group is connected: not compared",
             remedy="ask again while the group runs",
         )
 
@@ -68,7 +68,7 @@ def compared(
 def check_kept_tags(connections: Connections) -> list[Diagnosis]:
     """One finding an outbox and group of which rows may still be settled by other tags than it takes now.
 
-    An outbox that is away, or has no table for it, is told by other checks.
+    An outbox that is away, or lacks the table, has a check of its own.
     """
     settings = connections.settings
     findings: list[Diagnosis] = []

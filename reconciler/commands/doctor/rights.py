@@ -29,13 +29,13 @@ def diagnosis_of(needed: NeededRights, refused: RefusedRights) -> Diagnosis:
     if not any(right in refused for right in needed.run) and set(refused) == set(needed.sweep):
         remedy = f"enough for `reconciler run`; a login for `reconciler sweep` needs {grants}"
         return Diagnosis(check=name, level="note", found=f"may only {may}", remedy=remedy)
-    who = " and ".join(
+    commands = " and ".join(
         command
         for command, rights in (("run", needed.run), ("sweep", needed.sweep))
         if any(right in refused for right in rights)
     )
     words = next(iter(refused.values()))
-    found = f"{who} may not {', '.join(map(str, refused))}: {words}"
+    found = f"{commands} may not {', '.join(map(str, refused))}: {words}"
     return Diagnosis(check=name, level="fail", found=found, remedy=grants)
 
 

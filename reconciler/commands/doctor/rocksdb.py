@@ -16,15 +16,15 @@ def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
             check=check,
             level="note",
             found="keeps halves in RocksDB (transRocksDBEnable=true, transWriteOriginTransHalfEnable=false)",
-            remedy="they are looked up there, too; but an open half cannot be told from one that was rolled back, and "
-            "one that the broker gave up is not parked",
+            remedy="they are looked up there, too; but an open half and one that was rolled back look the same; one "
+            "that the broker gave up is not parked",
         )
     if config.get("indexFileReadEnable") == "false":
         yield from _index(check, config)
 
 
 def _index(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Index files are not read: then IndexRocksDBStore.queryOffset answers, for so many days back."""
+    """Without index files IndexRocksDBStore.queryOffset answers, for the last maxRocksDBIndexQueryDays only."""
     if config.get("indexRocksDBEnable") != "true":
         found = "indexFileReadEnable=false, and there is no other index"
         yield Diagnosis(check=check, level="fail", found=found, remedy="set it to true: nothing can be looked up")

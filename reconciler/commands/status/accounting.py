@@ -1,4 +1,4 @@
-"""Who is asked until when every commit of a subscription is accounted for; account.py makes a time of the answers."""
+"""Asks outboxes, brokers, ledger and Redis how far each has come; account.py makes one time of the answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Accounting:
         asked_ms: int,
         within_seconds: float | None,
     ) -> None:
-        """`asked_ms`: the ledger's time before anybody is asked: what comes meanwhile is nobody's concern.
+        """`asked_ms`: the ledger's time before the first question; what comes later does not count.
 
         `within_seconds`: the time that a monitor names; None: the default.
         """
@@ -75,7 +75,7 @@ class Accounting:
         )
 
     def weaker(self, topic: TopicPlan) -> Iterator[str]:
-        """What the outboxes of a topic cannot tell."""
+        """What the outboxes of a topic cannot prove."""
         if any(seen is not None and seen.swept_at_ms is None for _, seen, _ in self._outboxes(topic.topic)):
             yield "no sweep on record"
 
@@ -91,7 +91,7 @@ class Accounting:
                 outbox = inspect_outbox(self._connections, database.url)
                 seen = outbox.oldest_unannounced(producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
-                silent = Link(until_ms=None, cause=f"the {database.name} does not tell: {error}")
+                silent = Link(until_ms=None, cause=f"the {database.name} does not answer: {error}")
                 found.append((database.url, None, silent))
             else:
                 found.append((database.url, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
@@ -114,11 +114,11 @@ class Accounting:
             return
         for broker, why in sorted(silent.items()):
             if broker not in retired:
-                yield Link(until_ms=None, cause=f"{broker} does not tell what it has of {name}: {why}")
+                yield Link(until_ms=None, cause=f"{broker} gives no offsets of {name}: {why}")
         having = {stored.done.shard.number for stored in rounds}
         for end in ends:
             is_extra = end.queue.queue_id >= topic.shards
-            if end.queue.queue_id in having or (having and is_extra):  # a shard without a round is told by itself
+            if end.queue.queue_id in having or (having and is_extra):  # a shard without a round has a line of its own
                 offset = taken.get((end.queue.broker_name, end.queue.queue_id))
                 yield self._queue_link(end, offset, is_extra=is_extra)
 
@@ -152,7 +152,7 @@ class Accounting:
         if until_ms is None:
             return
         candidates = self._connections.ledger.candidates
-        with suppress(RedisAway):  # told as such
+        with suppress(RedisAway):  # `away` has it
             unlisted = [
                 oldest_unlisted(self._memory, candidates, shard, seen_until_ms=until_ms)
                 for shard in topic.shards_of(plan.subscription)
@@ -165,7 +165,7 @@ class Accounting:
     def _unheard_links(
         self, topic: TopicPlan, plan: SubscriptionPlan, candidates: Candidates, until_ms: int
     ) -> Iterator[Link]:
-        """Of each outbox; where nobody can prove that an effect is missing, nothing is said."""
+        """One of each outbox; none where no inbox can prove that an effect is missing."""
         if not self._inbox.is_configured(plan.subscription):
             return
         for url, seen, _ in self._outboxes(topic.topic):
@@ -181,7 +181,7 @@ class Accounting:
                     until_ms=until_ms + ahead_ms,
                 )
             except ReconcilerError as error:
-                yield Link(until_ms=None, cause=f"the outbox of {seen.producer_group} does not tell: {error}")
+                yield Link(until_ms=None, cause=f"the outbox of {seen.producer_group} does not answer: {error}")
             else:
                 yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
 

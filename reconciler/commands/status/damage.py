@@ -1,4 +1,4 @@
-"""What status says about values that nobody can read, announcements that are refused, and recorders of no keys."""
+"""What status says about damaged values, refused announcements, and recorders that write no keys."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REFUSED_SECONDS = 3600.0
 
 
 def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount]) -> list[str]:
-    """Ledger rows of which nobody can read how they stand."""
+    """Ledger rows whose state cannot be read."""
     found = [f"{v.subscription}: {v.count} rows: {v.damage}" for v in verdicts if v.damage is not None]
-    return found + [f"{r.topic}: {r.count} repairs that nobody works on: {r.damage}" for r in repairs if r.damage]
+    return found + [f"{r.topic}: {r.count} repairs that no worker takes: {r.damage}" for r in repairs if r.damage]
 
 
 def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[str]:
@@ -32,7 +32,7 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
     for plan in topic.subscriptions:
         seen = 0
         wrong: list[tuple[Shard, bytes, str]] = []
-        with suppress(RedisAway, InvariantViolation):  # told elsewhere: away, or the shard is stopped
+        with suppress(RedisAway, InvariantViolation):  # Redis away and stopped shards have lines of their own
             for shard, member in sample(plan.subscription):
                 seen += 1
                 fault = fault_of_member(member)
@@ -50,7 +50,7 @@ def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterabl
 def refused_announcements(
     reports: LedgerReports, environment: str, unique_key_topic: str, rounds: Iterable[StoredRound], *, now_ms: int
 ) -> Iterator[str]:
-    """One line if announcements were refused of late: the commits that they tell of pass by unseen.
+    """One line if announcements were refused of late: their commits pass by unseen.
 
     `rounds`: the newest of every shard of a topic's subscriptions. Raises DatabaseAway.
     """

@@ -11,7 +11,7 @@ from reconciler.wiring.evidence import SWEEP_RIGHT, WitnessRole, witness_roles
 
 
 def unproved(connections: Connections) -> Sequence[WitnessRole]:
-    """Those of which `status` tells."""
+    """Those that `status` names."""
     return [witness for witness in witness_roles(connections) if witness.is_doubted]
 
 

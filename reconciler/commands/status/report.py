@@ -36,7 +36,7 @@ from reconciler.wiring.rounds import Policy
 if TYPE_CHECKING:
     from reconciler.wiring.history import HistoryOverview
 
-#: Commits that nobody announces cannot be seen.
+#: Without it, commits that were never announced cannot be seen.
 NO_OUTBOX = "no outbox"
 
 
@@ -50,9 +50,9 @@ class SubscriptionStatus:
     oldest_pending_ms: int | None
     watermark: Watermark
     last_round_ms: int | None
-    #: None: classic rounds tell nothing of it.
+    #: None: rounds.mode = classic, which keeps no such time.
     accounted: Account | None
-    #: What nobody can prove here.
+    #: What cannot be proved here.
     weaker: tuple[str, ...]
 
 
@@ -69,9 +69,9 @@ class StatusReport:
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
     history: HistoryOverview | None = None
-    #: An open outage, losses that nobody repairs, a history that ends too early, one line each.
+    #: An open outage, losses without a repair, a history that ends too early, one line each.
     late: tuple[str, ...] = ()
-    #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
+    #: Keys without a verdict for half of the brokers' retention, one line each: the evidence will soon be deleted.
     undecided: tuple[str, ...] = ()
     #: Keys that were settled because no configured outbox has them, one line each; worth a look, no alarm.
     rejected: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class StatusReport:
     doubled: tuple[str, ...] = ()
     #: Databases of evidence that are not proved to be primaries, one line each; those that blind us are in `late`, too.
     unproved: tuple[str, ...] = ()
-    #: Values that nobody can read, refused announcements, and recorders that write no keys, one line each.
+    #: Damaged values, refused announcements, and recorders that write no keys, one line each.
     damaged: tuple[str, ...] = ()
 
     @property
@@ -103,7 +103,7 @@ class StatusReport:
     def summary(self) -> str:
         """One sentence: all is well until when, or what needs whom."""
         if not self._accounts:
-            return 'rounds.mode = "classic": nobody can tell until when commits are accounted for'
+            return 'rounds.mode = "classic": it is not known until when commits are accounted for'
         return sentence(
             self._accounts,
             troubles=(*self.away, *self.late),

@@ -1,4 +1,4 @@
-"""Why "0 lost" means nothing now: an open outage, losses that nobody repairs, keys that nothing decides."""
+"""Why "0 lost" means nothing now: an open outage, losses without a repair, keys without a verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.policy.ports import (
 )
 from reconciler.settings.schema import Settings
 
-#: Rounds older than this, and older than so many intervals, say that nobody looks for losses any more.
+#: Rounds older than both this and ROUNDS_LATE_INTERVALS intervals mean that losses are not looked for any more.
 ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
 #: Losses of a subscription that are looked at: one without a repair says enough.
@@ -61,15 +61,15 @@ def unrepaired(
 def undecided(verdicts: Iterable[VerdictCount], now_ms: int, retention_seconds: float) -> list[str]:
     """What has been open for half of the brokers' retention: no witness that is away now should stay away longer.
 
-    A group that lags is not told: its own monitoring does.
+    A group that lags is left out: its own monitoring shows it.
     """
-    told = []
+    lines = []
     for v in verdicts:
         hours = (now_ms - v.oldest_ms) / 3_600_000
         is_open = v.state is CandidateState.OPEN and (v.verdict is Verdict.UNKNOWN or v.verdict in LOSSES)
         if is_open and hours * 3_600 > retention_seconds / 2:
-            told.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
-    return told
+            lines.append(f"{v.subscription}: {v.count} keys are {v.verdict}, the oldest since {hours:.0f} hours")
+    return lines
 
 
 def history_behind(

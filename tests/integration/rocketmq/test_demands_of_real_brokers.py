@@ -69,4 +69,4 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
         assert finding.found.startswith(f"{wants}: ")
         report = read_status(settings)
         assert report.exit_code == 3
-        assert any(f"broker-1 does not tell what it has of TBW102: {wants}: " in line for line in report.late_lines)
+        assert any(f"broker-1 gives no offsets of TBW102: {wants}: " in line for line in report.late_lines)

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.commands import business_ids
-from reconciler.commands.business_ids import Named, keys_named, messages_of, require_name
+from reconciler.commands.business_ids import NamedMessages, keys_named, messages_of, require_name
 from reconciler.commands.list import list_rows
 from reconciler.commands.repair import _named
 from reconciler.errors import DependencyAway, InvalidValue
@@ -113,8 +113,8 @@ def test_a_business_id_that_is_also_a_unique_key_names_the_message_of_the_key(tm
     url = f"sqlite:///{tmp_path}/orders.db"
     written(url, (10, key(11), 1), (11, "order-2", 1), (12, key(13), 1))
     with Connections(settings_of(tmp_path, url)) as connections:
-        assert keys_named(connections, key(11), limit=9) == Named(unique_keys=(key(11),))
-        assert keys_named(connections, key(11).lower(), limit=9) == Named(unique_keys=(key(11),))
+        assert keys_named(connections, key(11), limit=9) == NamedMessages(unique_keys=(key(11),))
+        assert keys_named(connections, key(11).lower(), limit=9) == NamedMessages(unique_keys=(key(11),))
         by_business = keys_named(connections, key(13), limit=9)
         assert by_business.unique_keys == (key(12),)
         assert by_business.notes == (f"{key(13)!r} is a business id, of 1 message(s): {key(12)}",)

@@ -7,11 +7,11 @@ import pytest
 
 from reconciler.clock import SystemClock
 from reconciler.errors import ConfigurationError, RedisAway
-from reconciler.wiring.scheduler import Daemon, Tick
+from reconciler.wiring.scheduler import Tick, TickRunner
 from tests.polling import eventually
 
 
-def started(daemon: Daemon) -> tuple[threading.Thread, list[BaseException]]:
+def started(daemon: TickRunner) -> tuple[threading.Thread, list[BaseException]]:
     raised: list[BaseException] = []
 
     def body() -> None:
@@ -25,9 +25,9 @@ def started(daemon: Daemon) -> tuple[threading.Thread, list[BaseException]]:
     return thread, raised
 
 
-def run_until(turn: Callable[[], object], reached: Callable[[], bool], interval_seconds: float = 0.05) -> Daemon:
+def run_until(turn: Callable[[], object], reached: Callable[[], bool], interval_seconds: float = 0.05) -> TickRunner:
     stop = threading.Event()
-    daemon = Daemon(
+    daemon = TickRunner(
         [Tick(name="job", interval_seconds=interval_seconds, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=5
     )
     thread, raised = started(daemon)
@@ -72,7 +72,7 @@ def test_configuration_error_ends_the_service_with_its_reason() -> None:
         raise ConfigurationError("maxmemory-policy is allkeys-lru")
 
     thread, raised = started(
-        Daemon([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
+        TickRunner([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
     )
     thread.join(60)
     assert [type(error) for error in raised] == [ConfigurationError]
@@ -107,7 +107,7 @@ def test_stop_waits_for_the_turn_in_hand() -> None:
         done.append(1)
 
     stop = threading.Event()
-    daemon = Daemon([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
+    daemon = TickRunner([Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock())
     thread, _ = started(daemon)
     assert begun.wait(60)
     stop.set()
@@ -125,7 +125,7 @@ def test_drain_is_bounded() -> None:
         finish.wait(60)
 
     stop = threading.Event()
-    daemon = Daemon(
+    daemon = TickRunner(
         [Tick(name="job", interval_seconds=0.05, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=0.2
     )
     thread, _ = started(daemon)

@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.errors import RedisAway
-from reconciler.wiring.scheduler import Daemon, DrainGaveUp, StopSignals, Tick, notify_systemd, serve_when_possible
+from reconciler.wiring.scheduler import DrainGaveUp, StopSignals, Tick, TickRunner, notify_systemd, serve_when_possible
 from tests.polling import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
 
 def test_systemd_is_told_about_start_and_stop(systemd: socket.socket) -> None:
     stop = threading.Event()
-    daemon = Daemon([Tick(name="job", interval_seconds=60, run=lambda: None)], stop=stop, clock=SystemClock())
+    daemon = TickRunner([Tick(name="job", interval_seconds=60, run=lambda: None)], stop=stop, clock=SystemClock())
     thread = threading.Thread(target=daemon.run)
     thread.start()
     assert systemd.recv(100) == b"READY=1"
@@ -85,7 +85,7 @@ def test_systemd_that_does_not_listen_is_a_warning(
 def test_turns_that_nobody_started_are_counted_when_the_next_one_runs() -> None:
     clock = ManualClock()
     tick = Tick(name="job", interval_seconds=10, run=lambda: None)
-    daemon = Daemon([tick], stop=threading.Event(), clock=clock)
+    daemon = TickRunner([tick], stop=threading.Event(), clock=clock)
     daemon._turn(tick)
     clock.advance(10.8)  # jitter is no missed turn
     daemon._turn(tick)
@@ -98,7 +98,7 @@ def test_turns_that_nobody_started_are_counted_when_the_next_one_runs() -> None:
 def test_turn_that_overlapped_is_not_counted_as_missed_again() -> None:
     clock = ManualClock()
     tick = Tick(name="job", interval_seconds=10, run=lambda: None)
-    daemon = Daemon([tick], stop=threading.Event(), clock=clock)
+    daemon = TickRunner([tick], stop=threading.Event(), clock=clock)
     daemon._turn(tick)
     daemon._overlaps["job"] += 2
     clock.advance(30)
@@ -111,7 +111,7 @@ def test_turn_does_not_begin_after_the_stop() -> None:
     stop.set()
     turns: list[int] = []
     tick = Tick(name="job", interval_seconds=10, run=lambda: turns.append(1))
-    Daemon([tick], stop=stop, clock=SystemClock())._turn(tick)
+    TickRunner([tick], stop=stop, clock=SystemClock())._turn(tick)
     assert not turns
 
 
@@ -122,7 +122,7 @@ def test_turn_that_hangs_is_named_and_left_behind_with_130() -> None:
         begun.set()
         finish.wait(60)
 
-    daemon = Daemon(
+    daemon = TickRunner(
         [Tick(name="rounds", interval_seconds=60, run=turn)], stop=stop, clock=SystemClock(), drain_seconds=0.2
     )
 
@@ -142,13 +142,13 @@ def test_turn_that_hangs_is_named_and_left_behind_with_130() -> None:
 _HANGS = """
 import sys, threading
 from reconciler.clock import SystemClock
-from reconciler.wiring.scheduler import Daemon, DrainGaveUp, StopSignals, Tick
+from reconciler.wiring.scheduler import TickRunner, DrainGaveUp, StopSignals, Tick
 stop = StopSignals()
 stop.install()
 def turn():
     print("hangs", flush=True)
     threading.Event().wait()
-daemon = Daemon([Tick(name="job", interval_seconds=60, run=turn)], stop=stop.requested, clock=SystemClock(),
+daemon = TickRunner([Tick(name="job", interval_seconds=60, run=turn)], stop=stop.requested, clock=SystemClock(),
                 drain_seconds=float(sys.argv[1]))
 try:
     daemon.run()

@@ -133,7 +133,7 @@ def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: 
         )
         links = [link for _, _, link in accounting._look_into_outboxes("ORDERS")]
         assert len(links) == 2
-        assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not tell: ")
+        assert str(links[1].cause).startswith("the outbox of shop (2 of 2) does not answer: ")
         assert len(accounting._look_into_outboxes("REFUNDS")) == 1
 
 

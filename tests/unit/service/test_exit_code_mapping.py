@@ -91,7 +91,7 @@ def test_usage_error_is_2_and_says_why_on_standard_error(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` tells that of a business id"),
+        (["dismiss", "order-13", "--reason", "seen"], "`reconciler explain` shows that of a business id"),
         (
             ["repair", "--all", "A" * 32, "--config", str(ROOT / "config" / "reconciler.toml")],
             "or give --all, not both",
@@ -266,7 +266,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
 
     classic = report(is_classic=True)
     assert classic.exit_code == 0
-    assert classic.summary.startswith('rounds.mode = "classic": nobody can tell')
+    assert classic.summary.startswith('rounds.mode = "classic": it is not known')
     assert next(classic.tables())[0] == "Subscriptions"
 
 
@@ -305,10 +305,10 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
     ],
 )
 def test_repair_code_is_4_for_what_is_left_and_2_for_what_is_unknown(lines: list[tuple[str, str]], code: int) -> None:
-    from reconciler.commands.repair import RepairedKey, RepairNow
+    from reconciler.commands.repair import RepairLine, RepairReport
 
     keys = tuple(
-        RepairedKey(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="", reason="")
+        RepairLine(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="", reason="")
         for verdict, outcome in lines
     )
-    assert RepairNow(keys=keys, dry_run=False).exit_code == code
+    assert RepairReport(keys=keys, dry_run=False).exit_code == code

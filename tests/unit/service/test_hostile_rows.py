@@ -16,9 +16,9 @@ import pytest
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.commands.dismiss import Dismissed
-from reconciler.commands.hold import Lifted
-from reconciler.commands.repair import RepairedKey, RepairNow
+from reconciler.commands.dismiss import DismissalReport
+from reconciler.commands.hold import LiftedHolds
+from reconciler.commands.repair import RepairLine, RepairReport
 from reconciler.commands.topics import CreatedTopic
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
@@ -166,12 +166,12 @@ def test_a_terminal_is_sent_styles_and_nothing_else(
 # ----------------------------------------------------------------- what commands and errors say
 
 
-def repaired() -> RepairNow:
-    key = RepairedKey(
+def repaired() -> RepairReport:
+    key = RepairLine(
         topic=HOSTILE, group=HOSTILE, unique_key=KEY, verdict="LOST_CONFIRM", outcome="planned", rung="end",
         reason=HOSTILE,
     )  # fmt: skip
-    return RepairNow(keys=(key,), dry_run=True)
+    return RepairReport(keys=(key,), dry_run=True)
 
 
 @pytest.mark.parametrize("columns", ["80", "400"])
@@ -191,11 +191,11 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
         ("repair.repair_now", repaired(), ["repair", KEY]),
         (
             "dismiss.dismiss_keys",
-            Dismissed(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)),
+            DismissalReport(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)),
             ["dismiss", KEY, "--reason", HOSTILE],
         ),
         ("hold.place_hold", True, ["hold", HOSTILE]),
-        ("hold.lift_hold", Lifted(lifted=(), left=()), ["resume", HOSTILE]),
+        ("hold.lift_hold", LiftedHolds(lifted=(), left=()), ["resume", HOSTILE]),
         ("topics.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
         ("doctor.checks.examine", [Diagnosis(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
     ],

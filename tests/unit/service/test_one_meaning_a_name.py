@@ -10,7 +10,7 @@ import pytest
 from checkback_producers.counts import Counts
 from reconciler.cli.report_commands import _evidence
 from reconciler.clock import utc_text
-from reconciler.commands.explain import Explained
+from reconciler.commands.explain import Explanation
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.inbox import SqlInboxEvidence
@@ -38,8 +38,8 @@ def test_counts_are_all_there_before_anything_is_counted() -> None:
 
 
 def test_nothing_is_said_to_be_in_flight_of_a_key_that_nobody_has_heard_of() -> None:
-    def unheard(*, silent: tuple[str, ...] = (), away: tuple[str, ...] = ()) -> Explained:
-        return Explained(stories=(LifeStory(unique_key=KEY, events=(), silent=silent, away=away, outlook=()),))
+    def unheard(*, silent: tuple[str, ...] = (), away: tuple[str, ...] = ()) -> Explanation:
+        return Explanation(stories=(LifeStory(unique_key=KEY, events=(), silent=silent, away=away, outlook=()),))
 
     assert (unheard().exit_code, unheard().unheard) == (2, f"nobody has heard of {KEY}")
     assert unheard(silent=("outbox: gone",)).unheard == f"nobody who could tell has heard of {KEY}"

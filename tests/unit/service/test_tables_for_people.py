@@ -15,8 +15,8 @@ from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.commands.explain import Explained
-from reconciler.commands.list import LISTINGS, Listed
+from reconciler.commands.explain import Explanation
+from reconciler.commands.list import LISTINGS, LedgerListing
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
@@ -109,7 +109,7 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     monkeypatch.setenv("COLUMNS", width)
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     rows = [tuple(map(value, columns))] * 2
-    listed = Listed(columns=columns, rows=rows, notes=("the newest",))
+    listed = LedgerListing(columns=columns, rows=rows, notes=("the newest",))
     monkeypatch.setattr("reconciler.commands.list.list_rows", lambda *_args, **_options: listed)
     assert run(["list", what.value, "--limit", "1"]) == 0
     note, more, _title, *lines = printed(capsys)
@@ -184,7 +184,7 @@ def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, mo
     story = LifeStory(unique_key=KEYS[0], events=(), silent=("inbox: slow",), away=(), outlook=())
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     monkeypatch.setattr(
-        "reconciler.commands.explain.life_stories", lambda *_args, **_options: Explained(stories=(story,))
+        "reconciler.commands.explain.life_stories", lambda *_args, **_options: Explanation(stories=(story,))
     )
     assert run(["explain", KEYS[0]]) == 2
     assert printed(capsys) == [f"nobody who could tell has heard of {KEYS[0]}", "no answer: inbox: slow"]
@@ -196,7 +196,7 @@ def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monk
         unique_key=KEYS[0], events=(event,), silent=("inbox: slow",), away=("redis: gone",), outlook=("ORDERS: done",)
     )
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    told = Explained(stories=(story, story), notes=("two messages",))
+    told = Explanation(stories=(story, story), notes=("two messages",))
     monkeypatch.setattr("reconciler.commands.explain.life_stories", lambda *_args, **_options: told)
     monkeypatch.setenv("COLUMNS", "60")
     assert run(["explain", KEYS[0]]) == 3
