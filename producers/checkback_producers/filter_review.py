@@ -19,7 +19,7 @@ from checkback_producers.ports import Outbox, OutboxFact, SettledTags
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.policy.ports import InboxEvidence
 
 

@@ -19,7 +19,7 @@ from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError, TransientError
 from reconciler.policy.evidence import InboxRow, Lookup
-from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.policy.ports import InboxEvidence
 
 

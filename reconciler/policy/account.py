@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from reconciler.clock import utc_text
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports import Candidates, PendingKey, ShardMemory, StoredRound
 
 #: Of pending, of one shard: that many keys have their rows, open ones all of them.

@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState, RepairState
 from reconciler.contract.verdicts import LOSSES, MEANINGS, Verdict
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
-from reconciler.policy.judging.delivery import difference, double_effect, other_content, row_of
+from reconciler.policy.inquiry.delivery import difference, double_effect, other_content, row_of
 from reconciler.policy.ports import Candidate, HeldTopic, LedgerLife, OperatorAction, Repair
 
 

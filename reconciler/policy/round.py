@@ -23,12 +23,14 @@ from reconciler.policy.events import (
     RoundFinished,
     VerdictsWritten,
 )
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.judging.absence_review import review_absences
 from reconciler.policy.judging.candidates import CandidateSelection, CandidateSelector, WatermarkGate, gate_of
 from reconciler.policy.judging.clock_reading import apart_seconds
-from reconciler.policy.judging.dossier import PAGE_KEYS, Dossier
+from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
-from reconciler.policy.judging.verifier import BrokerSnapshot, Judgement, Verifier
+from reconciler.policy.judging.verifier import Judgement, Verifier
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import (
     WHENEVER_COMMITTED_MS,
@@ -138,9 +140,9 @@ class ReconcileRound:
         gate = self._gate(plan, ours)
         ceiling = self._breaker.rules.ceiling(tally.announced)
         shards = [r.shard for r in ours]
-        select = partial(self._selector.select, plan, shards, gate, shards_in_all=topic.shards, going_on=tally.going_on)
-        passes = self._selector.behind_gate(plan, shards, gate, shards_in_all=topic.shards, going_on=tally.going_on)
-        snapshot = self._verifier.snapshot(plan, now_ms=self._judged_at_ms(ours))
+        select = partial(self._selector.select, topic, plan, shards, gate, going_on=tally.going_on)
+        passes = self._selector.behind_gate(topic, plan, shards, gate, going_on=tally.going_on)
+        snapshot = self._verifier.snapshot(topic, plan, now_ms=self._judged_at_ms(ours))
         trickle = self._trickle(plan)
         behind = self._sort_out(topic, plan, passes, trickle, snapshot, tally)
         keys_max = self._selector.rules.candidates_max
@@ -232,21 +234,21 @@ class ReconcileRound:
         trickle: int,
         snapshot: BrokerSnapshot,
         tally: RoundTally,
-    ) -> list[Dossier]:
+    ) -> list[Suspect]:
         """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
 
         A group that lags is one in which a flood of forged keys, or of keys that have arrived, would hide losses.
         """
-        others: list[Dossier] = []
+        others: list[Suspect] = []
         for selection in passes if trickle > 0 else ():
             self._leave(selection, tally)
             for start in range(0, len(selection.due), PAGE_KEYS):
                 page = self._still_ours(plan, selection.due[start : start + PAGE_KEYS])
                 with tally.beyond_bugs():
-                    judged = self._verifier.verify(topic, plan, [replace(d, gate_open=False) for d in page], snapshot)
+                    judged = self._verifier.verify(topic, [replace(d, gate_open=False) for d in page], snapshot)
                     settled = tally.sort_out(judged)
                     tally.settled += self._write_down(topic, plan, settled)
-                    done = {j.dossier.unique_key for j in settled}
+                    done = {j.suspect.unique_key for j in settled}
                     others += [d for d in page if d.unique_key not in done]
                 if len(others) >= trickle:
                     return others[:trickle]
@@ -275,15 +277,15 @@ class ReconcileRound:
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        dossiers: Sequence[Dossier],
+        suspects: Sequence[Suspect],
         snapshot: BrokerSnapshot,
         tally: RoundTally,
     ) -> None:
-        for start in range(0, len(dossiers), PAGE_KEYS):
+        for start in range(0, len(suspects), PAGE_KEYS):
             self._breaker.renew_after_storm(plan.subscription)
-            page = self._still_ours(plan, dossiers[start : start + PAGE_KEYS])
+            page = self._still_ours(plan, suspects[start : start + PAGE_KEYS])
             with tally.beyond_bugs():
-                done = self._verifier.verify(topic, plan, page, snapshot)
+                done = self._verifier.verify(topic, page, snapshot)
                 tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
                 so_far = replace(tally.load(), left_over=0)  # the rest is not left over yet
@@ -315,15 +317,15 @@ class ReconcileRound:
         self,
         topic: TopicPlan,
         plan: SubscriptionPlan,
-        dossiers: Sequence[Dossier],
+        suspects: Sequence[Suspect],
         snapshot: BrokerSnapshot,
         tally: RoundTally,
     ) -> None:
         before = snapshot.look_ups
-        self._verify(topic, plan, dossiers, snapshot, tally)
+        self._verify(topic, plan, suspects, snapshot, tally)
         self._trickles[plan.subscription].charge(snapshot.look_ups - before)
 
-    def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Dossier]) -> list[Dossier]:
+    def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
         kept = {
             number: self._shards.keeps(Shard(subscription=plan.subscription, number=number))
@@ -336,8 +338,8 @@ class ReconcileRound:
         by_shard: dict[int, list[Verification]] = {}
         for one in judged:
             if one.begins_anew:
-                self._candidates.reopen(plan.subscription, one.dossier.unique_key)
-            by_shard.setdefault(one.dossier.shard, []).append(one.verification)
+                self._candidates.reopen(plan.subscription, one.suspect.unique_key)
+            by_shard.setdefault(one.suspect.shard, []).append(one.verification)
         left = 0
         for number, verifications in sorted(by_shard.items()):
             shard = Shard(subscription=plan.subscription, number=number)
@@ -351,7 +353,7 @@ class ReconcileRound:
             ]
             if closed:
                 left += self._forget(shard, closed)
-        consumed = [j.dossier.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
+        consumed = [j.suspect.repair for j in judged if j.verification.verdict is Verdict.CONSUMED]
         self._repairer.end_failed(topic, [r for r in consumed if r is not None and r.state is RepairState.FAILED])
         return left
 
@@ -372,7 +374,6 @@ class ReconcileRound:
         snapshot: BrokerSnapshot,
         took_seconds: float,
     ) -> RoundFinished:
-        bench = self._verifier.bench(topic, plan)
         done = [r.done for r in rounds if r.done is not None]
         now_ms = max((r.now_ms for r in rounds), default=0)
         oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
@@ -396,13 +397,13 @@ class ReconcileRound:
             verdicts=tally.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
-            weaker=bench.is_weaker,
+            weaker=self._verifier.is_weaker(topic, plan),
             clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
             clocks_apart_seconds=apart_seconds(
                 now_ms,
                 snapshot.broker_times_ms,
                 read_within_seconds=took_seconds,
-                margin_seconds=bench.skew_margin_seconds,
+                margin_seconds=self._verifier.rules.skew_margin_seconds,
             ),
             problems=(*(r.problem for r in rounds if r.problem is not None), *tally.problems),
         )
@@ -413,14 +414,16 @@ class ReconcileRound:
         """Verifies one key now, whatever the gate says. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.read(subscription, [unique_key]).get(unique_key)
-        dossier = Dossier(
+        suspect = Suspect(
             unique_key=unique_key,
+            topic=topic,
+            plans=(plan,),
             first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
             shard=topic.shard_of(unique_key),  # its row may be of a queue that there is no more
             known=known,
         )
         self._verifier.recall_brokers(topic)
-        judged = self._verifier.verify(topic, plan, [dossier], self._verifier.snapshot(plan))
+        judged = self._verifier.verify(topic, [suspect], self._verifier.snapshot(topic, plan))
         if not dry_run:
             self._write_down(topic, plan, judged)
         return judged[0]

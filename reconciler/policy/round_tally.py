@@ -83,7 +83,7 @@ class RoundTally:
             gone = [j for j in last if _is_settled(j)]
             self.judged[self._pass_begins :] = [j for j in last if not _is_settled(j)]
             self.let_go.update(j.verification.verdict for j in gone)
-            self.let_go_first += sum(j.dossier.known is None for j in gone)
+            self.let_go_first += sum(j.suspect.known is None for j in gone)
         self._pass_begins = len(self.judged)
 
     def sort_out(self, judged: Sequence[Judgement]) -> list[Judgement]:
@@ -99,10 +99,10 @@ class RoundTally:
 
     def load(self) -> RoundLoad:
         """What the brakes want to know of it."""
-        fresh = [j for j in self.judged if j.dossier.known is None or j.dossier.known.loss_verdict is None]
+        fresh = [j for j in self.judged if j.suspect.known is None or j.suspect.known.loss_verdict is None]
         verified = len(fresh) + self.let_go.total()
         committed = verified - self.verdicts().get(str(Verdict.REJECTED), 0)
-        first_looks = sum(j.dossier.known is None for j in self.judged) + self.let_go_first
+        first_looks = sum(j.suspect.known is None for j in self.judged) + self.let_go_first
         return RoundLoad(
             # As many in proportion as have turned out to be committed: a flood must not make room for losses.
             announced=self.announced * committed // verified if verified else self.announced,

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from reconciler.commands.finding import Finding
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow
-from reconciler.policy.judging.delivery import double_effect
+from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.sql.engines import reading
 from reconciler.sql.tables import inbox

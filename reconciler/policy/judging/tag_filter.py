@@ -20,8 +20,8 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.policy.events import EventSink, KeysNotTaken
 from reconciler.policy.evidence import Lookup, OutboxRow
-from reconciler.policy.judging.delivery import contradiction
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.inquiry.delivery import contradiction
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import OutboxEvidence, ShardMemory
 

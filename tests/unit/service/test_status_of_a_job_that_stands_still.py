@@ -19,7 +19,7 @@ from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.policy.account import OutboxReading
-from reconciler.policy.judging.dossier import PAGE_KEYS
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import (
     AnnouncementQueue,
