@@ -16,7 +16,7 @@ from reconciler.errors import InvalidValue
 from reconciler.policy.dismissal import CLOSED, Dismissals
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerFilter
-from reconciler.policy.repairing.case import first_rung
+from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections

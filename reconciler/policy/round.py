@@ -10,7 +10,7 @@ from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue, RedisAway
 from reconciler.policy.brakes import CircuitBreaker, TokenBucket
@@ -42,9 +42,10 @@ from reconciler.policy.ports import (
     ShardMemory,
     Verification,
 )
-from reconciler.policy.repairing.case import RepairOutcome, RepairReport, first_rung
+from reconciler.policy.repairing.case import RepairOutcome, RepairReport
 from reconciler.policy.repairing.repair import Repairer
 from reconciler.policy.repairing.repair_pass import WITHDRAWN
+from reconciler.policy.repairing.rungs import RUNGS, first_rung
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
 
@@ -453,8 +454,8 @@ class ReconcileRound:
         for row in rows:
             if row.scope != EVERY_GROUP or row.state is not RepairState.FAILED:
                 continue
-            if row.rung is Rung.HAND_OVER and row.rung in topic.repair_order:
-                self._repairs.reopen(row, rung=Rung.HAND_OVER)
+            if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
+                self._repairs.reopen(row, rung=row.rung)
             elif not is_consumed:
                 self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
         if not is_consumed:

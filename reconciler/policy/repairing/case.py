@@ -16,9 +16,8 @@ Within a state the rung, the wait and the answer may change. A repair never leav
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from reconciler.contract.row_rules import FINISHED_REPAIRS
@@ -30,6 +29,7 @@ from reconciler.policy.inquiry.case_file import CaseFile, Question
 from reconciler.policy.inquiry.delivery import other_content, stand_in_row
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports import Repair
+from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 
 ATTEMPTS_MAX = 16
 #: A copy that is still absent when the index has passed the send by this was not made by it.
@@ -57,38 +57,9 @@ def require_legal(before: RepairState, after: RepairState) -> None:
         raise InvariantViolation(f"a repair must not go from {before} to {after}")
 
 
-def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
-    """The rung after this one; None at the end of the ladder. One that was taken out of the settings: the first."""
-    later = order[order.index(rung) + 1 :] if rung in order else order
-    return later[0] if later else None
-
-
-def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
-    """Where a loss starts: without an open half there is nothing to END."""
-    usable = [rung for rung in order if verdict is Verdict.LOST_CONFIRM or rung is not Rung.END]
-    return usable[0] if usable else order[0]
-
-
 def back_off_seconds(attempts: int) -> float:
     """1, 2, 4 ... seconds, bounded."""
     return min(2.0 ** min(attempts, 16), BACK_OFF_SECONDS_MAX)
-
-
-class Act(StrEnum):
-    """What a decision asks the procedure to do."""
-
-    #: Write the state, nothing else.
-    WRITE = "write"
-    #: Write SENDING, then END COMMIT on the half `message`.
-    END = "end"
-    #: Write SENDING, then republish `message`.
-    REPUBLISH = "republish"
-    #: Write SENDING, then hand `message` over to `groups`.
-    HAND_OVER = "hand-over"
-    #: END ROLLBACK on each of `halves`, then write.
-    CLOSE = "close"
-    #: End the hand-over `rows`, then write.
-    WITHDRAW = "withdraw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +132,11 @@ class RepairCase(CaseFile):
                 return position
             positions[plan.group] = position
         return positions
+
+    @property
+    def rung(self) -> RungTraits:
+        """What is peculiar to the repair's rung."""
+        return RUNGS[self.repair.rung]
 
     @property
     def outbox_unknown(self) -> str | None:

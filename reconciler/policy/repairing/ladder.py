@@ -16,12 +16,11 @@ from reconciler.policy.repairing.case import (
     DAMAGED_SECONDS_MAX,
     SEND_MARGIN_MS,
     SENT_WAIT_SECONDS_MAX,
-    Act,
     RepairCase,
     RepairStep,
     back_off_seconds,
-    next_rung,
 )
+from reconciler.policy.repairing.rungs import Act, next_rung
 
 
 def decide(case: RepairCase) -> Question | RepairStep:
@@ -78,7 +77,7 @@ def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
         return _write(case, RepairState.SENT, "the effect is there", goes_on=True)
     if case.repair.attempts == 0:
         return _done(case, "healed without a repair")
-    if case.repair.rung is Rung.HAND_OVER:
+    if case.rung.proof is Question.HAND_OVERS:
         # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
         # that nobody has run is withdrawn: its worker may come when the inbox has long forgotten the effect.
         if case.hand_overs is None:
@@ -142,7 +141,7 @@ def _open(case: RepairCase) -> Question | RepairStep:
             return settled
     if case.repair.rung not in case.topic.repair_order:
         return _climb(case, f"{case.repair.rung} is not in repair_order any more")
-    if case.repair.rung is Rung.END:
+    if case.rung.needs_half:
         return _end(case)
     return _send_again(case)
 
@@ -213,9 +212,9 @@ def _end(case: RepairCase) -> Question | RepairStep:
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
     return _beyond_inbox(case, half) or RepairStep(
-        act=Act.END,
+        act=case.rung.act,
         state=RepairState.SENDING,
-        rung=Rung.END,
+        rung=case.repair.rung,
         reason="END_TRANSACTION(COMMIT)",
         message=half,
     )
@@ -230,14 +229,13 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
         if unknown:
             return _wait(case, f"no readable copy: {unknown[0].reason}")
         return _failed(case, "no half, no parked copy and no outbox body of this message is left to send again")
-    is_republish = case.repair.rung is Rung.REPUBLISH
     return _beyond_inbox(case, source) or RepairStep(
-        act=Act.REPUBLISH if is_republish else Act.HAND_OVER,
+        act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
-        reason="republish" if is_republish else "hand-over",
+        reason=str(case.rung.act),
         message=source,
-        groups=() if is_republish else tuple(p.group for p in case.missing),
+        groups=tuple(p.group for p in case.missing) if case.rung.is_per_group else (),
     )
 
 
@@ -269,7 +267,7 @@ def _climb(case: RepairCase, reason: str) -> RepairStep:
 
 def _sending(case: RepairCase) -> Question | RepairStep:
     """A send whose answer nobody has: its trace decides."""
-    if case.repair.rung is Rung.HAND_OVER:
+    if case.rung.proof is Question.HAND_OVERS:
         # Inserting the rows again is harmless, and nothing else tells whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
     if case.own_copies is None:
@@ -292,7 +290,7 @@ def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
             return _write(case, RepairState.SENDING, said, wait_seconds=wait)
         case EndOutcome.HALF_GONE:
             return _climb(case, said)
-        case EndOutcome.NOT_SENT if case.repair.rung is Rung.REPUBLISH:
+        case EndOutcome.NOT_SENT if case.rung.climbs_when_not_sent:
             # Too large, or not what the half was: another try would not change it.
             return _climb(case, said)
         case _:
@@ -304,7 +302,7 @@ def after_answer(case: RepairCase, answer: SendAnswer) -> RepairStep:
 
 
 def _sent(case: RepairCase) -> Question | RepairStep:
-    if case.repair.rung is Rung.HAND_OVER and case.repair.attempts > 0:
+    if case.rung.proof is Question.HAND_OVERS and case.repair.attempts > 0:
         if case.hand_overs is None:
             return Question.HAND_OVERS
         if case.hand_overs:

@@ -32,13 +32,11 @@ from reconciler.policy.ports import (
     Workers,
 )
 from reconciler.policy.repairing.case import (
-    Act,
     RepairCase,
     RepairOutcome,
     RepairReport,
     RepairStep,
     expected_row,
-    first_rung,
     not_sent,
     outcome_of,
     require_legal,
@@ -48,6 +46,7 @@ from reconciler.policy.repairing.case import (
 )
 from reconciler.policy.repairing.ladder import after_answer, decide
 from reconciler.policy.repairing.repair_pass import RepairPass
+from reconciler.policy.repairing.rungs import Act, first_rung
 
 #: Claimed together, so that inboxes and outboxes are read for all of them at once.
 BATCH = 64

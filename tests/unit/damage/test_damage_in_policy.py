@@ -18,8 +18,9 @@ from reconciler.policy.judging.candidates import is_closed, is_followed
 from reconciler.policy.judging.judgement import DAMAGED_LOOKS_MAX
 from reconciler.policy.judging.suspect import DAMAGED_LOOKS
 from reconciler.policy.ports import Candidate
-from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX, Act
+from reconciler.policy.repairing.case import DAMAGED_SECONDS_MAX
 from reconciler.policy.repairing.ladder import decide
+from reconciler.policy.repairing.rungs import Act
 from reconciler.policy.round_tally import RoundTally
 from tests.unit.policy.test_repair_decisions import ABSENT, NOW, OPEN_ROW, case, decided
 from tests.unit.policy.world import World

@@ -14,8 +14,9 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, Lookup, Presence, QueuePosition, SendAnswer
 from reconciler.policy.inquiry.case_file import GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
-from reconciler.policy.repairing.case import ATTEMPTS_MAX, Act, RepairCase, RepairStep, require_legal
+from reconciler.policy.repairing.case import ATTEMPTS_MAX, RepairCase, RepairStep, require_legal
 from reconciler.policy.repairing.ladder import after_answer, decide
+from reconciler.policy.repairing.rungs import Act
 from tests.examples import examples
 from tests.unit.policy.world import World, key
 
