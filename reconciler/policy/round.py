@@ -70,6 +70,16 @@ class RoundReport:
     repairs: RepairReport = field(default_factory=RepairReport)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunningRound:
+    """One round of one subscription: its plans, what brokers are asked once, and what it has done so far."""
+
+    topic: TopicPlan
+    plan: SubscriptionPlan
+    snapshot: BrokerSnapshot
+    tally: RoundTally
+
+
 class ReconcileRound:
     """Rounds of all subscriptions, one after the other. Confined to one thread; several processes are harmless."""
 
@@ -144,14 +154,15 @@ class ReconcileRound:
         select = partial(self._selector.select, topic, plan, shards, gate, going_on=tally.going_on)
         passes = self._selector.behind_gate(topic, plan, shards, gate, going_on=tally.going_on)
         snapshot = self._verifier.snapshot(topic, plan, now_ms=self._judged_at_ms(ours))
+        running = _RunningRound(topic=topic, plan=plan, snapshot=snapshot, tally=tally)
         trickle = self._trickle(plan)
-        behind = self._sort_out(topic, plan, passes, trickle, snapshot, tally)
+        behind = self._sort_out(running, passes, trickle)
         keys_max = self._selector.rules.candidates_max
         selection = select(behind=behind, trickle=trickle, count_until=ceiling, keys_max=keys_max)
-        self._look_at(topic, plan, selection, snapshot, tally)
-        self._verify_trickle(topic, plan, selection.trickle, snapshot, tally)
+        self._look_at(running, selection)
+        self._verify_trickle(running, selection.trickle)
         if selection.has_more:
-            self._catch_up(topic, plan, select, snapshot, tally)
+            self._catch_up(running, select)
         load, rules = tally.load(), self._breaker.rules
         self._breaker.open_if(
             plan.subscription, rules.too_many(load) or rules.too_absent(load.ladders, load.ladders_absent)
@@ -170,7 +181,7 @@ class ReconcileRound:
             with tally.beyond_bugs():
                 tally.problems += review_absences(topic, plan, self._candidates, self._verifier, retention_seconds=keep)
         took_seconds = self._clock.monotonic_seconds() - began_seconds
-        event = self._event(topic, plan, rounds, gate, tally, repairs, snapshot, took_seconds)
+        event = self._event(running, rounds, gate, repairs, took_seconds)
         self._events.emit(event)
         tally.raise_failure()
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(tally.judged), repairs=repairs)
@@ -229,12 +240,9 @@ class ReconcileRound:
 
     def _sort_out(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         passes: Iterable[CandidateSelection],
         trickle: int,
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> list[Suspect]:
         """What databases alone settle leaves, 500 keys a statement; returns the oldest others, as many as may trickle.
 
@@ -242,13 +250,15 @@ class ReconcileRound:
         """
         others: list[Suspect] = []
         for selection in passes if trickle > 0 else ():
-            self._leave(selection, tally)
+            self._leave(selection, running.tally)
             for start in range(0, len(selection.due), PAGE_KEYS):
-                page = self._still_ours(plan, selection.due[start : start + PAGE_KEYS])
-                with tally.beyond_bugs():
-                    judged = self._verifier.verify(topic, [replace(d, gate_open=False) for d in page], snapshot)
-                    settled = tally.sort_out(judged)
-                    tally.settled += self._write_down(topic, plan, settled)
+                page = self._still_ours(running.plan, selection.due[start : start + PAGE_KEYS])
+                with running.tally.beyond_bugs():
+                    judged = self._verifier.verify(
+                        running.topic, [replace(d, gate_open=False) for d in page], running.snapshot
+                    )
+                    settled = running.tally.sort_out(judged)
+                    running.tally.settled += self._write_down(running.topic, running.plan, settled)
                     done = {j.suspect.unique_key for j in settled}
                     others += [d for d in page if d.unique_key not in done]
                 if len(others) >= trickle:
@@ -257,15 +267,12 @@ class ReconcileRound:
 
     def _look_at(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         selection: CandidateSelection,
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> None:
-        tally.became_due += selection.became_due
-        self._leave(selection, tally)
-        self._verify(topic, plan, selection.due, snapshot, tally)
+        running.tally.became_due += selection.became_due
+        self._leave(selection, running.tally)
+        self._verify(running, selection.due)
 
     def _leave(self, selection: CandidateSelection, tally: RoundTally) -> None:
         """What the ledger has closed, and what is no key, leaves pending unseen."""
@@ -276,55 +283,46 @@ class ReconcileRound:
 
     def _verify(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         suspects: Sequence[Suspect],
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> None:
         for start in range(0, len(suspects), PAGE_KEYS):
-            self._breaker.renew_after_storm(plan.subscription)
-            page = self._still_ours(plan, suspects[start : start + PAGE_KEYS])
-            with tally.beyond_bugs():
-                done = self._verifier.verify(topic, page, snapshot)
-                tally.judged += done
+            self._breaker.renew_after_storm(running.plan.subscription)
+            page = self._still_ours(running.plan, suspects[start : start + PAGE_KEYS])
+            with running.tally.beyond_bugs():
+                done = self._verifier.verify(running.topic, page, running.snapshot)
+                running.tally.judged += done
                 # Before the repairs of these are opened: another process could begin with them at once.
-                so_far = replace(tally.load(), left_over=0)  # the rest is not left over yet
-                self._breaker.open_if(plan.subscription, self._breaker.rules.too_many(so_far))
-                tally.settled += self._write_down(topic, plan, done)
+                so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
+                self._breaker.open_if(running.plan.subscription, self._breaker.rules.too_many(so_far))
+                running.tally.settled += self._write_down(running.topic, running.plan, done)
 
     def _catch_up(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         select: Callable[..., CandidateSelection],
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> None:
         """After Redis fell back, or recorders were away, most due keys have arrived; in a flood of forged announcements
         most were never committed. Databases tell both cheaply; keys that brokers are asked for use up the round's room.
         """
         for _ in range(CATCH_UP_PASSES - 1):
-            keys_max = self._selector.rules.candidates_max - tally.asked_brokers
-            if keys_max <= 0 or not tally.last_pass_settled():
+            keys_max = self._selector.rules.candidates_max - running.tally.asked_brokers
+            if keys_max <= 0 or not running.tally.last_pass_settled():
                 return
-            tally.begin_pass()
+            running.tally.begin_pass()
             selection = select(trickle=0, count_until=-1, keys_max=keys_max)
-            self._look_at(topic, plan, selection, snapshot, tally)
+            self._look_at(running, selection)
             if not selection.has_more:
                 return
 
     def _verify_trickle(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         suspects: Sequence[Suspect],
-        snapshot: BrokerSnapshot,
-        tally: RoundTally,
     ) -> None:
-        before = snapshot.look_ups
-        self._verify(topic, plan, suspects, snapshot, tally)
-        self._trickles[plan.subscription].charge(snapshot.look_ups - before)
+        before = running.snapshot.look_ups
+        self._verify(running, suspects)
+        self._trickles[running.plan.subscription].charge(running.snapshot.look_ups - before)
 
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
         """Renews the leases of the page's shards; keys of a shard that was lost are left to its new owner."""
@@ -366,20 +364,17 @@ class ReconcileRound:
 
     def _event(
         self,
-        topic: TopicPlan,
-        plan: SubscriptionPlan,
+        running: _RunningRound,
         rounds: Sequence[ShardRound],
         gate: WatermarkGate,
-        tally: RoundTally,
         repairs: RepairReport,
-        snapshot: BrokerSnapshot,
         took_seconds: float,
     ) -> RoundFinished:
         done = [r.done for r in rounds if r.done is not None]
         now_ms = max((r.now_ms for r in rounds), default=0)
         oldest_ms = min((r.oldest_pending_ms for r in rounds if r.oldest_pending_ms is not None), default=now_ms)
         return RoundFinished(
-            subscription=plan.subscription,
+            subscription=running.plan.subscription,
             at_ms=max((d.at_ms for d in done), default=0),
             shards_run=len(done),
             shards_skipped=len(rounds) - len(done),
@@ -390,23 +385,23 @@ class ReconcileRound:
             gate=gate.state,
             gate_detail=gate.detail,
             watermark_ms=gate.watermark_ms,
-            became_due=tally.became_due,
-            verified=tally.verified,
-            settled=tally.settled,
-            not_taken=tally.not_taken,
-            broker_look_ups=snapshot.look_ups,
-            verdicts=tally.verdicts(),
+            became_due=running.tally.became_due,
+            verified=running.tally.verified,
+            settled=running.tally.settled,
+            not_taken=running.tally.not_taken,
+            broker_look_ups=running.snapshot.look_ups,
+            verdicts=running.tally.verdicts(),
             repairs=repairs.counts,
             holds=tuple(str(kind) for kind in repairs.holds),
-            weaker=self._verifier.is_weaker(topic, plan),
+            weaker=self._verifier.is_weaker(running.topic, running.plan),
             clock_behind_seconds=max((r.clock_behind_seconds for r in rounds), default=0.0),
             clocks_apart_seconds=apart_seconds(
                 now_ms,
-                snapshot.broker_times_ms,
+                running.snapshot.broker_times_ms,
                 read_within_seconds=took_seconds,
                 margin_seconds=self._verifier.rules.skew_margin_seconds,
             ),
-            problems=(*(r.problem for r in rounds if r.problem is not None), *tally.problems),
+            problems=(*(r.problem for r in rounds if r.problem is not None), *running.tally.problems),
         )
 
     # ---- single keys, for commands
