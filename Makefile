@@ -65,7 +65,7 @@ test-lowest: ## the fast tests on the oldest versions that pyproject.toml allows
 	$(LOWEST_BIN)/python $(LOCKED) --requirement requirements/lowest.lock
 	PYTHONPATH=$(CURDIR):$(CURDIR)/producers:$(CURDIR)/consumers \
 	$(LOWEST_BIN)/python -m pytest -n 3 --hypothesis-profile=fast -m "not slow and not redis and not sql and not broker" \
-		tests/unit tests/audit/test_kernel_against_reference.py tests/audit/test_statement_tampering.py \
+		tests/unit tests/audit/test_judge_against_reference.py tests/audit/test_statement_tampering.py \
 		--deselect "tests/unit/test_docs_are_current.py::test_reference_page_is_what_the_code_says[dependencies.md]"
 
 lint: setup ## ruff, mypy --strict, import-linter

@@ -40,8 +40,8 @@ def spark_sql_run(folder: Path, cores: int, memory: str) -> Callable[[], Counts]
 
 
 def audit_run(folder: Path, cores: int, _memory: str) -> Callable[[], Counts]:
-    from reconciler.audit.job import judge
-    from reconciler.audit.spark_session import open_session
+    from reconciler.audit.engines.job import judge
+    from reconciler.audit.engines.spark_session import open_session
 
     session = open_session(f"local[{cores}]")
 

@@ -36,7 +36,7 @@ from checkback_producers.remoting import open_producer
 from reconciler.contract.tables import OUTBOX
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql import schema

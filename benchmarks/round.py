@@ -3,7 +3,7 @@
     python -m benchmarks.round [--keys 20000] [--pending 20000 200000 1000000] [--unmatched 0.01] [--late 200]
                                [--repeat 5] [--redis-url redis://...]
 
-- `round`: fence, types and one script that changes pending key by key (reconciler/shards/round_commands.py);
+- `round`: fence, types and one script that changes pending key by key (reconciler/shards/round.lua);
   `kept` is the same with the sets of two rounds kept for the history.
 - `rewriting`: the MULTI of before, whose ZUNIONSTORE and ZDIFFSTORE write all of pending anew.
 - `original`: the original design: difference and both sets to the client, then DEL. It has no pending set.

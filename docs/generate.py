@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from reconciler.audit.classes import RULES
+from reconciler.audit.result.classes import RULES
 from reconciler.contract import announcement, keyspace, tables, verdicts
 from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_announcement, sign
 from reconciler.contract.unique_key import shard_of

@@ -16,6 +16,7 @@ ReconcilerError
 │   ├── MalformedInput            an announcement, key, frame or record that breaks its format
 │   │   └── ProtocolViolation         a peer sent bytes that are no RocketMQ frame or record
 │   ├── BrokerRefused             the broker answered with an error code
+│   │   └── TopicNotFound             no name server knows the topic
 │   └── Collision                 one unique key, two contents
 └── InvariantViolation        a bug: stop this step, alarm (exit 70)
 
@@ -108,6 +109,10 @@ class BrokerRefused(PermanentError):
         self.code = code
         self.remark = remark
         super().__init__(f"{request} refused with code {code}: {remark or 'no remark'}")
+
+
+class TopicNotFound(BrokerRefused):
+    """No name server knows the topic (TOPIC_NOT_EXIST)."""
 
 
 class Collision(PermanentError):

@@ -20,8 +20,8 @@ from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.producer import TransactionalProducer
 from checkback_producers.remoting import RemotingAnnouncements, open_producer
 from reconciler.contract.announcement import AnnouncedKey
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message

@@ -15,9 +15,9 @@ from benchmarks.load.world import BUSINESS_QUEUES
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.remoting import RemotingAnnouncements
 from reconciler.contract.announcement import AnnouncedKey
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import Sender
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 
 #: Messages of one batch, and keys of one call of the Announcer: some hundred a shard.

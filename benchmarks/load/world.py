@@ -28,7 +28,7 @@ from benchmarks.load.processes import command_of, own_children
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.sql import schema
 from tests.services.postgres import PostgresServer
 from tests.services.processes import Child

@@ -27,10 +27,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 import sqlalchemy as sa
 
 from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_database
+from checkback_consumers.errors import HandlerRefused, InboxNotReached
 from checkback_consumers.inbox import SOURCE_CONSUMER, Entered, InboxEntry
 from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import Collision, InvalidValue, ReconcilerError, TransientError, UsageError
+from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.engines import class_names, driver_error
 
@@ -44,7 +45,7 @@ DedupeBy = Callable[[ConsumedMessage], str | None]
 DatabaseOf = Callable[[ConsumedMessage], sa.Engine | Callable[[], Any]]
 
 
-class Recorder(Protocol):
+class KeyRecorder(Protocol):
     """Where consumed keys are recorded; consumers/checkback_consumers/recorder.py has the batching one."""
 
     def record(self, topic: str, unique_key: str) -> bool:
@@ -53,20 +54,12 @@ class Recorder(Protocol):
 
 
 @runtime_checkable
-class BatchRecorder(Recorder, Protocol):
+class BatchRecorder(KeyRecorder, Protocol):
     """A recorder that takes several keys at once."""
 
     def record_many(self, topic: str, unique_keys: Sequence[str], *, wait: bool = False) -> bool:
         """`record` for all of them, False if one is not there; without `wait` it returns at once."""
         ...
-
-
-class InboxNotReached(TransientError):
-    """The database failed before the handler began: it says nothing about the message. Its error is the cause."""
-
-
-class HandlerRefused(TransientError):
-    """The handler answered that the message should come again; its writes were rolled back."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +82,7 @@ class _Batches:
     recorder: BatchRecorder | None
 
     @classmethod
-    def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: Recorder | None) -> _Batches:
+    def of(cls, inbox: Inbox | Callable[[ConsumedMessage], Inbox], recorder: KeyRecorder | None) -> _Batches:
         """Raises InvalidValue if one of the two takes one message at a time only."""
         if not isinstance(inbox, Inbox):
             raise InvalidValue("is_batched", value=True, remedy="leave it out: each message may have another database")
@@ -127,7 +120,7 @@ class TransactionalHandler:
         *,
         group: str,
         topics: Iterable[str] | None = None,
-        recorder: Recorder | None = None,
+        recorder: KeyRecorder | None = None,
         dedupe_by: DedupeBy | None = None,
         is_batched: bool = False,
     ) -> None:
@@ -318,7 +311,7 @@ def transactional_handler(
     *,
     group: str,
     topics: str | Iterable[str] | None = None,
-    recorder: Recorder | None = None,
+    recorder: KeyRecorder | None = None,
     dedupe_by: DedupeBy | None = None,
     is_batched: bool = False,
 ) -> Callable[[BusinessHandler], TransactionalHandler]:

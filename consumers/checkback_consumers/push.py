@@ -10,11 +10,11 @@ from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.message import ConsumedMessage
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 
 #: A new group starts at the beginning, here and in PushSettings: RocketMQ's own default skips what was sent before the
 #: group existed, which the reconciler would then find as lost effects.

@@ -4,6 +4,10 @@ A batch is flushed at 200 keys, after 20 ms, or as soon as an acknowledgement wa
 done; it becomes one multi-member SADD a shard. The acknowledgement waits for its batch 50 ms at most, and while Redis
 is away not at all. What Redis did not take is tried again until it is 10 s old, so a Redis that was silent for a moment
 costs nothing. Older keys, and those beyond the bound of memory, are dropped and counted; the inbox has them all.
+
+SADD may be repeated, also when the first one was executed and only its answer was lost. A late one does no harm
+either: it names the commit set, never one of its older generations, so it adds to whichever is the youngest when it
+arrives.
 """
 
 from __future__ import annotations
@@ -12,13 +16,13 @@ import logging
 import math
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import TracebackType
 from typing import Protocol, Self
 
-from checkback_consumers.recorder_memory import Batch, Kept, KeptKeys
 from reconciler.clock import Clock, SystemClock
 from reconciler.contract.keyspace import SHARDS_DEFAULT, SHARDS_MAX
 from reconciler.contract.subscription import Subscription
@@ -71,6 +75,69 @@ class RecorderState:
     waiting: int
     batches: int
     is_away: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetryEntry:
+    """Keys of one topic, and the monotonic second from which on they are not tried any more."""
+
+    topic: str
+    keys: Sequence[str]
+    until_seconds: float
+
+
+class Batch:
+    """Keys that travel together. Confined by its recorder's lock until it is closed."""
+
+    def __init__(self, opened_at: float) -> None:
+        self.opened_at = opened_at
+        self.keys: dict[str, list[str]] = {}
+        self.count = 0
+        self.has_waiter = False
+        #: Redis was away when it was opened: nobody waits for it.
+        self.is_held = False
+        #: Set after its first try.
+        self.done = threading.Event()
+        #: Topics whose keys were not recorded by that.
+        self.missed_topics: set[str] = set()
+
+
+class RetryQueue:
+    """A queue that knows its size. Confined by its owner's lock."""
+
+    def __init__(self) -> None:
+        self._queue: deque[RetryEntry] = deque()
+        #: Keys of all entries.
+        self.count = 0
+
+    def add(self, entry: RetryEntry) -> None:
+        """Behind the others."""
+        self._queue.append(entry)
+        self.count += len(entry.keys)
+
+    def oldest(self, keys_max: int) -> list[RetryEntry]:
+        """The oldest entry, and those that follow it and are of its topic, up to so many keys together."""
+        found: list[RetryEntry] = []
+        total = 0
+        for entry in self._queue:
+            total += len(entry.keys)
+            if found and (entry.topic != found[0].topic or total > keys_max):
+                break
+            found.append(entry)
+        return found
+
+    def remove(self, entries: int) -> None:
+        """The oldest ones, as oldest() gave them."""
+        for _ in range(entries):
+            self.count -= len(self._queue.popleft().keys)
+
+    def take_expired(self, now_seconds: float) -> list[RetryEntry]:
+        """Removes what is not tried any more; an entry behind a younger one waits for that one."""
+        expired: list[RetryEntry] = []
+        while self._queue and self._queue[0].until_seconds <= now_seconds:
+            expired.append(self._queue.popleft())
+            self.count -= len(expired[-1].keys)
+        return expired
 
 
 class _Tried(Enum):
@@ -199,13 +266,13 @@ class CommitRecorder:
             self._batch.has_waiter = True
             self._wake.notify()
         deadline = self._clock.monotonic_seconds() + timeout_seconds
-        events = [*(batch.done for batch in batches), self._nothing_kept]
+        events = [*(batch.done for batch in batches), self._no_retries]
         return all(self._clock.wait(event, deadline - self._clock.monotonic_seconds()) for event in events)
 
     def state(self) -> RecorderState:
         """Counters."""
         with self._lock:
-            waiting = self._batch.count + (self._flushing.count if self._flushing else 0) + self._kept.count
+            waiting = self._batch.count + (self._flushing.count if self._flushing else 0) + self._retries.count
             return RecorderState(
                 recorded=self._recorded,
                 missed=self._missed,
@@ -238,9 +305,9 @@ class CommitRecorder:
         self._wake = threading.Condition(self._lock)
         self._batch = Batch(0.0)
         self._flushing: Batch | None = None
-        self._kept = KeptKeys()
-        self._nothing_kept = threading.Event()
-        self._nothing_kept.set()
+        self._retries = RetryQueue()
+        self._no_retries = threading.Event()
+        self._no_retries.set()
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._away_seconds = self._away_until = 0.0
@@ -252,7 +319,7 @@ class CommitRecorder:
         now = self._clock.monotonic_seconds()
         with self._lock:
             batch = self._batch
-            waiting = batch.count + self._kept.count
+            waiting = batch.count + self._retries.count
             is_full = waiting + len(unique_keys) > self._waiting_keys_max and waiting > 0
             if not (self._is_closing or is_full or topic in self._refused_topics) and self._has_thread():
                 if not batch.count:
@@ -279,23 +346,23 @@ class CommitRecorder:
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
-            self._try_kept()
-            kept: list[Kept] = []
+            self._retry()
+            refused: list[RetryEntry] = []
             for topic, keys in batch.keys.items():
                 tried = self._flush_topic(topic, keys)
                 if tried is _Tried.DONE:
                     continue
                 batch.missed_topics.add(topic)
                 if tried is _Tried.NOT_NOW:
-                    kept.append(Kept(topic, keys, batch.opened_at + self._keep_seconds))
+                    refused.append(RetryEntry(topic, keys, batch.opened_at + self._keep_seconds))
                 else:
                     self._miss(topic, keys)
             with self._lock:
                 self._flushing = None
                 self._batches += batch.count > 0
-                for one in kept:
-                    self._kept.add(one)
-                self._note_kept()
+                for one in refused:
+                    self._retries.add(one)
+                self._note_retries()
             batch.done.set()
         self._give_up(math.inf)
 
@@ -321,42 +388,42 @@ class CommitRecorder:
         due: list[float] = []
         if batch.count:
             due.append(self._away_until if batch.is_held else batch.opened_at + self._batch_seconds)
-        if self._kept.count:
+        if self._retries.count:
             due.append(self._away_until)
         return max(0.0, min(due) - now) if due else None
 
-    def _try_kept(self) -> None:
+    def _retry(self) -> None:
         """Keys that Redis did not take before, until it fails again."""
         now = self._clock.monotonic_seconds()
-        if not self._kept.count or now < self._away_until:
+        if not self._retries.count or now < self._away_until:
             return
         self._give_up(now)
-        while taken := self._kept.oldest(AGAIN_KEYS_MAX):
+        while taken := self._retries.oldest(AGAIN_KEYS_MAX):
             topic = taken[0].topic
-            tried = self._flush_topic(topic, [key for kept in taken for key in kept.keys])
+            tried = self._flush_topic(topic, [key for entry in taken for key in entry.keys])
             if tried is _Tried.NOT_NOW:
                 return
             if tried is _Tried.NEVER:
-                for kept in taken:
-                    self._miss(topic, kept.keys)
+                for entry in taken:
+                    self._miss(topic, entry.keys)
             with self._lock:
-                self._kept.remove(len(taken))
-                self._note_kept()
+                self._retries.remove(len(taken))
+                self._note_retries()
 
     def _give_up(self, until_seconds: float) -> None:
         """Keys that have reached their age."""
         with self._lock:
-            expired = self._kept.take_expired(until_seconds)
-        for kept in expired:
-            self._miss(kept.topic, kept.keys)
+            expired = self._retries.take_expired(until_seconds)
+        for entry in expired:
+            self._miss(entry.topic, entry.keys)
         with self._lock:  # not before they count as missed: flush() waits for it
-            self._note_kept()
+            self._note_retries()
 
-    def _note_kept(self) -> None:
-        if self._kept.count:
-            self._nothing_kept.clear()
+    def _note_retries(self) -> None:
+        if self._retries.count:
+            self._no_retries.clear()
         else:
-            self._nothing_kept.set()
+            self._no_retries.set()
 
     def _flush_topic(self, topic: str, keys: list[str]) -> _Tried:
         if self._clock.monotonic_seconds() < self._away_until and not self._is_closing:

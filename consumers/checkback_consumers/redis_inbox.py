@@ -27,30 +27,9 @@ logger = logging.getLogger(__name__)
 
 KEEP_SECONDS_DEFAULT = 30 * 24 * 3600.0
 
-# ARGV token, lease ms, digest, unique key, topic. Answers: {"mine"} | {"busy"} | {"done", digest, unique key, topic}
-_BEGIN = RedisScript("""
--- reconciler inbox begin
-local state = redis.call('HGET', KEYS[1], 'state')
-if state == 'done' then
-  local digest, key = redis.call('HGET', KEYS[1], 'digest'), redis.call('HGET', KEYS[1], 'key')
-  return {'done', digest, key, redis.call('HGET', KEYS[1], 'topic')}
-end
-if state and state ~= ARGV[1] then return {'busy'} end
-redis.call('HSET', KEYS[1], 'state', ARGV[1], 'digest', ARGV[3], 'key', ARGV[4], 'topic', ARGV[5])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return {'mine'}
-""")
-_DONE = RedisScript("""
--- reconciler inbox done
-redis.call('HSET', KEYS[1], 'state', 'done', 'digest', ARGV[1], 'key', ARGV[2], 'topic', ARGV[3])
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
-return 1
-""")
-_ABANDON = RedisScript("""
--- reconciler inbox abandon
-if redis.call('HGET', KEYS[1], 'state') == ARGV[1] then redis.call('UNLINK', KEYS[1]) end
-return 1
-""")
+_BEGIN = RedisScript("checkback_consumers", "inbox_begin.lua")
+_DONE = RedisScript("checkback_consumers", "inbox_done.lua")
+_ABANDON = RedisScript("checkback_consumers", "inbox_abandon.lua")
 
 
 class RedisInbox:

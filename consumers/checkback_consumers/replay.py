@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
-from checkback_consumers.handler import InboxNotReached, TransactionalHandler
+from checkback_consumers.handler import TransactionalHandler
 from checkback_consumers.inbox import SOURCE_HAND_OVER, Entered
 from checkback_consumers.message import HandedOverMessage
 from reconciler.clock import Clock, SystemClock

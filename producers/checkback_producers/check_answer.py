@@ -26,7 +26,7 @@ AWAY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class CheckAnswer:
     """An outcome with its reason."""
 
     outcome: Outcome
@@ -35,7 +35,7 @@ class Decision:
     fact: OutboxFact | None = None
 
 
-def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> Decision:
+def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
     """COMMIT by the row, whatever the half's mark. For a half with the outbox's own mark ROLLBACK by a tombstone;
     without a row UNKNOWN, or if `is_final` a tombstone first and then ROLLBACK. Everything else is UNKNOWN.
 
@@ -45,19 +45,19 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> Decision:
     try:
         fact = outbox.find(half.unique_key)
         if (fact is None or not fact.is_committed) and not _is_own(outbox, half):
-            return Decision(outcome=Outcome.UNKNOWN, reason=_foreign(half), fact=fact)
+            return CheckAnswer(outcome=Outcome.UNKNOWN, reason=_foreign(half), fact=fact)
         if fact is None and is_final:
             if outbox.insert_tombstone(half):
-                return Decision(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
+                return CheckAnswer(outcome=Outcome.ROLLBACK, reason="no row: a tombstone now holds the key")
             # Somebody was quicker: the transaction itself, or another answerer.
             fact = outbox.find(half.unique_key)
     except (DatabaseAway, MalformedInput) as error:
-        return Decision(outcome=Outcome.UNKNOWN, reason=str(error))
+        return CheckAnswer(outcome=Outcome.UNKNOWN, reason=str(error))
     if fact is None:
-        return Decision(outcome=Outcome.UNKNOWN, reason="no row yet")
+        return CheckAnswer(outcome=Outcome.UNKNOWN, reason="no row yet")
     if fact.is_committed:
-        return Decision(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
-    return Decision(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
+        return CheckAnswer(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
+    return CheckAnswer(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
 
 
 def _is_own(outbox: Outbox, half: CheckedHalf) -> bool:
@@ -86,20 +86,20 @@ class CheckAnswerer:
         self._timeout_ms = int(local_transaction_timeout_seconds * 1000)
         self._check_maximum = check_maximum
 
-    def decide(self, half: CheckedHalf) -> Decision:
+    def decide(self, half: CheckedHalf) -> CheckAnswer:
         """The decision with its reason; inserts a tombstone once the half is old or this is the last round.
 
         Last round: TRANSACTION_CHECK_TIMES has reached transactionCheckMax, after which the broker gives up
         (TransactionalMessageServiceImpl.needDiscard, 4.3.0).
         """
         if self._outbox is None:
-            return Decision(outcome=Outcome.UNKNOWN, reason="there is no outbox to ask (the weaker mode)")
+            return CheckAnswer(outcome=Outcome.UNKNOWN, reason="there is no outbox to ask (the weaker mode)")
         is_old = self._clock.now_ms() - half.born_timestamp_ms >= self._timeout_ms
         return decide(self._outbox, half, is_final=is_old or half.check_times >= self._check_maximum)
 
     def answer(self, half: CheckedHalf) -> Outcome:
         """The answer alone, logged; for transports."""
-        return _told(half, self.decide(half))
+        return _logged(half, self.decide(half))
 
 
 class StandIn:
@@ -115,10 +115,10 @@ class StandIn:
         #: Number of an outbox -> until when it is left alone, in monotonic seconds, and why.
         self._away: dict[int, tuple[float, str]] = {}
 
-    def decide(self, half: CheckedHalf) -> Decision:
+    def decide(self, half: CheckedHalf) -> CheckAnswer:
         """COMMIT by a committed row anywhere; ROLLBACK by a tombstone in the database that the half's mark names, once
         every database has answered; else UNKNOWN."""
-        rolled_back: Decision | None = None
+        rolled_back: CheckAnswer | None = None
         silent: list[str] = []
         for number, outbox in enumerate(self._outboxes):
             until, reason = self._away.get(number, (0.0, ""))
@@ -128,24 +128,24 @@ class StandIn:
             try:
                 fact = outbox.find(half.unique_key)
                 if fact is not None and fact.is_committed:
-                    return Decision(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
+                    return CheckAnswer(outcome=Outcome.COMMIT, reason=f"the row is {fact.state}", fact=fact)
                 if fact is not None and _is_own(outbox, half):
-                    rolled_back = Decision(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
+                    rolled_back = CheckAnswer(outcome=Outcome.ROLLBACK, reason="a tombstone holds the key", fact=fact)
             except MalformedInput as error:
                 silent.append(str(error))  # the database answered: other halves' rows are read there
             except ReconcilerError as error:
                 self._away[number] = (self._clock.monotonic_seconds() + AWAY_SECONDS, str(error))
                 silent.append(str(error))
         if silent:
-            return Decision(outcome=Outcome.UNKNOWN, reason="; ".join(silent))
-        return rolled_back or Decision(outcome=Outcome.UNKNOWN, reason="no database has a row that decides")
+            return CheckAnswer(outcome=Outcome.UNKNOWN, reason="; ".join(silent))
+        return rolled_back or CheckAnswer(outcome=Outcome.UNKNOWN, reason="no database has a row that decides")
 
     def answer(self, half: CheckedHalf) -> Outcome:
         """The answer alone, logged; for transports."""
-        return _told(half, self.decide(half))
+        return _logged(half, self.decide(half))
 
 
-def _told(half: CheckedHalf, decision: Decision) -> Outcome:
+def _logged(half: CheckedHalf, decision: CheckAnswer) -> Outcome:
     logger.info(
         "check_back_answered: check-back of %s (round %d): %s, %s",
         half.unique_key,

@@ -33,8 +33,8 @@ from checkback_producers.remoting import RemotingAnnouncements, check_timeouts
 from checkback_producers.transaction import Completion, Transaction
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue, ReconcilerError, UsageError
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.native_client import check_group, load_library, new_instance_name, require_writable_home
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 

@@ -38,6 +38,7 @@ from reconciler.errors import (
 )
 from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.native_client import (
     NativeLibrary,
     NativeObject,
@@ -46,7 +47,6 @@ from reconciler.rocketmq.client.native_client import (
     inside_callback,
     translated,
 )
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 

@@ -1,9 +1,40 @@
-"""What can go wrong in a block of `producer.transaction(...)`, by what the service does next."""
+"""Errors of the plug-in that sends, by what the service does next.
+
+The common ones come from `reconciler.errors`: catch `TransientError` for what another block may cure, `UsageError` for
+a block that has to be written in another way.
+"""
 
 from __future__ import annotations
 
-from reconciler.errors import Collision, TransientError, UsageError
+from reconciler.errors import (
+    Collision,
+    ConfigurationError,
+    DatabaseAway,
+    InvalidValue,
+    MissingDependency,
+    PermanentError,
+    TransientError,
+    UsageError,
+)
 from reconciler.policy.evidence import SendAnswer
+from reconciler.rocketmq.producer.transaction_producer import TransactionsRejected
+
+__all__ = [
+    "ConfigurationError",
+    "DatabaseAway",
+    "HalfNotSafe",
+    "InvalidValue",
+    "KeyTaken",
+    "MissingDependency",
+    "NotCommitted",
+    "NotRecorded",
+    "PermanentError",
+    "RolledBackAlready",
+    "TransactionsRejected",
+    "TransientError",
+    "UnsafeConnection",
+    "UsageError",
+]
 
 
 class NotRecorded(UsageError):

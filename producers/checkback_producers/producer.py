@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 from typing import Self
 
-from checkback_producers.announcement_queue import AnnouncementQueue
+from checkback_producers.announcement_batcher import AnnouncementBatcher
 from checkback_producers.announcer import Announcer
 from checkback_producers.check_answer import (
     CHECK_MAXIMUM_DEFAULT,
@@ -64,9 +64,9 @@ class TransactionalProducer:
         self.counts = Counts()
         self._outbox = outbox
         self._halves = halves
-        self._queue = None
+        self._batcher = None
         if outbox is not None and announce_every_seconds is not None:
-            self._queue = AnnouncementQueue(
+            self._batcher = AnnouncementBatcher(
                 announcer,
                 outbox,
                 producer_group=group,
@@ -79,7 +79,7 @@ class TransactionalProducer:
             halves=halves,
             announcer=announcer,
             outbox=outbox,
-            queue=self._queue,
+            batcher=self._batcher,
             completion=completion,
             keep_bodies=keep_bodies,
             clock=clock,
@@ -125,8 +125,8 @@ class TransactionalProducer:
     def shutdown(self) -> None:
         """Announces what waits, leaves the producer group, closes the outbox's connections; blocks must have ended."""
         self._is_running = False
-        if self._queue is not None:
-            self._queue.close()
+        if self._batcher is not None:
+            self._batcher.close()
         self._halves.shutdown()
         if self._outbox is not None:
             self._outbox.close()

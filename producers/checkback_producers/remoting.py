@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 
-from checkback_producers.announcement_queue import INTERVAL_SECONDS_DEFAULT
+from checkback_producers.announcement_batcher import INTERVAL_SECONDS_DEFAULT
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.check_answer import CHECK_MAXIMUM_DEFAULT, LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT
 from checkback_producers.errors import HalfNotSafe
@@ -23,17 +23,17 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.ending import EndAnswer
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener
 from reconciler.rocketmq.producer.transaction_producer import (
     END_TIMEOUT_SECONDS,
     SEND_TIMEOUT_SECONDS,
-    HalfSent,
+    HalfReceipt,
+    HalfStoredUnsafely,
     TransactionMQProducer,
 )
-from reconciler.rocketmq.producer.transaction_producer import HalfNotSafe as StoredHalfNotSafe
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.properties import whole_number
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
@@ -108,7 +108,7 @@ class RemotingHalves:
             raise UsageError(f"producer group {self._group} is not started")
         try:
             half = self._producer.send_half(message)
-        except StoredHalfNotSafe as error:
+        except HalfStoredUnsafely as error:
             raise HalfNotSafe(
                 error.half.unique_key, status=error.status.name, end_answer=_send_answer(error.end_answer)
             ) from error
@@ -122,7 +122,7 @@ class RemotingHalves:
 
     def end(self, half: SentHalf, outcome: Outcome) -> SendAnswer:
         """END_TRANSACTION, once; a broker that fails is an answer."""
-        if self._producer is None or not isinstance(half.handle, HalfSent):
+        if self._producer is None or not isinstance(half.handle, HalfReceipt):
             return SendAnswer(outcome=EndOutcome.NOT_SENT, detail="the half was not sent by this producer")
         return _send_answer(self._producer.end(half.handle, LocalTransactionState[outcome.value]))
 
@@ -277,4 +277,4 @@ class _Checks(TransactionListener):
 
 
 def _send_answer(answer: EndAnswer) -> SendAnswer:
-    return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+    return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")

@@ -15,9 +15,9 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Literal, Self
 
-from checkback_producers.announcement_queue import AnnouncementQueue, announce_and_mark
+from checkback_producers.announcement_batcher import AnnouncementBatcher, announce_and_mark
 from checkback_producers.announcer import Announcer
-from checkback_producers.check_answer import Decision, decide
+from checkback_producers.check_answer import CheckAnswer, decide
 from checkback_producers.counts import Counts
 from checkback_producers.entry import checked_half_of, entry_of
 from checkback_producers.errors import (
@@ -50,7 +50,7 @@ class TransactionParts:
     #: None: the weaker mode.
     outbox: Outbox | None
     #: Takes announcements off the blocks; None: every block announces its own key.
-    queue: AnnouncementQueue | None
+    batcher: AnnouncementBatcher | None
     completion: Completion
     keep_bodies: bool
     clock: Clock
@@ -78,14 +78,14 @@ class Transaction:
         self.outcome: Outcome | None = None
         self.reason = ""
         self.end_answer: SendAnswer | None = None
-        #: A broker confirmed the announcement and the row says so; else the sweeper announces it. With a queue this
+        #: A broker confirmed the announcement and the row says so; else the sweeper announces it. With a batcher this
         #: becomes true a moment after the block, on another thread.
         self.is_announced = False
         self._parts = parts
         self._half: SentHalf | None = None
         self._recording = _Recording.NOTHING
         self._local: LocalTransaction | None = None
-        self._decision: Decision | None = None
+        self._decision: CheckAnswer | None = None
 
     @property
     def unique_key(self) -> str:
@@ -173,7 +173,7 @@ class Transaction:
             raise InvariantViolation(f"sent {half.unique_key} instead of {self.unique_key}")
         self._half = half
 
-    def conclude(self, *, is_clean: bool) -> Decision:
+    def conclude(self, *, is_clean: bool) -> CheckAnswer:
         """Reads what became of the local transaction, on a connection of the producer's own; sends nothing."""
         decision = self._decide(is_clean=is_clean)
         self._decision = decision
@@ -196,14 +196,14 @@ class Transaction:
         return decision
 
     def announce(self) -> None:
-        """Announces a committed key and marks its row, or leaves both to the queue; the sweeper repeats what fails."""
+        """Announces a committed key and marks its row, or leaves both to the batcher. The sweeper repeats failures."""
         decision = self._decision
         if decision is None or decision.outcome is not Outcome.COMMIT:
             return
         parts = self._parts
         at_ms = parts.clock.now_ms() if decision.fact is None else decision.fact.created_at_ms
         key = AnnouncedKey(unique_key=self.unique_key, tag=self.message.tags, committed_at_ms=at_ms)
-        if parts.queue is not None and parts.queue.put(self.message.topic, key, self._note_announced):
+        if parts.batcher is not None and parts.batcher.put(self.message.topic, key, self._note_announced):
             return
         try:
             announced = announce_and_mark(
@@ -237,16 +237,16 @@ class Transaction:
                 "wrote after a rollback of its own is committed without its message"
             )
 
-    def _decide(self, *, is_clean: bool) -> Decision:
+    def _decide(self, *, is_clean: bool) -> CheckAnswer:
         parts = self._parts
         if parts.outbox is None:
             if is_clean:
-                return Decision(outcome=Outcome.COMMIT, reason="the block ended normally (no outbox: not proved)")
-            return Decision(outcome=Outcome.ROLLBACK, reason="the block raised (no outbox: not proved)")
+                return CheckAnswer(outcome=Outcome.COMMIT, reason="the block ended normally (no outbox: not proved)")
+            return CheckAnswer(outcome=Outcome.ROLLBACK, reason="the block raised (no outbox: not proved)")
         if self._recording is _Recording.NOTHING:
-            return Decision(outcome=Outcome.ROLLBACK, reason="nothing was recorded")
+            return CheckAnswer(outcome=Outcome.ROLLBACK, reason="nothing was recorded")
         if parts.completion == "check":
-            return Decision(outcome=Outcome.UNKNOWN, reason="left to the broker's check-back")
+            return CheckAnswer(outcome=Outcome.UNKNOWN, reason="left to the broker's check-back")
         half = checked_half_of(
             self.message, self.half, producer_group=parts.producer_group, now_ms=parts.clock.now_ms()
         )
@@ -254,13 +254,15 @@ class Transaction:
             if self._local is not None and self._local.is_open():
                 decision = decide(parts.outbox, half, is_final=False)
                 if decision.outcome is Outcome.UNKNOWN:
-                    return Decision(outcome=Outcome.UNKNOWN, reason="the recorded connection is still in a transaction")
+                    return CheckAnswer(
+                        outcome=Outcome.UNKNOWN, reason="the recorded connection is still in a transaction"
+                    )
                 return decision
             return decide(parts.outbox, half, is_final=True)
         except Exception as error:
             # It may have been committed: neither the business nor the broker may be told otherwise.
             logger.exception("outcome_unreadable: %s: the outcome could not be read", self.unique_key)
-            return Decision(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+            return CheckAnswer(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
 
     def _end(self, outcome: Outcome) -> None:
         try:

@@ -20,6 +20,7 @@ from reconciler.announcing.port import (
     AnnouncementQueueState,
     AnnouncementSource,
     EventKind,
+    StepKind,
     log_event,
 )
 from reconciler.announcing.step import AnnouncementStep
@@ -105,6 +106,11 @@ class AnnouncementConsumer:
     def states(self) -> Sequence[AnnouncementQueueState]:
         """Every queue of every subscription that was touched so far."""
         return [state for step in self._steps for state in step.states()]
+
+    def settled_queues(self) -> int:
+        """Queues that were read to their end, are suspended, or belong to another consumer: waiting brings nothing."""
+        left = {StepKind.SUSPENDED, StepKind.NOT_MINE}
+        return sum(state.behind == 0 or state.kind in left for state in self.states())
 
     def _refresh_turn(self, index: int, step: AnnouncementStep) -> _Turn:
         def refresh() -> float:

@@ -16,7 +16,7 @@ _SOURCES = (
 
 
 class Arguments(argparse.ArgumentParser):
-    """argparse whose complaints are AuditErrors, so that they reach --output json, too."""
+    """argparse whose complaints are each an AuditError, so that they reach --output json, too."""
 
     def error(self, message: str) -> NoReturn:
         """Raises AuditError("usage")."""

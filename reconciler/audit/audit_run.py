@@ -20,18 +20,18 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.collect.collecting import collect
+from reconciler.audit.collect.configuration import read_configuration
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
-from reconciler.audit.engine import check_engine, opened_engine
+from reconciler.audit.collect.window import parse_window
+from reconciler.audit.engines.engine import check_engine, opened_engine
 from reconciler.audit.errors import AuditError, unwritable
-from reconciler.audit.evidence_document import EVIDENCE_JSON
+from reconciler.audit.evidence.document import EVIDENCE_JSON
 from reconciler.audit.output.folder import ClaimedOutput, claim_output
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.places import open_folder, place_of
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.values import JudgedWindow
 from reconciler.audit.statement.keys import read_signing_key
-from reconciler.audit.subscriptions import read_configuration
-from reconciler.audit.window import parse_window
 from reconciler.contract.history_row import PREFIXES
 
 _START_ZONE = re.compile(r"^[^/\[]*\[([^\]]+)\]")
@@ -87,7 +87,6 @@ def run_audit(
             signing_key=key,
             previous=options.previous,
             evidence=evidence,
-            history=moved,
             keep_evidence=request is not None,
         )
     return AuditRun(judged=judged, engine=engine.name, seconds=seconds() - began)

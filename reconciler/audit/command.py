@@ -20,9 +20,9 @@ from typing import Any
 from reconciler.audit import streams
 from reconciler.audit.arguments import parse
 from reconciler.audit.audit_run import AuditRun, run_audit
+from reconciler.audit.engines.package import write_package
 from reconciler.audit.errors import AuditError
-from reconciler.audit.package import write_package
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.values import JudgedWindow
 
 EXIT_CLEAN, EXIT_VIOLATIONS, EXIT_NO_ANSWER, EXIT_INTERRUPTED = 0, 1, 2, 130
 EXIT_CODES = {"clean": EXIT_CLEAN, "violations": EXIT_VIOLATIONS, "no answer": EXIT_NO_ANSWER}

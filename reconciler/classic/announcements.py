@@ -1,4 +1,4 @@
-"""The unique-key topic as the original's business consumer reads it: adapter of ports.classic.ClassicAnnouncements.
+"""The unique-key topic as the original's business consumer reads it: adapter of round.ClassicAnnouncements.
 
 The group's offset lies at the broker, so it does not fall back when Redis loses what it acknowledged.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from reconciler.announcing.rules import AnnouncementRules
 from reconciler.announcing.source import RemotingAnnouncementSource, master_of, message_queue
-from reconciler.classic.ports import ClassicBatch
+from reconciler.classic.round import ClassicBatch
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.ports import RefusedAnnouncement
 from reconciler.rocketmq.client.offsets import Offsets

@@ -8,14 +8,56 @@ evidence, no claim, no ledger. The keys of a difference live in this process onl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from reconciler.classic.ports import ClassicAnnouncements, ClassicBroker, ClassicBusiness, ClassicSets
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import TransientError
+from reconciler.policy.evidence import Lookup, StoredMessage
+from reconciler.policy.ports import AnnouncementQueue
 
 #: Pulls of one turn: bounds how long announcements keep the scheduled difference waiting.
 PULLS_MAX = 1_000
+
+#: viewMessage(topic, unique key): any message stored under the real topic with the key, prepared or committed.
+ViewMessage = Callable[[str, str], Lookup[StoredMessage]]
+#: Hands the message to the group's business code, which dedupes by the unique key.
+Replay = Callable[[Subscription, StoredMessage], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicBatch:
+    """Announcements of one pull."""
+
+    queue: AnnouncementQueue
+    unique_keys: tuple[str, ...]
+    #: The group's offset at the broker after the batch was acknowledged.
+    next_offset: int
+
+
+class ClassicAnnouncements(Protocol):
+    """The unique-key topic as an ordinary consumer group reads it, its offset at the broker. Raises TransientError."""
+
+    def pull(self, subscription: Subscription) -> Sequence[ClassicBatch]:
+        """Batches after the group's stored offsets, at most one a queue; empty if there is nothing new."""
+        ...
+
+    def acknowledge(self, subscription: Subscription, batch: ClassicBatch) -> None:
+        """Moves the group's offset past the batch."""
+        ...
+
+
+class ClassicSets(Protocol):
+    """The pair of Redis sets of one subscription. Raises RedisAway."""
+
+    def add_announced(self, subscription: Subscription, unique_keys: Sequence[str]) -> None:
+        """SADD half."""
+        ...
+
+    def take_difference(self, subscription: Subscription) -> list[str]:
+        """MULTI; SDIFF half commit; DEL half commit; EXEC. Only the reply remembers the keys afterwards."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,27 +69,30 @@ class ClassicReport:
     missing: int
     #: Found by viewMessage and handed to the business.
     replayed: int
-    #: Not found, or nobody answered, which the original cannot tell apart. Nobody remembers them after this round.
+    #: Not found, or the look-up failed: the original cannot tell these apart. Forgotten after this round.
     not_found: tuple[str, ...]
-    #: Found, but the business could not take them. Nobody remembers these either.
+    #: Found, but the business code failed. Forgotten after this round, too.
     refused: tuple[str, ...]
 
 
 class ClassicRound:
-    """The scheduled job and the announcement consumer of the original. Confined to one thread."""
+    """The scheduled job and the announcement consumer of the original. Confined to one thread.
+
+    `view_message` and `replay` raise TransientError; the round then forgets the key.
+    """
 
     def __init__(
         self,
         *,
         announcements: ClassicAnnouncements,
         sets: ClassicSets,
-        broker: ClassicBroker,
-        business: ClassicBusiness,
+        view_message: ViewMessage,
+        replay: Replay,
     ) -> None:
         self._announcements = announcements
         self._sets = sets
-        self._broker = broker
-        self._business = business
+        self._view_message = view_message
+        self._replay = replay
 
     def consume_announcements(self, subscription: Subscription) -> int:
         """SADD half, then acknowledge, until nothing is new; returns the keys. A crash in between repeats a batch."""
@@ -64,9 +109,9 @@ class ClassicRound:
         return added
 
     def run(self, subscription: Subscription) -> ClassicReport:
-        """One difference. Raises RedisAway if it got no answer; whether it ran, and what it held, nobody knows then.
+        """One difference. Raises RedisAway for a lost reply: the difference may have run, and its keys are gone then.
 
-        A crash after its first line loses every key that was not replayed yet.
+        A crash after the first line loses every key that was not replayed yet.
         """
         missing = self._sets.take_difference(subscription)
         replayed = 0
@@ -74,7 +119,7 @@ class ClassicRound:
         refused: list[str] = []
         for unique_key in missing:
             try:
-                found = self._broker.view_message(subscription.topic, unique_key)
+                found = self._view_message(subscription.topic, unique_key)
             except TransientError:
                 not_found.append(unique_key)
                 continue
@@ -82,7 +127,7 @@ class ClassicRound:
                 not_found.append(unique_key)
                 continue
             try:
-                self._business.replay(subscription, found.records[0])
+                self._replay(subscription, found.records[0])
             except TransientError:
                 refused.append(unique_key)
             else:

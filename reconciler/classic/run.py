@@ -13,9 +13,8 @@ from reconciler.classic.sets import RedisClassicSets, open_classic_client
 from reconciler.clock import Clock
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.lookup import Lookups
-from reconciler.policy.evidence import Lookup, StoredMessage
-from reconciler.policy.ports import HandOvers
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.policy.evidence import StoredMessage
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.scheduler import Daemon, Tick
@@ -37,33 +36,16 @@ _BLIND = (
 )
 
 
-class RealTopicView:
-    """viewMessage as the original calls it: adapter of ports.classic.ClassicBroker."""
-
-    def __init__(self, instance: ClientInstance) -> None:
-        self._lookups = Lookups(instance.client, instance.routes, instance.families)
-
-    def view_message(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
-        """QUERY_MESSAGE(real topic, key)."""
-        return self._lookups.find(topic, unique_key)
-
-
-class HandOverBusiness:
-    """Hands to the group's replay worker, whose inbox dedupes: adapter of ports.classic.ClassicBusiness."""
-
-    def __init__(self, hand_overs: HandOvers) -> None:
-        self._hand_overs = hand_overs
-
-    def replay(self, subscription: Subscription, message: StoredMessage) -> None:
-        """One row for `reconciler replay`; a row that exists is left as it is."""
-        self._hand_overs.insert(subscription.environment, message, groups=[subscription.group])
-
-
 def build_classic_round(connections: Connections) -> ClassicRound:
     """The original's job over this deployment's topics, sets and ledger."""
     settings, instance = connections.settings, connections.rocketmq
     client = open_classic_client(settings.redis.url.get_secret_value())
     connections.close_at_end(client.close)
+
+    def hand_over(subscription: Subscription, message: StoredMessage) -> None:
+        """One row for `reconciler replay`, whose inbox dedupes; an existing row is left as it is."""
+        connections.ledger.hand_overs.insert(subscription.environment, message, groups=[subscription.group])
+
     configured = {subscription_of(settings, s): s for s in settings.subscriptions}
     return ClassicRound(
         announcements=GroupOffsetAnnouncements(
@@ -84,8 +66,8 @@ def build_classic_round(connections: Connections) -> ClassicRound:
             },
         ),
         sets=RedisClassicSets(client),
-        broker=RealTopicView(instance),
-        business=HandOverBusiness(connections.ledger.hand_overs),
+        view_message=Lookups(instance.client, instance.routes, instance.families).find,
+        replay=hand_over,
     )
 
 

@@ -1,4 +1,4 @@
-"""The original's pair of sets (mode = "classic"): adapter of ports.classic.ClassicSets.
+"""The original's pair of sets (mode = "classic"): adapter of round.ClassicSets.
 
 One half set and one commit set a subscription: those of shard 0, so that recorders with shards=1 fill them unchanged.
 The client is redis-py's own default, as the original would use it: from version 6 on it sends a MULTI whose answer was

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler import commands
 from reconciler.cli.options import (
     ConfigOption,
     GroupOption,
@@ -48,12 +47,14 @@ def repair(
     unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
     be judged.
     """
+    from reconciler.commands.operate import repair_now
+
     settings = read_settings(config)
     if bool(keys) == all_open:
         raise InvalidValue("KEYS", keys or [], "name messages, or give --all, not both")
     if all_open and not dry_run and not yes:
         _ask_first(settings, topic, group)
-    report = commands.repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
+    report = repair_now(settings, keys or [], topic=topic, group=group, dry_run=dry_run)
     notes = [f"note: {note}" for note in report.notes]
     if output is Output.JSON:
         print_json(report.as_dict())
@@ -65,7 +66,9 @@ def repair(
 
 
 def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None:
-    preview = commands.repair_now(settings, [], topic=topic, group=group, dry_run=True)
+    from reconciler.commands.operate import repair_now
+
+    preview = repair_now(settings, [], topic=topic, group=group, dry_run=True)
     if not preview.keys:
         return
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
@@ -89,10 +92,12 @@ def dismiss(
 
     Exit code 4: the service still works on a key, which stays; 2: a key is unknown.
     """
+    from reconciler.commands import operate
+
     if not reason.strip():
         raise InvalidValue("--reason", reason, "say what was done instead")
     wanted = [require_key(key) for key in keys]
-    report = commands.dismiss(read_settings(config), wanted, topic=topic, group=group, reason=reason)
+    report = operate.dismiss(read_settings(config), wanted, topic=topic, group=group, reason=reason)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -107,7 +112,9 @@ def hold(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the repairs of a topic; verification goes on."""
-    placed = commands.place_hold(read_settings(config), topic, reason=reason)
+    from reconciler.commands.operate import place_hold
+
+    placed = place_hold(read_settings(config), topic, reason=reason)
     if output is Output.JSON:
         print_json({"topic": topic, "held": True, "changed": placed})
     else:
@@ -121,7 +128,9 @@ def resume(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the repairs of a topic go on."""
-    done = commands.lift_hold(read_settings(config), topic, breaker=breaker)
+    from reconciler.commands.operate import lift_hold
+
+    done = lift_hold(read_settings(config), topic, breaker=breaker)
     if output is Output.JSON:
         lifted, left = [str(kind) for kind in done.lifted], [str(kind) for kind in done.left]
         print_json({"topic": topic, "held": bool(left), "lifted": lifted, "left": left})
@@ -144,13 +153,15 @@ def rebuild(
     """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
+    from reconciler.commands import operate
+
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
     console = people()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("inbox rows", total=None)
-        scanned = commands.rebuild(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
+        scanned = operate.rebuild(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
     if output is Output.JSON:
         print_json({"scanned": scanned})
     else:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler import commands
 from reconciler.cli.options import ConfigOption, OutputOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table
 
@@ -31,8 +30,10 @@ def run(config: ConfigOption = None) -> None:
     Waits for dependencies that are away. SIGTERM finishes the step in hand and ends with 0, a second one ends at once
     with 130.
     """
+    from reconciler.commands.run import run_service
+
     settings, stop = _start(config)
-    commands.run_service(settings, stop.requested)
+    run_service(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
@@ -42,8 +43,10 @@ def sweep(config: ConfigOption = None) -> None:
     Rows are settled when every inbox has their message. Check-backs of the broker are answered from the outbox for
     producer groups with answer_checks = true.
     """
+    from reconciler.commands.sweep import run_sweeper
+
     settings, stop = _start(config)
-    commands.run_sweeper(settings, stop.requested)
+    run_sweeper(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
@@ -52,8 +55,10 @@ def announcements(config: ConfigOption = None) -> None:
 
     reconciler run has its own; several are harmless, leases share the queues out.
     """
+    from reconciler.commands.announcements import run_announcements
+
     settings, stop = _start(config)
-    commands.run_announcements(settings, stop.requested)
+    run_announcements(settings, stop.requested)
     raise typer.Exit(stop.exit_code)
 
 
@@ -69,8 +74,10 @@ def replay(
     config: ConfigOption = None,
 ) -> None:
     """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
+    from reconciler.commands.replay import run_replay
+
     settings, stop = _start(config)
-    commands.run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
+    run_replay(settings, stop.requested, handler=handler, topic=topic, group=group)
     raise typer.Exit(stop.exit_code)
 
 
@@ -84,8 +91,10 @@ def once(
     Exit code 0: all that was found is repaired and verified; 4: some repairs
     failed, are held or not yet due.
     """
+    from reconciler.commands.once import run_once
+
     settings, stop = _start(config)
-    report = commands.run_once(settings, stop.requested, wait_seconds=wait)
+    report = run_once(settings, stop.requested, wait_seconds=wait)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -105,7 +114,9 @@ def broker(
 
     When ready it prints one JSON line that says where it listens.
     """
-    raise typer.Exit(commands.serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
+    from reconciler.commands.broker import serve_broker
+
+    raise typer.Exit(serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
 
 
 def register(app: typer.Typer) -> None:

@@ -39,7 +39,7 @@ def demo(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Lose messages on purpose, find them, repair them, and count: exit code 0 if every count holds."""
-    from reconciler.demo.show import run_demo  # loads the plug-ins and drivers only for the demo
+    from reconciler.demo.run import run_demo  # loads the plug-ins and drivers only for the demo
 
     outcome = run_demo(
         messages=messages,

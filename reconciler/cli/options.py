@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconciler import commands
 from reconciler.cli.output import Output
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.contract.urls import shown_value
@@ -32,8 +31,10 @@ def read_settings(config: Path | None, *, is_service: bool = False) -> Settings:
 
     Raises ConfigurationError with every problem.
     """
+    from reconciler.commands.setup import start_logging
+
     settings = settings_of(config)
-    commands.start_logging(settings, is_service=is_service)
+    start_logging(settings, is_service=is_service)
     return settings
 
 

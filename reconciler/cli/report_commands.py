@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from reconciler import commands
 from reconciler.cli.options import ConfigOption, GroupOption, OutputOption, TopicOption, read_settings
 from reconciler.cli.output import Output, print_json, print_table, time_text
 from reconciler.contract.tables import CandidateState, RepairState
@@ -77,7 +76,9 @@ def status(
     Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or values that nobody
     can read need a person; 3: a dependency is away, or commits of long ago are not accounted for.
     """
-    report = commands.read_status(read_settings(config), rounds_within_seconds=rounds_within)
+    from reconciler.commands.status.report import read_status
+
+    report = read_status(read_settings(config), rounds_within_seconds=rounds_within)
     remarks = {
         "away": report.away,
         "late": report.late_lines,
@@ -118,6 +119,7 @@ def list_rows(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List candidates, repairs, refused announcements, outages, floors, or what people did by hand (actions)."""
+    from reconciler.commands.listing import list_rows
     from reconciler.policy.ports import LedgerFilter  # slow to load
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
@@ -131,7 +133,7 @@ def list_rows(
         repair_state=_state(RepairState, state) if what is Listing.REPAIRS else None,
         verdict=verdict,
     )
-    found = commands.list_rows(read_settings(config), what.value, only=only, limit=limit + 1, name=key)
+    found = list_rows(read_settings(config), what.value, only=only, limit=limit + 1, name=key)
     rows, has_more = found.rows[:limit], len(found.rows) > limit
     lines = [f"note: {note}" for note in found.notes]
     lines += [f"only the first {limit}: there are more, see --limit"] if has_more else []
@@ -153,7 +155,9 @@ def explain(
 
     Exit code 2: nobody has heard of it; 3: a dependency is away that might know more.
     """
-    told = commands.explain(read_settings(config), key)
+    from reconciler.commands import story as life_stories
+
+    told = life_stories.explain(read_settings(config), key)
     heard = [*([] if told.is_known else [told.unheard]), *(f"note: {note}" for note in told.notes)]
     gaps = [*(f"away: {line}" for line in told.away), *(f"no answer: {line}" for line in told.silent)]
     if output is Output.JSON:

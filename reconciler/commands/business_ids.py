@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
 from reconciler.contract.row_rules import NAME_CHARACTERS
-from reconciler.contract.row_values import RowReader
-from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.contract.tables import OutboxState
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import DependencyAway, InvalidValue, ReconcilerError
-from reconciler.sql.engines import reading
-from reconciler.sql.tables import outbox
-from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import outbox_databases
-
-#: Rows beyond those that are read are counted so far; a producer may give all its messages one business id.
-COUNTED_MAX = 10_000
-
-_NAMES = ("unique_key", "topic", "producer_group", "state", "created_at_ms")
-_ROWS = RowReader(OUTBOX, _NAMES)
+from reconciler.wiring.databases import ConfiguredDatabase, configured_databases
+from reconciler.wiring.evidence import ROWS_COUNTED_MAX, inspect_outbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +31,7 @@ class BusinessMessages:
     business_id: str
     #: The newest first, each once.
     messages: tuple[MessageOfBusiness, ...] = ()
-    #: Older ones that were not read, counted to COUNTED_MAX an outbox.
+    #: Older ones that were not read, counted up to ROWS_COUNTED_MAX an outbox.
     older: int = 0
     #: Outboxes that did not answer, one line each.
     away: tuple[str, ...] = ()
@@ -62,7 +50,7 @@ class BusinessMessages:
         """How many are not named here; empty: none."""
         if not self.older:
             return ""
-        number = f"more than {COUNTED_MAX}" if self.older > COUNTED_MAX else str(self.older)
+        number = f"more than {ROWS_COUNTED_MAX}" if self.older > ROWS_COUNTED_MAX else str(self.older)
         return f"{number} older messages of business id {self.business_id!r} are left out"
 
 
@@ -101,19 +89,18 @@ def messages_of(connections: Connections, business_id: str, *, limit: int) -> Bu
         for p in connections.settings.producers
         if not p.outbox_urls
     ]
-    for url, name in _outboxes(connections):
+    for database in _outboxes(connections):
         try:
-            engine = connections.engine(url, read_only=True)
-            rows, more = _newest(engine, business_id, limit)
-            if not rows and WitnessDatabase(engine, outbox).role().is_primary is False:
-                silent.append(f"{name}: no row, {NOT_PROVED}: a replica")
+            rows = inspect_outbox(connections, database.url).newest_of_business(business_id, limit=limit)
         except ReconcilerError as error:
-            away.append(f"{name}: {error}")
+            away.append(f"{database.name}: {error}")
             continue
-        older += more
-        for read in map(_ROWS.read, rows):
+        if rows.doubt:
+            silent.append(f"{database.name}: {rows.doubt}")
+        older += rows.older
+        for read in rows.newest:
             if read.damage is not None:
-                damaged.append(f"{name}: {read.damage}")
+                damaged.append(f"{database.name}: {read.damage}")
             else:
                 row = MessageOfBusiness(**read.values | {"state": OutboxState(read.values["state"])})
                 found.setdefault(row.unique_key, row)
@@ -172,44 +159,8 @@ def _is_known(connections: Connections, unique_key: str) -> bool:
     life = connections.ledger.reports.life(connections.settings.environment, unique_key)
     if life.candidates or life.repairs or life.actions:
         return True
-    query = sa.select(outbox.c.unique_key).where(outbox.c.unique_key == unique_key)
-    for url, _name in _outboxes(connections):
-        with reading(connections.engine(url, read_only=True)) as connection:
-            if connection.scalar(query) is not None:
-                return True
-    return False
+    return any(inspect_outbox(connections, database.url).has_row(unique_key) for database in _outboxes(connections))
 
 
-def _outboxes(connections: Connections) -> Iterator[tuple[str, str]]:
-    """(URL, whose) of each database: groups may share one."""
-    owners: dict[str, list[str]] = {}
-    for database in outbox_databases(connections.settings):
-        owners.setdefault(database.url, []).append(database.name.removeprefix("outbox of "))
-    for url, names in owners.items():
-        yield url, f"outbox of {', '.join(names)}"
-
-
-def _newest(engine: sa.Engine, business_id: str, limit: int) -> tuple[list[tuple[object, ...]], int]:
-    """Rows, and how many older ones there are. The first condition finds them by the index, in any collation; the
-    second takes the very same text only."""
-    column = outbox.c.business_id
-    conditions = (column == business_id, _exactly(column, business_id, engine.dialect.name))
-    newest = sa.select(*(outbox.c[name] for name in _NAMES)).where(*conditions)
-    newest = newest.order_by(outbox.c.created_at_ms.desc()).limit(limit)
-    counted = sa.select(sa.literal(1)).where(*conditions).limit(limit + COUNTED_MAX + 1).subquery()
-    with reading(engine) as connection:
-        rows = [tuple(row) for row in connection.execute(newest)]
-        is_full = len(rows) == limit
-        total = connection.scalar(sa.select(sa.func.count()).select_from(counted)) if is_full else len(rows)
-    return rows, (total or 0) - len(rows)
-
-
-def _exactly(column: sa.Column[str], text: str, dialect: str) -> sa.ColumnElement[bool]:
-    """Tables that users make by their own migrations may fold case, and MySQL ignores spaces at the end."""
-    match dialect:
-        case "postgresql":
-            return sa.collate(column, "C") == text
-        case "sqlite":
-            return sa.collate(column, "BINARY") == text
-        case _:
-            return sa.cast(column, sa.BINARY()) == sa.cast(sa.literal(text, sa.String()), sa.BINARY())
+def _outboxes(connections: Connections) -> list[ConfiguredDatabase]:
+    return [database for database in configured_databases(connections.settings) if database.tree == "outbox"]

@@ -6,19 +6,15 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from reconciler.announcing.consumer import AnnouncementConsumer
-from reconciler.announcing.port import StepKind
 from reconciler.clock import Clock, SystemClock
-from reconciler.commands.announcements import build_announcement_consumer
-from reconciler.commands.availability import require_everybody
-from reconciler.commands.run import require_safe_redis
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
 from reconciler.errors import InvalidValue
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound, RoundReport
 from reconciler.settings.schema import Settings
-from reconciler.shards.count import require_shard_count
+from reconciler.wiring.announcements import AnnouncementConsumer, build_announcement_consumer
+from reconciler.wiring.availability import require_everybody
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import history_sink, writing_history
 from reconciler.wiring.rounds import Policy
@@ -110,7 +106,7 @@ def run_once(settings: Settings, stop: threading.Event, *, wait_seconds: float =
         sink = history_sink(settings, clock)
         policy = Policy(connections, history=sink)
         require_everybody(connections)
-        require_safe_redis(policy)
+        policy.require_safe_redis()
         stack.enter_context(writing_history(policy, sink=sink, clock=clock))
         rounds = [(topic, policy.rounds_of(topic)) for topic in policy.plans]
         recovery = policy.recovery()
@@ -138,16 +134,14 @@ def _await_announcements(
     """Until every shard of every subscription was read to its end, or is suspended, or the time is over."""
     expected = sum(topic.shards * len(topic.subscriptions) for topic in policy.plans)
     while not stop.is_set() and clock.monotonic_seconds() < deadline:
-        states = consumer.states()
-        settled = [s for s in states if s.behind == 0 or s.kind in {StepKind.SUSPENDED, StepKind.NOT_MINE}]
-        if len(settled) >= expected:
+        if consumer.settled_queues() >= expected:
             return
         clock.wait(stop, 0.05)
 
 
 def _one_round(policy: Policy, topic: TopicPlan, rounds: ReconcileRound, report: OnceReport) -> None:
     for plan in topic.subscriptions:
-        require_shard_count(policy.redis.client, plan.subscription, topic.shards)
+        policy.require_shard_count(plan.subscription)
         report.rounds.setdefault(str(plan.subscription), []).append(rounds.run(plan.subscription))
 
 

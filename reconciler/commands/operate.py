@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import utc_text
-from reconciler.commands.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
 from reconciler.commands.business_ids import Named, keys_named
 from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.subscription import Subscription
@@ -19,6 +18,7 @@ from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerFilt
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import Policy, topic_plans
 

@@ -25,7 +25,7 @@ def operator() -> str:
     return f"operator {person}" if person == login else f"operator {person} as {login}"
 
 
-class Outcome:
+class ActionResult:
     """What came of an action; whoever acts sets it."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ def recorded(
     group: str | None = None,
     unique_key: str | None = None,
     detail: str = "",
-) -> Iterator[Outcome]:
+) -> Iterator[ActionResult]:
     """The act is the block. Raises DatabaseAway before it: what cannot be written down is not done.
 
     A block that ends with an exception, ^C included, has that for its result.
@@ -49,7 +49,7 @@ def recorded(
     actions = connections.ledger.actions
     intent = Intent(by=operator(), command=command, topic=topic, group=group, unique_key=unique_key, detail=detail)
     action_id = actions.begin(connections.settings.environment, intent)
-    outcome = Outcome()
+    outcome = ActionResult()
     try:
         yield outcome
     except BaseException as error:

@@ -9,20 +9,16 @@ from contextlib import suppress
 
 from reconciler.classic.run import serve_classic
 from reconciler.clock import Clock, SystemClock
-from reconciler.commands.announcements import build_announcement_consumer
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, RedisAway, TransientError
-from reconciler.instrumentation.event_log import EventLog
-from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.events import OutageOpened
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
-from reconciler.shards.checks import check_redis, require_safe
-from reconciler.shards.count import require_shard_count
+from reconciler.wiring.announcements import build_announcement_consumer
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.history import history_sink, writing_history
-from reconciler.wiring.outbox_identities import require_own_identities
 from reconciler.wiring.rounds import Policy
 from reconciler.wiring.scheduler import Daemon, Tick, serve_when_possible
 
@@ -66,18 +62,20 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                 still_safe_redis(policy)
                 recovery.run(settings.environment)
 
-        retention = SqlRetention(connections.ledger.database, keep_days=settings.ledger.keep_days)
+        retention = policy.retention()
         ticks += [
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
             Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(policy)),
             Tick(
                 name="retention",
                 interval_seconds=RETENTION_SECONDS,
-                run=lambda: delete_old_rows(retention, settings.environment, stop=stop, clock=clock),
+                run=lambda: delete_old_rows(
+                    lambda: retention.delete_old(settings.environment).has_more, stop=stop, clock=clock
+                ),
             ),
         ]
         require_own_identities(connections)
-        require_safe_redis(policy)
+        policy.require_safe_redis()
         policy.ledger.holds.active(settings.environment)  # the ledger answers, and has its tables
         for topic in policy.plans:  # those of the newest release, too: a round would be the first to miss them
             policy.ledger.brokers.note(
@@ -95,17 +93,20 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> None:
                         topic_rounds.release()
 
 
-def delete_old_rows(retention: SqlRetention, environment: str, *, stop: threading.Event, clock: Clock) -> None:
-    """Passes until nothing old is left, the stop, or the bound; the next turn deletes the rest. Raises DatabaseAway."""
+def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, clock: Clock) -> None:
+    """Passes until nothing old is left, the stop, or the bound; the next turn deletes the rest. Raises DatabaseAway.
+
+    `delete_some`: one pass; True if more is left.
+    """
     for _ in range(RETENTION_PASSES_MAX):
-        if not retention.delete_old(environment).has_more or clock.wait(stop, RETENTION_PAUSE_SECONDS):
+        if not delete_some() or clock.wait(stop, RETENTION_PAUSE_SECONDS):
             return
 
 
 def _round_tick(policy: Policy, topic: TopicPlan, rounds: ReconcileRound) -> Tick:
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round finds out by itself, and opens the outage
-            require_shard_count(policy.redis.client, subscription, topic.shards)
+            policy.require_shard_count(subscription)
         rounds.run(subscription)
 
     return Tick(
@@ -134,28 +135,16 @@ def each_of(subscriptions: Sequence[Subscription], run: Callable[[Subscription],
         raise failure
 
 
-def require_safe_redis(policy: Policy) -> None:
-    """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
-    settings = policy.settings
-    require_safe(
-        check_redis(
-            policy.redis.client,
-            environment=settings.environment,
-            accept_unverified=settings.redis.accept_unverified,
-        )
-    )
-
-
 def still_safe_redis(policy: Policy) -> None:
     """The same for a service that runs: it pauses, as if Redis were away, until somebody has mended the settings.
 
     Raises RedisAway.
     """
     try:
-        require_safe_redis(policy)
+        policy.require_safe_redis()
     except ConfigurationError as error:
         environment, outages = policy.settings.environment, policy.ledger.outages
         if outages.current(environment) is None:
             outages.open(environment, reason="UNSAFE", noticed_by=policy.owner)
-            EventLog().emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
+            policy.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=str(error)))
         raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reconciler.announcing.source import PULL_GROUP
 from reconciler.errors import BrokerUnavailable, ConfigurationError
-from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.instrumentation.log import configure_logging
-from reconciler.rocketmq.client.admin import Admin
 from reconciler.settings.schema import Settings
-from reconciler.sql import schema
-from reconciler.sql.engines import missing_driver
+from reconciler.wiring.brokers import READER_GROUPS
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
+from reconciler.wiring.databases import configured_databases, named_database, tables_as_sql
 
 
 def start_logging(settings: Settings, *, is_service: bool = True) -> None:
@@ -25,7 +20,12 @@ def start_logging(settings: Settings, *, is_service: bool = True) -> None:
 
 def upgrade_database(url: str, tree: str) -> str:
     """Creates or upgrades the tables of a tree (outbox, inbox, ledger); returns the revision."""
-    return schema.upgrade(url, tree)
+    return named_database(url, tree).upgrade()
+
+
+def database_ddl(tree: str, dialect: str) -> str:
+    """The DDL of a tree as text."""
+    return tables_as_sql(tree, dialect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,35 +38,20 @@ class UpgradedDatabase:
 
 def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
     """The same for every database that the settings name for a tree, each once; an error leaves the later ones."""
-    named = {url: name for url, (name, _) in _configured(settings, (tree,)).items()}
+    named = [database for database in configured_databases(settings) if database.tree == tree]
     if not named:
         raise ConfigurationError(f"the settings name no {tree}_url: name the database with --url or RECONCILER_DB_URL")
-    return [UpgradedDatabase(name=name, revision=upgrade_database(url, tree)) for url, name in named.items()]
+    return [UpgradedDatabase(name=database.name, revision=database.upgrade()) for database in named]
 
 
 def missing_drivers(settings: Settings) -> list[str]:
     """One line for each setting whose database cannot be reached by what is installed, with what to install."""
+    first = {database.url: database for database in reversed(configured_databases(settings))}
     return [
-        f"{setting}: {missing}"
-        for url, (_, setting) in _configured(settings, schema.TREES).items()
-        if (missing := missing_driver(url)) is not None
+        f"{database.setting}: {missing}"
+        for database in reversed(first.values())
+        if (missing := database.missing_driver()) is not None
     ]
-
-
-def _configured(settings: Settings, trees: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """URL of each database -> its name and the setting that names it first."""
-    found: dict[str, tuple[str, str]] = {}
-    if "ledger" in trees:
-        found[settings.ledger.url.get_secret_value()] = ("ledger", "ledger.url")
-    for database in (*outbox_databases(settings), *inbox_databases(settings)):
-        if database.tree in trees:
-            found.setdefault(database.url, (database.name, database.setting))
-    return found
-
-
-def database_ddl(tree: str, dialect: str) -> str:
-    """The DDL of a tree as text."""
-    return schema.ddl(tree, dialect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,26 +74,27 @@ def create_topics(settings: Settings, *, business_queues: int | None = None) -> 
     wanted = [(name, settings.unique_key_topic.queues) for name in names] + [(settings.rocketmq.probe_topic, 1)]
     created: list[CreatedTopic] = []
     with Connections(settings) as connections:
-        admin = Admin(connections.rocketmq.client)
+        admin = connections.admin
         brokers = connections.rocketmq.routes.brokers()
         if not brokers:
             raise BrokerUnavailable("no broker is registered at the name servers")
         for broker, addresses in brokers.items():
             if addresses.master is None:
                 raise BrokerUnavailable(f"{broker} has no master: topics must be on every one")
-            for group in (PULL_GROUP, SCAN_GROUP):  # brokers with autoCreateSubscriptionGroup=false refuse to be read
+            for group in READER_GROUPS:  # brokers with autoCreateSubscriptionGroup=false refuse to be read
                 admin.create_group(addresses.master, group)
             for topic, queues in wanted:
                 admin.create_topic(addresses.master, topic, queues=queues)
                 created.append(CreatedTopic(topic=topic, broker=broker, queues=queues))
             if business_queues is not None:
-                missing = _create_business(admin, addresses.master, settings, queues=business_queues)
+                missing = _create_business(connections, addresses.master, queues=business_queues)
                 created += [CreatedTopic(topic=topic, broker=broker, queues=business_queues) for topic in missing]
     return created
 
 
-def _create_business(admin: Admin, address: str, settings: Settings, *, queues: int) -> list[str]:
+def _create_business(connections: Connections, address: str, *, queues: int) -> list[str]:
     """Topics and groups of the settings that the master lacks; returns the topics."""
+    admin, settings = connections.admin, connections.settings
     topics = dict.fromkeys(
         [s.topic for s in settings.subscriptions] + [t for p in settings.producers for t in p.topics]
     )

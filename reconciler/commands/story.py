@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from reconciler.commands.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.commands.business_ids import BusinessMessages, key_shaped, messages_of, require_name
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
 from reconciler.policy.life_story import LifeStory, tell
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import ask_brokers, ask_databases, who_is_away
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import rows_of_key
 from reconciler.wiring.rounds import Policy

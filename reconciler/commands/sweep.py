@@ -5,25 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 
-from checkback_producers.announcer import AnnouncementRoute, Announcer
-from checkback_producers.check_answer import StandIn
-from checkback_producers.filter_review import SweptSubscription
-from checkback_producers.outbox import SqlOutbox
-from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport
 from reconciler.clock import Clock, SystemClock
-from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.errors import ConfigurationError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import outbox_databases
-from reconciler.wiring.outbox_identities import require_own_identities
+from reconciler.wiring.evidence import require_own_identities
 from reconciler.wiring.scheduler import Daemon, Tick, serve_when_possible
-from reconciler.wiring.subscriptions import inbox_evidence, subscription_of
+from reconciler.wiring.sweep import NOTHING_SWEPT, build_sweeper
 
 logger = logging.getLogger(__name__)
-
-#: Producer group under which announcements are sent; nobody asks it anything.
-SWEEPER_GROUP = "reconciler-sweeper"
 
 
 def run_sweeper(settings: Settings, stop: threading.Event) -> None:
@@ -34,28 +24,14 @@ def run_sweeper(settings: Settings, stop: threading.Event) -> None:
     serve_when_possible(lambda: _sweep(settings, stop, clock), stop=stop, clock=clock)
 
 
-def announcement_route(settings: Settings) -> AnnouncementRoute:
-    """How announcements travel, from the settings."""
-    return AnnouncementRoute(
-        environment=settings.environment,
-        unique_key_topic=settings.unique_key_topic.name,
-        queues=settings.unique_key_topic.queues,
-        topics=settings.unique_key_topic.topics,
-        signature_secret=settings.unique_key_topic.signature_key,
-        bare_keys=settings.unique_key_topic.bare_keys,
-    )
-
-
 def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
     with Connections(settings, clock=clock) as connections:
         require_own_identities(connections)
-        outboxes = _open_outboxes(connections)
-        _answer_checks(connections, outboxes)
-        sweeper = _build(connections, outboxes, stop)
+        sweeper = build_sweeper(connections, stop=stop)
 
         def turn() -> None:
             report = sweeper.sweep_once()
-            if report != SweepReport():
+            if report != NOTHING_SWEPT:
                 level = logging.WARNING if report.problems else logging.INFO
                 logger.log(
                     level,
@@ -79,60 +55,3 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock) -> None:
         Daemon(
             [Tick(name="sweep", interval_seconds=settings.sweep.interval_seconds, run=turn)], stop=stop, clock=clock
         ).run()
-
-
-def _open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
-    """One outbox a URL. One that is away stops nothing of the others: it is swept when it is back.
-
-    Raises DatabaseAway if all are away, ConfigurationError for missing tables.
-    """
-    opened: dict[str, SqlOutbox] = {}
-    away: list[DatabaseAway] = []
-    for database in outbox_databases(connections.settings):
-        if database.url not in opened:
-            outbox = SqlOutbox(database.url)
-            connections.close_at_end(outbox.close)
-            try:
-                outbox.identity()
-            except DatabaseAway as error:
-                away.append(error)
-                logger.warning("outbox_away", extra={"group": database.owner, "detail": str(error)})
-            opened[database.url] = outbox
-    if away and len(away) == len(opened):
-        raise away[0]
-    return opened
-
-
-def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threading.Event) -> Sweeper:
-    settings = connections.settings
-    sweep = settings.sweep
-    return Sweeper(
-        [
-            OutboxSource(producer_group=database.owner, outbox=outboxes[database.url])
-            for database in outbox_databases(settings)
-        ],
-        announcer=Announcer(RemotingAnnouncements(SWEEPER_GROUP, connections.rocketmq), announcement_route(settings)),
-        subscriptions=[
-            SweptSubscription(subscription=subscription_of(settings, s), tags=s.tag_set) for s in settings.subscriptions
-        ],
-        inboxes=inbox_evidence(connections),
-        policy=SweepPolicy(
-            sweep_after_seconds=sweep.sweep_after_seconds,
-            settle_after_seconds=sweep.settle_after_seconds,
-            announce_again_after_seconds=sweep.announce_again_after_seconds,
-            keep_seconds=sweep.keep_days * 86_400.0,
-            retention_seconds=settings.rounds.retention_seconds,
-        ),
-        is_stopping=stop.is_set,
-    )
-
-
-def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> None:
-    """Joins the groups that want it, so that brokers ask this process about their halves, too."""
-    producers = connections.settings.producers
-    for group in dict.fromkeys(p.group for p in producers if p.answer_checks):
-        of_group = [outboxes[d.url] for d in outbox_databases(connections.settings) if d.owner == group]
-        stand_in = StandIn(of_group, clock=connections.clock)
-        halves = RemotingHalves(group, connections.rocketmq)
-        halves.start(stand_in.answer)
-        connections.close_at_end(halves.shutdown)

@@ -23,7 +23,7 @@ _ANSWERED = (0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSaid:
+class AuditAnswer:
     """What the audit answered."""
 
     #: clean or violations; None: skipped.
@@ -51,7 +51,7 @@ def is_closed(job: Job, end_ms: int) -> bool:
 
 def audit(
     job: Job, children: Children, window: tuple[int, int], wait: Callable[[Callable[[], bool], str], None]
-) -> AuditSaid:
+) -> AuditAnswer:
     """Runs it after the service has stopped; raises DemoFailed if it has no answer."""
     start, end = (datetime.fromtimestamp(ms / 1000, tz=UTC).isoformat(timespec="milliseconds") for ms in window)
     files = job.files
@@ -66,10 +66,10 @@ def audit(
     answer = _answer(child)
     if answer.get("reason") == "configuration":
         tell(f"audit step skipped: {answer.get('message')}")
-        return AuditSaid(verdict=None, classes={})
+        return AuditAnswer(verdict=None, classes={})
     if child.exit_code not in _ANSWERED:
         raise DemoFailed(f"the audit ended with {child.exit_code}:\n{child.tail()}")
-    return AuditSaid(
+    return AuditAnswer(
         verdict=str(answer["verdict"]), classes={name: count for name, count in answer["classes"].items() if count}
     )
 

@@ -10,10 +10,10 @@ from reconciler.clock import Clock
 from reconciler.demo.job import Job
 from reconciler.evidence.watermark import Watermarks
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.record import MessageRecord
 
 QUEUES = 4

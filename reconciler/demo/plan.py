@@ -15,7 +15,7 @@ MESSAGES_MAX = 100_000
 PRODUCERS = 2
 
 
-class Intent(StrEnum):
+class MessageFate(StrEnum):
     """What is to happen to one message."""
 
     DELIVER = "deliver"
@@ -30,7 +30,14 @@ class Intent(StrEnum):
     GROUP_DEAD = "group-dead"
 
 
-LOSSES = frozenset({Intent.END_DROPPED, Intent.KILLED_BEFORE_END, Intent.KILLED_BEFORE_ANNOUNCING, Intent.GROUP_DEAD})
+LOSSES = frozenset(
+    {
+        MessageFate.END_DROPPED,
+        MessageFate.KILLED_BEFORE_END,
+        MessageFate.KILLED_BEFORE_ANNOUNCING,
+        MessageFate.GROUP_DEAD,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +45,7 @@ class PlannedMessage:
     """One message and its fate."""
 
     number: int
-    intent: Intent
+    fate: MessageFate
     #: Producer process that sends it; the dead group's process has the number PRODUCERS.
     producer: int
     tag: str
@@ -54,28 +61,28 @@ def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
     if not 1 <= lose <= messages:
         raise InvalidValue("--lose", lose, "choose at least 1 and at most --messages")
     dice = random.Random(seed)
-    intents = list(_loss_intents(lose))
-    intents += [Intent.DELIVER] * (messages - lose)
-    intents += [Intent.ROLL_BACK] * max(1, messages // 20)
-    dice.shuffle(intents)
+    fates = list(_loss_intents(lose))
+    fates += [MessageFate.DELIVER] * (messages - lose)
+    fates += [MessageFate.ROLL_BACK] * max(1, messages // 20)
+    dice.shuffle(fates)
     return [
         PlannedMessage(
             number=number,
-            intent=intent,
-            producer=PRODUCERS if intent is Intent.GROUP_DEAD else dice.randrange(PRODUCERS),
+            fate=fate,
+            producer=PRODUCERS if fate is MessageFate.GROUP_DEAD else dice.randrange(PRODUCERS),
             tag=dice.choice(("paid", "refunded")),
         )
-        for number, intent in enumerate(intents)
+        for number, fate in enumerate(fates)
     ]
 
 
-def _loss_intents(lose: int) -> Iterator[Intent]:
+def _loss_intents(lose: int) -> Iterator[MessageFate]:
     kills = min(8, lose // 4)
-    yield from [Intent.KILLED_BEFORE_END] * kills
-    yield from [Intent.KILLED_BEFORE_ANNOUNCING] * kills
+    yield from [MessageFate.KILLED_BEFORE_END] * kills
+    yield from [MessageFate.KILLED_BEFORE_ANNOUNCING] * kills
     rest = lose - 2 * kills
-    yield from [Intent.GROUP_DEAD] * (rest // 2)
-    yield from [Intent.END_DROPPED] * (rest - rest // 2)
+    yield from [MessageFate.GROUP_DEAD] * (rest // 2)
+    yield from [MessageFate.END_DROPPED] * (rest - rest // 2)
 
 
 def consumer_kills(messages: int, seed: int) -> frozenset[int]:

@@ -25,10 +25,10 @@ from reconciler.clock import SystemClock
 from reconciler.contract.announcement import decode_announcement
 from reconciler.demo.effect import die
 from reconciler.demo.job import Job
-from reconciler.demo.plan import PRODUCERS, Intent, PlannedMessage, plan_messages
+from reconciler.demo.plan import PRODUCERS, MessageFate, PlannedMessage, plan_messages
 from reconciler.demo.truth import attempted_numbers, connect, is_loss, write_attempt
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
@@ -38,12 +38,12 @@ from reconciler.sql.engines import open_engine
 _ORDERS = sa.table("orders", sa.column("number"), sa.column("tag"))
 
 
-class OnPurpose(Exception):
+class RolledBackOnPurpose(Exception):
     """The business changes its mind."""
 
 
 class LossyTransport:
-    """Drops END_TRANSACTION and check-backs of keys whose intent is a loss. Called by several threads."""
+    """Drops END_TRANSACTION and check-backs of keys whose fate is a loss. Called by several threads."""
 
     def __init__(self, truth: Path) -> None:
         self._truth = truth
@@ -101,8 +101,8 @@ class DemoProducer:
         for planned in plan:
             if planned.number not in done:
                 key = self._keys.next_key()
-                write_attempt(truth, planned.number, key, planned.intent)
-                with suppress(OnPurpose):
+                write_attempt(truth, planned.number, key, planned.fate)
+                with suppress(RolledBackOnPurpose):
                     self._send(planned, key, engine)
         if plan and self._number == PRODUCERS:
             die()  # the doomed group goes as a whole, after its last commit
@@ -110,12 +110,12 @@ class DemoProducer:
     def _send(self, planned: PlannedMessage, key: str, engine: sa.Engine) -> None:
         message = Message(
             topic=self._job.topic,
-            body=json.dumps({"number": planned.number, "intent": planned.intent.value}).encode(),
+            body=json.dumps({"number": planned.number, "fate": planned.fate.value}).encode(),
             tags=planned.tag,
             keys=(f"order-{planned.number}",),
             unique_key=key,
         )
-        if planned.intent is Intent.KILLED_BEFORE_ANNOUNCING:
+        if planned.fate is MessageFate.KILLED_BEFORE_ANNOUNCING:
             self._announcements.dies_for = key
         with self._producer.transaction(message) as tx, engine.connect() as connection:
             with connection.begin():
@@ -124,13 +124,13 @@ class DemoProducer:
                     sa.insert(_ORDERS).values(number=planned.number, tag=planned.tag),
                 )
                 _change_mind(planned)
-            if planned.intent is Intent.KILLED_BEFORE_END:
+            if planned.fate is MessageFate.KILLED_BEFORE_END:
                 die()
 
 
 def _change_mind(planned: PlannedMessage) -> None:
-    if planned.intent is Intent.ROLL_BACK:
-        raise OnPurpose
+    if planned.fate is MessageFate.ROLL_BACK:
+        raise RolledBackOnPurpose
 
 
 def main(job_path: str, number: int) -> int:

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from reconciler.demo.plan import LOSSES, Intent
+from reconciler.demo.plan import LOSSES, MessageFate
 
 #: Group that the counts before and after the repairs are taken in.
 REFERENCE = "reference"
@@ -89,7 +89,7 @@ def create(path: Path) -> sqlite3.Connection:
 def create_truth(path: Path) -> None:
     """attempts, marks and copies."""
     with closing(create(path)) as db:
-        db.execute("CREATE TABLE attempts (number INTEGER NOT NULL, key TEXT NOT NULL, intent TEXT NOT NULL)")
+        db.execute("CREATE TABLE attempts (number INTEGER NOT NULL, key TEXT NOT NULL, fate TEXT NOT NULL)")
         db.execute("CREATE INDEX attempts_key ON attempts (key)")
         db.execute("CREATE TABLE marks (name TEXT NOT NULL, at_ms INTEGER NOT NULL)")
         db.execute("CREATE TABLE copies (key TEXT NOT NULL, broker TEXT, queue INTEGER, queue_offset INTEGER)")
@@ -110,9 +110,9 @@ def create_orders(path: Path) -> None:
         db.execute("CREATE TABLE orders (number INTEGER NOT NULL, tag TEXT NOT NULL)")
 
 
-def write_attempt(db: sqlite3.Connection, number: int, key: str, intent: Intent) -> None:
+def write_attempt(db: sqlite3.Connection, number: int, key: str, fate: MessageFate) -> None:
     """In a transaction of its own, before the half is sent."""
-    db.execute("INSERT INTO attempts VALUES (?, ?, ?)", (number, key, intent.value))
+    db.execute("INSERT INTO attempts VALUES (?, ?, ?)", (number, key, fate.value))
 
 
 def attempted_numbers(db: sqlite3.Connection) -> set[int]:
@@ -122,8 +122,8 @@ def attempted_numbers(db: sqlite3.Connection) -> set[int]:
 
 def is_loss(db: sqlite3.Connection, key: str) -> bool:
     """True if the demo must see to it that the key gets lost."""
-    row = db.execute("SELECT intent FROM attempts WHERE key = ?", (key,)).fetchone()
-    return row is not None and Intent(row[0]) in LOSSES
+    row = db.execute("SELECT fate FROM attempts WHERE key = ?", (key,)).fetchone()
+    return row is not None and MessageFate(row[0]) in LOSSES
 
 
 def set_mark(path: Path, name: str, at_ms: int) -> None:
@@ -141,8 +141,8 @@ def write_copies(path: Path, copies: Iterable[tuple[str, str, int, int]]) -> Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The demo's result; decisions.md of the design and docs/demo explain each number."""
+class DemoCounts:
+    """The demo's result; run.py prints each number with its meaning."""
 
     committed: int
     rolled_back: int
@@ -181,7 +181,7 @@ CREATE TEMP VIEW taken AS SELECT DISTINCT key FROM reference.effects;
 
 _COUNTS: Mapping[str, str] = {
     "committed": "SELECT count(*) FROM committed",
-    "rolled_back": "SELECT count(*) FROM attempts WHERE intent = 'roll-back'",
+    "rolled_back": "SELECT count(*) FROM attempts WHERE fate = 'roll-back'",
     "lost": "SELECT count(*) FROM lost",
     "delivered_before": "SELECT (SELECT count(*) FROM committed) - (SELECT count(*) FROM lost)",
     "healed_by_broker": "SELECT count(*) FROM lost WHERE key IN taken AND key NOT IN (SELECT key FROM sent)",
@@ -195,11 +195,11 @@ _COUNTS: Mapping[str, str] = {
     " WHERE key IN (SELECT key FROM sent) AND key NOT IN (SELECT key FROM sent WHERE rung = 'hand-over') GROUP BY key))"
     " + (SELECT count(DISTINCT key) FROM sent WHERE rung = 'hand-over' AND key IN (SELECT key FROM copies))",
     "rolled_back_delivered": "SELECT count(DISTINCT key) FROM effects"
-    " WHERE key IN (SELECT key FROM attempts WHERE intent = 'roll-back')",
+    " WHERE key IN (SELECT key FROM attempts WHERE fate = 'roll-back')",
 }
 
 
-def count(files: DemoFiles) -> Counts:
+def count(files: DemoFiles) -> DemoCounts:
     """All numbers, by SQL over the five databases."""
     with closing(connect(files.truth)) as db:
         db.execute("ATTACH ? AS orders", (str(files.outbox),))
@@ -207,4 +207,4 @@ def count(files: DemoFiles) -> Counts:
         db.execute("ATTACH ? AS reference", (str(files.inbox(REFERENCE)),))
         db.execute("ATTACH ? AS lagging", (str(files.inbox(LAGGING)),))
         db.executescript(_VIEWS)
-        return Counts(**{name: db.execute(sql).fetchone()[0] for name, sql in _COUNTS.items()})
+        return DemoCounts(**{name: db.execute(sql).fetchone()[0] for name, sql in _COUNTS.items()})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from reconciler.clock import Clock
 from reconciler.embedded.families import Family
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.queues import ConsumeQueue
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.state import BrokerState
@@ -49,7 +49,7 @@ class _Finished:
             self.done.add(op_offset)
         return True
 
-    def read(self, op_offset: int, message: Message) -> None:
+    def read(self, op_offset: int, message: BrokerMessage) -> None:
         """fillOpRemoveMap for one OP message: "17" up to 5.0, "12,13,17," from 5.1 on."""
         numbers: set[int] = set()
         if message.properties.get("TAGS") == FINISHED_TAG:
@@ -81,7 +81,7 @@ class CheckService:
         clock: Clock,
         store: MessageStore,
         state: BrokerState,
-        ask: Callable[[Message], None],
+        ask: Callable[[BrokerMessage], None],
         commit: Callable[[], None],
     ) -> None:
         self._family = family
@@ -139,7 +139,7 @@ class CheckService:
             finished.read(finished.next_offset, message)
             finished.next_offset += 1
 
-    def _treat(self, half: Message, started_ms: int, finished: _Finished) -> bool:
+    def _treat(self, half: BrokerMessage, started_ms: int, finished: _Finished) -> bool:
         """One open half; False ends the round because this one and all after it are too young."""
         count = whole_number(half.properties.get(CHECK_TIMES, "0")) or 0
         used_up = count >= max(1, self._settings.check_max or 0)
@@ -162,14 +162,14 @@ class CheckService:
         self._put_back(half)
         return True
 
-    def _put_back(self, half: Message) -> None:
+    def _put_back(self, half: BrokerMessage) -> None:
         """putBackHalfMsgQueue: a new copy at the end, then the question with the copy's offsets."""
         copy = self._store.append(half.copied())
         half.queue_offset, half.physical_offset = copy.queue_offset, copy.physical_offset
         half.store_host = copy.store_host
         self._ask(half)
 
-    def _put_back_immune(self, half: Message, finished: _Finished) -> None:
+    def _put_back_immune(self, half: BrokerMessage, finished: _Finished) -> None:
         """checkPrepareQueueOffset: copied without asking, remembering the first copy's queue offset."""
         first = half.properties.get(FIRST_OFFSET)
         number = whole_number(first) if first is not None else None
@@ -179,7 +179,7 @@ class CheckService:
         half.put_properties(trimmed=self._family.trims_properties, **{FIRST_OFFSET: offset})
         self._store.append(half.copied())
 
-    def _discard(self, half: Message) -> None:
+    def _discard(self, half: BrokerMessage) -> None:
         """resolveDiscardMsg: a log line up to 4.5.1, from then on a copy in TRANS_CHECK_MAX_TIME_TOPIC."""
         if not self._family.parks_discarded:
             return

@@ -8,26 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from reconciler.clock import Clock
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.layout import java_hash
 
 _TAG_SEPARATOR = re.compile(r"\|\|")
 
 
-class Channel(Protocol):
-    """What the registry needs of a connection."""
-
-    peer: str
-
-    def is_writable(self) -> bool:
-        """False while its send buffer is full or it is closing."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subscription:
+class SubscriptionData:
     """SubscriptionData: a topic with its tag hashes; an empty set matches everything."""
 
     topic: str
@@ -42,12 +33,12 @@ class Subscription:
         return not self.codes or tags_code in self.codes
 
 
-def parse_subscription(topic: str, expression: str | None, kind: str | None, version: int) -> Subscription:
+def parse_subscription(topic: str, expression: str | None, kind: str | None, version: int) -> SubscriptionData:
     """FilterAPI.build: "A || B", or * and empty for everything."""
     words: list[str] = []
     if expression and expression != "*" and (kind or "TAG") == "TAG":
         words = [word.strip() for word in _TAG_SEPARATOR.split(expression) if word.strip()]
-    return Subscription(
+    return SubscriptionData(
         topic=topic,
         expression=expression or "*",
         kind=kind or "TAG",
@@ -56,7 +47,7 @@ def parse_subscription(topic: str, expression: str | None, kind: str | None, ver
     )
 
 
-def subscription_from_heartbeat(data: Mapping[str, Any]) -> Subscription:
+def subscription_from_heartbeat(data: Mapping[str, Any]) -> SubscriptionData:
     """One entry of subscriptionDataSet; the tag hashes are computed anew, clients of any language differ."""
     parsed = parse_subscription(
         str(data.get("topic", "")),
@@ -64,7 +55,7 @@ def subscription_from_heartbeat(data: Mapping[str, Any]) -> Subscription:
         data.get("expressionType"),
         int(data.get("subVersion", 0)),
     )
-    return Subscription(
+    return SubscriptionData(
         topic=parsed.topic,
         expression=parsed.expression,
         kind=parsed.kind,
@@ -90,7 +81,7 @@ class ConsumerGroup:
 
     name: str
     members: dict[Channel, Member] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     consume_from: str = "CONSUME_FROM_LAST_OFFSET"
@@ -134,7 +125,7 @@ class ClientRegistry:
         member: Member,
         *,
         data: Mapping[str, Any],
-        subscriptions: Iterable[Subscription] | None,
+        subscriptions: Iterable[SubscriptionData] | None,
     ) -> None:
         """A heartbeat named this consumer group (ConsumerManager.registerConsumer).
 
@@ -154,7 +145,7 @@ class ClientRegistry:
             self._on_change(found)
 
     @staticmethod
-    def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> bool:
+    def _subscribe(group: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:
         """updateSubscription: a newer version wins; True if topics were added or removed."""
         new = {subscription.topic: subscription for subscription in subscriptions}
         changed = set(new) != set(group.subscriptions)
@@ -209,7 +200,7 @@ class _Lock:
     taken_seconds: float
 
 
-class QueueLocks:
+class RebalanceLocks:
     """RebalanceLockManager: which member of a group holds which queue, for 60 s."""
 
     def __init__(self, clock: Clock, expiry_seconds: float) -> None:

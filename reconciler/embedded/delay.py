@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.clock import Clock
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.embedded.state import BrokerState
 from reconciler.embedded.store import SCHEDULE_TOPIC, MessageStore
@@ -52,7 +52,7 @@ class DelayService:
             self._state.put_delay_offset(queue_id, position)
         return pause
 
-    def _deliver(self, delayed: Message) -> None:
+    def _deliver(self, delayed: BrokerMessage) -> None:
         """messageTimeup: the stored properties keep DELAY, REAL_TOPIC and REAL_QID."""
         topic, queue = delayed.properties.get("REAL_TOPIC"), delayed.properties.get("REAL_QID", "")
         if not topic or whole_number(queue, maximum=INT_MAX) is None or topic == HALF_TOPIC:

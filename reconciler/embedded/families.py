@@ -53,6 +53,11 @@ class Family:
     exact_record_lookup: bool = False  # 5.x answers "Find prepared..." for an offset inside a record
     help_address: str = "http://rocketmq.apache.org/docs/faq/"
 
+    @property
+    def help_text(self) -> str:
+        """What some refusals end with (FAQUrl.suggestTodo)."""
+        return f"\nSee {self.help_address} for further details."
+
     def phrase(self, text: str) -> str:
         """An error text of END_TRANSACTION in this family's spelling (lower case up to 4.2)."""
         return text if self.has_half_topic else text[0].lower() + text[1:]

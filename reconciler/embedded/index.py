@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
-from reconciler.embedded.layout import Message, java_hash
+from reconciler.embedded.layout import BrokerMessage, java_hash
 
 MAX_RESULTS = 64  # MessageStoreConfig.maxMsgsNumBatch
 _MIN_INT = -0x80000000
@@ -23,7 +23,7 @@ def key_hash(topic: str, key: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class IndexHits:
     """Log offsets in ascending order, and the newest indexed record (0, 0 if nothing was found)."""
 
     offsets: tuple[int, ...]
@@ -31,7 +31,7 @@ class Found:
     last_physical_offset: int
 
 
-class KeyIndex:
+class HashIndex:
     """Hash -> log offsets. An entry becomes visible ``lag_seconds()`` after its message was stored."""
 
     def __init__(self, clock: Clock, lag_seconds: Callable[[], float]) -> None:
@@ -73,7 +73,7 @@ class KeyIndex:
             _, hashes, physical_offset, store_timestamp_ms = self._pending.popleft()
             self._insert(hashes, physical_offset, store_timestamp_ms)
 
-    def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> Found:
+    def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> IndexHits:
         """DefaultMessageStore.queryMessage: the newest hits, at most 64, oldest first; hash collisions too."""
         self.drain()
         hits: list[int] = []
@@ -83,8 +83,10 @@ class KeyIndex:
             if begin_ms <= found_ms <= end_ms:
                 hits.append(physical_offset)
         if not hits:
-            return Found(offsets=(), last_timestamp_ms=0, last_physical_offset=0)
-        return Found(offsets=tuple(sorted(hits)), last_timestamp_ms=self._last[0], last_physical_offset=self._last[1])
+            return IndexHits(offsets=(), last_timestamp_ms=0, last_physical_offset=0)
+        return IndexHits(
+            offsets=tuple(sorted(hits)), last_timestamp_ms=self._last[0], last_physical_offset=self._last[1]
+        )
 
     def forget(self, hashes: list[int], physical_offset: int) -> None:
         """Retention: the oldest record is gone."""
@@ -96,7 +98,7 @@ class KeyIndex:
                 del self._entries[value]
 
 
-def index_keys(message: Message, *, unique_key: bool) -> list[int]:
+def index_keys(message: BrokerMessage, *, unique_key: bool) -> list[int]:
     """The hashes under which IndexService.buildIndex files a message: UNIQ_KEY and each part of KEYS."""
     properties = message.properties
     hashes = []

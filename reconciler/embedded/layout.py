@@ -30,7 +30,7 @@ _LENGTH = struct.Struct(">H")
 _PORT = struct.Struct(">i")
 
 
-class Message:
+class BrokerMessage:
     """A message on its way into or out of the log. Confined to the broker's loop."""
 
     __slots__ = (
@@ -103,9 +103,9 @@ class Message:
         self._properties = properties
         self.properties_text = properties_text(properties, trimmed=trimmed)
 
-    def copied(self) -> Message:
+    def copied(self) -> BrokerMessage:
         """The same message without its place in the log."""
-        copy = Message(
+        copy = BrokerMessage(
             topic=self.topic,
             queue_id=self.queue_id,
             body=self.body,
@@ -128,7 +128,7 @@ def properties_text(properties: dict[str, str], *, trimmed: bool) -> str:
     return text.removesuffix("\x02") if trimmed else text
 
 
-def encode(message: Message) -> bytes:
+def encode(message: BrokerMessage) -> bytes:
     """The record's bytes; offsets, store time and store host must have been set."""
     body = message.body
     topic = message.topic.encode()
@@ -168,7 +168,7 @@ def _host_flags(born: bytes, stored: bytes) -> int:
     return (BORN_HOST_V6 if len(born) > 8 else 0) | (STORE_HOST_V6 if len(stored) > 8 else 0)
 
 
-def decode(record: bytes) -> Message:
+def decode(record: bytes) -> BrokerMessage:
     """The message of a record that this module has encoded."""
     size, _magic, _crc, queue_id, flag, queue_offset, physical, sys_flag, born_ms = _HEAD.unpack_from(record)
     at = _HEAD.size
@@ -178,7 +178,7 @@ def decode(record: bytes) -> Message:
     reconsume, prepared, body_length = _TAIL.unpack_from(record, store_end)
     body_end = store_end + _TAIL.size + body_length
     topic_end = body_end + 1 + record[body_end]
-    message = Message(
+    message = BrokerMessage(
         topic=record[body_end + 1 : topic_end].decode(),
         queue_id=queue_id,
         body=record[store_end + _TAIL.size : body_end],

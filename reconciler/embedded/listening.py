@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass, field
 
 from reconciler.embedded.broker import Broker
-from reconciler.embedded.connection import Connection
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.registration import Registration
 from reconciler.errors import ConfigurationError, InvalidValue
 
@@ -76,9 +76,9 @@ class Listening:
         self.broker.start(self.advertise or host, port)
         loop = asyncio.get_running_loop()
         for listener in self.sockets:
-            self._servers.append(await loop.create_server(lambda: Connection(self.broker), sock=listener))
+            self._servers.append(await loop.create_server(lambda: Channel(self.broker.channels), sock=listener))
         if self.name_servers:
-            self._registration = Registration(self.broker, self.name_servers)
+            self._registration = Registration(self.broker.services, self.name_servers)
             await self._registration.start()
 
     async def stop(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from reconciler.clock import Clock
-from reconciler.embedded.consumers import Channel, Subscription
+from reconciler.embedded.channel import Channel
+from reconciler.embedded.consumers import SubscriptionData
 from reconciler.embedded.store import MessageStore
 
 MOST_HELD = 100_000
@@ -21,7 +22,7 @@ class HeldPull:
     queue_id: int
     offset: int
     deadline_seconds: float
-    subscription: Subscription
+    subscription: SubscriptionData
     answer: Callable[[], None]  # pulls again and answers whatever is there
 
 

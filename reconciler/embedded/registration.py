@@ -10,8 +10,8 @@ import contextlib
 import json
 import logging
 
-from reconciler.embedded.broker import Broker
 from reconciler.embedded.handlers.admin import topics_json
+from reconciler.embedded.services import BrokerServices
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, Command, encode_frame
 
@@ -26,7 +26,7 @@ _FIRST_SECONDS = 3.0
 class Registration:
     """Keeps one broker registered with each of its name servers."""
 
-    def __init__(self, broker: Broker, name_servers: list[tuple[str, int]]) -> None:
+    def __init__(self, broker: BrokerServices, name_servers: list[tuple[str, int]]) -> None:
         self._broker = broker
         self._name_servers = name_servers
         self._tasks: list[asyncio.Task[None]] = []

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from reconciler.embedded.families import Family
 from reconciler.errors import MalformedInput
+from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
 NOT_SET = "not set any response code"  # RemotingCommand.createResponseCommand(Class): kept by forgetful handlers
@@ -19,6 +21,13 @@ class Reply:
     remark: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+
+
+def unsupported(request: Command, family: Family) -> Reply | None:
+    """The answer to a request code that the family does not know: code 3, or none up to 4.4."""
+    if not family.answers_unknown_codes:
+        return None
+    return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
 
 
 class BadField(MalformedInput):

@@ -14,8 +14,9 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import DEFAULT_FAMILY, Family, family_named
 from reconciler.embedded.faults import Faults
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.listening import Listening, bind_ports, parse_address
+from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import InvariantViolation, UsageError
 
@@ -156,18 +157,17 @@ class EmbeddedBroker:
         return self.address
 
     # -- looking inside, for tests -----------------------------------------------------------------
-    def call(self, function: Callable[[Broker], T]) -> T:
+    def call(self, function: Callable[[BrokerServices], T]) -> T:
         """Runs a function in the broker's loop and returns its result."""
 
         async def run(broker: Broker) -> T:
-            result = function(broker)
+            result = function(broker.services)
             broker.commit()
             return result
 
-        return self.call_async(run)
+        return self._in_loop(run)
 
-    def call_async(self, function: Callable[[Broker], Awaitable[T]]) -> T:
-        """The same for a coroutine function."""
+    def _in_loop(self, function: Callable[[Broker], Awaitable[T]]) -> T:
         if self._loop is None or self._listening is None:
             raise UsageError("the embedded broker is not running")
         broker = self._listening.broker
@@ -179,18 +179,22 @@ class EmbeddedBroker:
 
     def check_now(self) -> None:
         """Runs one check round at once."""
-        self.call_async(lambda broker: broker.check_now())
+        self._in_loop(Broker.check_now)
 
     def drop_connections(self) -> None:
         """Closes every connection; clients have to connect again."""
-        self.call(lambda broker: broker.drop_connections())
 
-    def stored(self, topic: str) -> list[Message]:
+        async def close_all(broker: Broker) -> None:
+            broker.channels.close_all()
+
+        self._in_loop(close_all)
+
+    def stored(self, topic: str) -> list[BrokerMessage]:
         """The messages of a topic that consumers can see, by queue and offset."""
         return self.call(lambda broker: _stored(broker, topic))
 
 
-def _stored(broker: Broker, topic: str) -> list[Message]:
+def _stored(broker: BrokerServices, topic: str) -> list[BrokerMessage]:
     found = []
     for name, _queue_id, queue in sorted(broker.store.queues, key=lambda item: item[:2]):
         if name == topic:

@@ -75,7 +75,7 @@ def serve(
             raise
         listening = Listening(broker=broker, sockets=sockets, advertise=advertise, name_servers=servers)
         await listening.start()
-        ready = {"listen": broker.address, "family": chosen.name}
+        ready = {"listen": broker.services.address, "family": chosen.name}
         sys.stdout.write(json.dumps(ready, separators=(",", ":")) + "\n")
         sys.stdout.flush()
         await stopping.wait()

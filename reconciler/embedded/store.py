@@ -12,14 +12,14 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.embedded.families import Family
 from reconciler.embedded.faults import Faults
-from reconciler.embedded.index import Found, KeyIndex, index_keys
+from reconciler.embedded.index import HashIndex, IndexHits, index_keys
 from reconciler.embedded.layout import (
     STORE_HOST_V6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
-    Message,
+    BrokerMessage,
     decode,
     encode,
     offset_message_id,
@@ -53,17 +53,18 @@ class MessageStore:
         self._log = log
         self.store_host = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
         self.queues = QueueTable()
-        self.index = KeyIndex(clock, lambda: faults.index_lag_seconds)
+        self.index = HashIndex(clock, lambda: faults.index_lag_seconds)
         self._records: dict[int, bytes] = {}
         self._order: deque[int] = deque()
         self._bytes = 0
         self.next_offset = 0
         self.arrived: list[tuple[str, int, int]] = []  # (topic, queue, tags code) since the last commit
         self.stored_total = 0
+        self.is_unwritable = False  # the log could not be written: sends are refused from then on
         self.on_delayed: Callable[[], None] = lambda: None
 
     # -- writing -----------------------------------------------------------------------------------
-    def append(self, message: Message) -> Message:
+    def append(self, message: BrokerMessage) -> BrokerMessage:
         """Gives the message its place, stores it and makes it visible; returns it with its offsets."""
         transaction = message.sys_flag & TRANSACTION_MASK
         if transaction in (0, TRANSACTION_COMMIT):
@@ -84,7 +85,7 @@ class MessageStore:
             self.retire(most=_RETIRED_AT_ONCE)
         return message
 
-    def _delay(self, message: Message) -> None:
+    def _delay(self, message: BrokerMessage) -> None:
         """CommitLog.putMessage: a message with a delay level waits in the schedule topic."""
         level = message.delay_level
         if level is None:
@@ -101,7 +102,7 @@ class MessageStore:
         message.topic = SCHEDULE_TOPIC
         message.queue_id = level - 1
 
-    def _file_away(self, message: Message, record: bytes) -> None:
+    def _file_away(self, message: BrokerMessage, record: bytes) -> None:
         self._records[message.physical_offset] = record
         self._order.append(message.physical_offset)
         self._bytes += len(record)
@@ -118,7 +119,7 @@ class MessageStore:
             if hashes:
                 self.index.add(hashes, message.physical_offset, message.store_timestamp_ms)
 
-    def _code_of(self, message: Message) -> int:
+    def _code_of(self, message: BrokerMessage) -> int:
         if message.topic != SCHEDULE_TOPIC:
             return tags_code(message.properties.get("TAGS"))
         self.on_delayed()
@@ -150,12 +151,12 @@ class MessageStore:
         """The record that begins exactly there."""
         return self._records.get(physical_offset)
 
-    def message_at(self, physical_offset: int) -> Message | None:
+    def message_at(self, physical_offset: int) -> BrokerMessage | None:
         """The decoded record that begins exactly there."""
         record = self._records.get(physical_offset)
         return decode(record) if record is not None else None
 
-    def message_in(self, queue: ConsumeQueue, queue_offset: int) -> Message | None:
+    def message_in(self, queue: ConsumeQueue, queue_offset: int) -> BrokerMessage | None:
         """The message at a queue offset, or None if there is none (any more)."""
         entry = queue.entry(queue_offset)
         return self.message_at(entry[0]) if entry is not None else None
@@ -165,13 +166,13 @@ class MessageStore:
         record = self._records.get(physical_offset)
         return store_timestamp_of(record) if record is not None else 0
 
-    def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> tuple[Found, list[bytes]]:
+    def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> tuple[IndexHits, list[bytes]]:
         """QUERY_MESSAGE: what the index says and the records, oldest first."""
         found = self.index.find(topic, key, maximum=maximum, begin_ms=begin_ms, end_ms=end_ms)
         records = [self._records[offset] for offset in found.offsets if offset in self._records]
         return found, records
 
-    def message_id(self, message: Message) -> str:
+    def message_id(self, message: BrokerMessage) -> str:
         """The offset message id of a stored message."""
         return offset_message_id(message.store_host, message.physical_offset)
 

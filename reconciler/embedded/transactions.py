@@ -15,7 +15,7 @@ from reconciler.embedded.layout import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
-    Message,
+    BrokerMessage,
 )
 from reconciler.embedded.reply import NOT_SET, Reply
 from reconciler.embedded.settings import BrokerSettings
@@ -28,7 +28,7 @@ IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EndRequest:
+class EndHeader:
     """The compared fields of END_TRANSACTION; msgId is never compared."""
 
     producer_group: str
@@ -64,7 +64,7 @@ class Transactions:
         self._finished_since_seconds = 0.0
         self._finished_bytes = 0
 
-    def to_half(self, message: Message) -> None:
+    def to_half(self, message: BrokerMessage) -> None:
         """parseHalfMessageInner of 4.3+; up to 4.2 a prepared message stays under its topic."""
         if not self._family.has_half_topic:
             return
@@ -77,7 +77,7 @@ class Transactions:
         message.put_properties(trimmed=self._family.trims_properties, **changes)
 
     # -- END ---------------------------------------------------------------------------------------
-    def end(self, request: EndRequest) -> Reply | None:
+    def end(self, request: EndHeader) -> Reply | None:
         """Executes one END_TRANSACTION; None (no answer at all) for UNKNOWN and other decisions."""
         if request.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
@@ -105,7 +105,7 @@ class Transactions:
             return Reply(ResponseCode.SYSTEM_ERROR, remark)
         return Reply(ResponseCode.SYSTEM_ERROR, self._family.phrase("Find prepared transaction message failed"))
 
-    def _comes_too_late(self, request: EndRequest, prepared: Message) -> bool:
+    def _comes_too_late(self, request: EndHeader, prepared: BrokerMessage) -> bool:
         """rejectCommitOrRollback of 5.1.1+: the producer's own END after the immunity time."""
         text = prepared.properties.get(IMMUNITY)
         if not self._family.rejects_late_end or request.from_check or not text:
@@ -113,14 +113,14 @@ class Transactions:
         limit_seconds = immunity_seconds(text, self._settings.transaction_timeout_seconds)
         return self._clock.now_ms() - prepared.born_timestamp_ms > limit_seconds * 1000
 
-    def _mismatch(self, request: EndRequest, prepared: Message) -> str | None:
+    def _mismatch(self, request: EndHeader, prepared: BrokerMessage) -> str | None:
         if prepared.properties.get("PGROUP") != request.producer_group:
             return "The producer group wrong"
         if prepared.queue_offset != request.state_table_offset:
             return "The transaction state table offset wrong"
         return None  # "the commit log offset wrong" cannot happen: the record was found by that offset
 
-    def _append_outcome(self, request: EndRequest, prepared: Message) -> Reply:
+    def _append_outcome(self, request: EndHeader, prepared: BrokerMessage) -> Reply:
         """3.x to 4.2: a copy with the outcome's bits is appended under the same topic."""
         if self._faults.disk_is_full():
             return Reply(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now.")
@@ -132,7 +132,7 @@ class Transactions:
         self._store.append(outcome)
         return Reply()
 
-    def _deliver(self, request: EndRequest, prepared: Message) -> Reply:
+    def _deliver(self, request: EndHeader, prepared: BrokerMessage) -> Reply:
         properties = prepared.properties
         real_topic, real_queue = properties.get("REAL_TOPIC"), properties.get("REAL_QID", "")
         if not real_topic or whole_number(real_queue, maximum=INT_MAX) is None:
@@ -148,7 +148,7 @@ class Transactions:
         return Reply()
 
     # -- OP messages -------------------------------------------------------------------------------
-    def _mark_finished(self, half: Message) -> None:
+    def _mark_finished(self, half: BrokerMessage) -> None:
         """deletePrepareMessage: at once up to 5.0, in batches from 5.1 on.
 
         As on a real broker the number is the looked-up record's queue offset even if it is no half.
@@ -180,7 +180,7 @@ class Transactions:
             self._write_finished(body, self._store.store_host)
 
     def _write_finished(self, body: str, host: bytes) -> None:
-        message = Message(
+        message = BrokerMessage(
             topic=OP_TOPIC,
             queue_id=0,
             body=body.encode(),

@@ -1,4 +1,4 @@
-"""The witness of the policy for everything that brokers know (reconciler/ports.py: BrokerEvidence).
+"""The witness of the policy for everything that brokers know (reconciler/policy/ports: BrokerEvidence).
 
 "Not found" counts only where the broker's index has provably passed the moment in question; everything else that is
 not FOUND is UNKNOWN.
@@ -27,9 +27,9 @@ from reconciler.policy.evidence import (
     WitnessAnswer,
 )
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.admin import Admin, GroupFilter
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.families import BrokerFacts
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import (
     PROBE_TOPIC,
     ROCKSDB_HALF_TOPIC,
@@ -112,8 +112,7 @@ class RemotingBrokerEvidence:
             kind = FilterKind.UNKNOWN
             with suppress(ReconcilerError):
                 if address is not None:
-                    told = self._admin.group_filter(address, subscription.group, subscription.topic)
-                    kind = FilterKind.NONE if told is None else told.filter_kind
+                    kind = _filter_kind(self._admin.group_filter(address, subscription.group, subscription.topic))
             kinds.add(kind)
         by_weight = (FilterKind.SQL92, FilterKind.TAG, FilterKind.UNKNOWN, FilterKind.NONE)
         return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
@@ -302,6 +301,12 @@ def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> st
     else:
         missing = f"by its own clock {(not_before_ms - at_ms) / 1000:.1f} s are missing"
     return f"{answer.detail}, but its index is not proved to be so far: {missing}"
+
+
+def _filter_kind(found: GroupFilter | None) -> FilterKind:
+    if found is None:
+        return FilterKind.NONE
+    return FilterKind.SQL92 if found.is_sql92 else FilterKind.TAG
 
 
 def _merge(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:

@@ -99,6 +99,20 @@ class SqlInboxEvidence:
         with reading(engine) as connection:
             return [_scanned(row) for row in connection.execute(query)]
 
+    def newest_keys(self, subscription: Subscription, *, limit: int) -> Sequence[str]:
+        """The newest keys of each database, `limit` of each. Raises DatabaseAway, also where no inbox is configured."""
+        query = (
+            sa.select(inbox.c.unique_key)
+            .where(inbox.c.consumer_group == subscription.group, inbox.c.topic == subscription.topic)
+            .order_by(inbox.c.applied_at_ms.desc())
+            .limit(limit)
+        )
+        found: dict[str, None] = {}
+        for engine in self._all(subscription):
+            with reading(engine) as connection:
+                found |= dict.fromkeys(key for key in connection.scalars(query) if isinstance(key, str))
+        return list(found)
+
     def newest_ms(self, subscription: Subscription) -> int | None:
         """The highest applied_at_ms of all databases. Raises DatabaseAway, also where no inbox is configured."""
         newest = [self._newest_ms(engine, subscription) for engine in self._all(subscription)]

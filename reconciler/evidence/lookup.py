@@ -15,7 +15,7 @@ from reconciler.errors import BrokerUnavailable, MalformedInput, ReconcilerError
 from reconciler.evidence.broker_answer import MAXIMUM_HITS, Accepts, BrokerAnswer, answer_of_hits, merge_answers
 from reconciler.evidence.queue_scan import copies_of_prepared
 from reconciler.evidence.stored_message import real_topic
-from reconciler.policy.evidence import Lookup, Presence, StoredMessage, TransactionState
+from reconciler.policy.evidence import Lookup, Presence, StoredMessage
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.families import BrokerFacts, Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -23,7 +23,7 @@ from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFoun
 from reconciler.rocketmq.wire.answers import require_success
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.rocketmq.wire.record import MessageRecord, decode_records
+from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
 #: Messages of the largest size (4 MiB) that fit one frame with certainty.
 FEW_HITS = 3
@@ -107,9 +107,9 @@ class Lookups:
         """
 
         def accepts(record: MessageRecord) -> bool:
-            return record.unique_key == unique_key and record.transaction_state in (
-                TransactionState.NONE,
-                TransactionState.COMMIT,
+            return record.unique_key == unique_key and record.transaction_type in (
+                TransactionType.NONE,
+                TransactionType.COMMIT,
             )
 
         return self._find(topic, topic, unique_key, window, accepts, scans=_Scan(unique_key, tuple(halves)))
@@ -147,7 +147,7 @@ class Lookups:
             topic,
             unique_key,
             window,
-            lambda record: record.unique_key == unique_key and record.transaction_state is TransactionState.PREPARED,
+            lambda record: record.unique_key == unique_key and record.transaction_type is TransactionType.PREPARED,
         )
         return merge_answers(said + unknown)
 
@@ -311,7 +311,7 @@ class Lookups:
         prepared = {
             hit.physical_offset: (hit.topic, hit.queue_id, hit.store_timestamp_ms)
             for hit in hits
-            if hit.unique_key == scans.unique_key and hit.transaction_state is TransactionState.PREPARED
+            if hit.unique_key == scans.unique_key and hit.transaction_type is TransactionType.PREPARED
         }
         for half in scans.halves:
             if half.broker == broker_name:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.errors import BrokerUnavailable
-from reconciler.policy.evidence import TransactionState
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
-from reconciler.rocketmq.wire.record import MessageRecord
+from reconciler.rocketmq.wire.record import MessageRecord, TransactionType
 
 #: Group under which scans read; it stores no offsets.
 SCAN_GROUP = "RECONCILER_SCAN"
@@ -42,7 +41,7 @@ def copies_of_prepared(
     return [
         record
         for record in scan(client, address, queue, begin_offset=begin, end_offset=end)
-        if record.transaction_state is TransactionState.COMMIT and record.prepared_transaction_offset == prepared_offset
+        if record.transaction_type is TransactionType.COMMIT and record.prepared_transaction_offset == prepared_offset
     ]
 
 

@@ -1,4 +1,4 @@
-"""The acts of repair on real brokers (reconciler/ports.py: BrokerRepairs): END_TRANSACTION again, and republish.
+"""The acts of repair on real brokers (reconciler/policy/ports: BrokerRepairs): END_TRANSACTION again, and republish.
 
 Each sends at most one request that can have an effect, and never raises for a broker that fails.
 """
@@ -17,8 +17,8 @@ from reconciler.errors import (
 )
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import EndOutcome, OutboxRow, SendAnswer, StoredMessage, TransactionState
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.connection import ConnectionLost
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction
 from reconciler.rocketmq.wire.codes import HALF_TOPICS, ResponseCode
 from reconciler.rocketmq.wire.message import Message
@@ -67,7 +67,7 @@ class RemotingBrokerRepairs:
             from_transaction_check=True,
         )
         answer = end_transaction(self._instance.client, request)
-        return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+        return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")
 
     def republish(self, message: StoredMessage) -> SendAnswer:
         """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties.

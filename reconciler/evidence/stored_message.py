@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.rocketmq.wire.codes import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARD_TOPIC,
@@ -33,7 +33,7 @@ def stored_message(record: MessageRecord) -> StoredMessage:
         commit_log_offset=record.physical_offset,
         born_timestamp_ms=record.born_timestamp_ms,
         store_timestamp_ms=record.store_timestamp_ms,
-        transaction_state=record.transaction_state,
+        transaction_state=TransactionState[record.transaction_type.name],
         prepared_transaction_offset=record.prepared_transaction_offset,
         producer_group=properties.get("PGROUP", ""),
         check_times=whole_number(check_times),

@@ -13,8 +13,8 @@ from reconciler.contract.history_row import ROUND
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import MalformedInput, TransientError
 from reconciler.history.chain import ManifestChain
-from reconciler.history.keeper import Keeper
-from reconciler.history.sealing import read_segment
+from reconciler.history.maintenance import HistoryMaintenance
+from reconciler.history.sealer import read_segment
 from reconciler.history.spool import adoptable
 from reconciler.history.store import HistoryStore
 from reconciler.policy.ports import RoundDone, RoundMark
@@ -60,7 +60,7 @@ def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable
 
 
 @dataclass(slots=True)
-class Standing:
+class HistoryPositions:
     """What the history has of the shards when the process begins."""
 
     #: The newest round of each shard that is in it; none where it could not be asked.
@@ -69,7 +69,7 @@ class Standing:
     stored: dict[Shard, RoundDone] = field(default_factory=dict)
 
 
-class StandingReader:
+class PositionsReader:
     """Adopts what dead writers left in the spool, and reads how far they and the history came."""
 
     def __init__(
@@ -79,22 +79,22 @@ class StandingReader:
         *,
         spool: Path,
         shards: Sequence[Shard],
-        keeper: Keeper,
+        maintenance: HistoryMaintenance,
         last_stored: Callable[[Shard], RoundDone | None],
     ) -> None:
         self._store = store
         self._chain = chain
         self._spool = spool
         self._shards = shards
-        self._keeper = keeper
+        self._maintenance = maintenance
         self._last_stored = last_stored
 
-    def __call__(self) -> Standing:
+    def __call__(self) -> HistoryPositions:
         """Raises nothing: without an answer the process begins without one."""
         marks: dict[Shard, RoundMark] = {}
         try:
             adopted = adoptable(self._spool)
-            self._keeper.adopt(adopted)
+            self._maintenance.adopt(adopted)
             segments = [segment for folder in adopted for segment in folder.segments()]
             marks = marks_in_segments(self._store.environment, segments)
         except OSError as error:
@@ -107,7 +107,7 @@ class StandingReader:
                     marks[shard] = mark
         except (OSError, MalformedInput) as error:
             logger.warning("history_unreadable", extra={"error": str(error)})
-        return Standing(marks=marks, stored=self._stored())
+        return HistoryPositions(marks=marks, stored=self._stored())
 
     def _stored(self) -> dict[Shard, RoundDone]:
         """What ran before this process: without it, rounds that are lost with Redis' memory are not told as a gap."""

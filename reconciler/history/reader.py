@@ -22,7 +22,7 @@ from reconciler.history.tables import schema_of
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRows:
+class KeyRows:
     """What a history says of one key."""
 
     #: (stream, row), each row once, by time.
@@ -47,7 +47,7 @@ class SubscriptionHistory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryStanding:
+class HistoryOverview:
     """How a history stands."""
 
     entries: int
@@ -69,10 +69,10 @@ class HistoryReader:
         self._store = HistoryStore(root, environment)
         self._chain = ManifestChain(root, environment, writer="reader", clock=SystemClock())
 
-    def rows_of(self, member: bytes) -> FoundRows:
+    def rows_of(self, member: bytes) -> KeyRows:
         """Every row of the key, from the files of its prefix only."""
         if not self._refresh():
-            return FoundRows((), (f"nothing was written to {self._root} yet",))
+            return KeyRows((), (f"nothing was written to {self._root} yet",))
         prefix, problems = prefix_of(member), list(self._chain.problems)
         found: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
         for file in self._files(s.name for s in HISTORY_STREAMS if s.has_key):
@@ -83,15 +83,15 @@ class HistoryReader:
                 for row in table.filter(pc.equal(table["key"], member)).to_pylist():
                     found[file.stream, *row.values()] = (file.stream, row)
         rows = sorted(found.values(), key=lambda pair: (pair[1]["at_ms"], pair[0]))
-        return FoundRows(tuple(rows), tuple(problems))
+        return KeyRows(tuple(rows), tuple(problems))
 
-    def standing(self, subscriptions: Iterable[Subscription], *, spool: Path, days: int = 2) -> HistoryStanding:
+    def overview(self, subscriptions: Iterable[Subscription], *, spool: Path, days: int = 2) -> HistoryOverview:
         """Counts, and how far it was captured, from the rounds of the newest `days` with rounds."""
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
         rounds = self._newest_rounds(days, problems)
         gaps = [row for f in self._files([GAP.name]) for row in _listed(self._read(f, problems))]
-        return HistoryStanding(
+        return HistoryOverview(
             entries=self._chain.sequence,
             files=len(files),
             rows=sum(f.rows for f in files),

@@ -17,11 +17,11 @@ from reconciler.contract.history_row import SnapshotKind
 from reconciler.contract.subscription import Shard
 from reconciler.errors import InvariantViolation, TransientError
 from reconciler.history.batch import RowBatch, encode
-from reconciler.history.capturing import Found, look, snapshot_records
 from reconciler.history.event_rows import rows_of
 from reconciler.history.health import Counters, Health
-from reconciler.history.positions import Standing
+from reconciler.history.positions import HistoryPositions
 from reconciler.history.round_rows import gaps_of_rows
+from reconciler.history.shard_records import ShardRecords, capture_shard, snapshot_records
 from reconciler.history.sink import HistorySink
 from reconciler.history.spool import Spool, WriterFolder
 from reconciler.policy.ports import RoundCapture, RoundDone, RoundMark
@@ -43,7 +43,7 @@ class SpoolPlace:
     size_bytes_max: int
 
 
-class Recorder:
+class HistoryRecorder:
     """Confined to one thread."""
 
     def __init__(
@@ -53,21 +53,21 @@ class Recorder:
         port: RoundCapture,
         sink: HistorySink,
         place: SpoolPlace,
-        standing: Callable[[], Standing],
+        read_positions: Callable[[], HistoryPositions],
         counters: Counters,
         clock: Clock,
     ) -> None:
         self._port = port
         self._sink = sink
         self._place = place
-        self._read_standing = standing
+        self._read_positions = read_positions
         self._counters = counters
         self._clock = clock
-        self._standing: Standing | None = None
+        self._positions: HistoryPositions | None = None
         self._marks: dict[Shard, RoundMark] = {}
         #: The last round of each shard before this process, until its first capture.
         self._before: dict[Shard, RoundDone] = {}
-        #: Day (since 1970, UTC) of the last look at a shard: when it changes, pending is written down.
+        #: Day (since 1970, UTC) of the last capture of a shard: when it changes, pending is written down.
         self._days: dict[Shard, int] = {}
         #: Shards whose pending is to be written down, and the day that has begun.
         self._due: dict[Shard, int] = {}
@@ -79,7 +79,7 @@ class Recorder:
         #: Set when the first pass is durable.
         self.has_caught_up = False
         #: Set when it is known how far the history came: until then nobody else may adopt segments.
-        self.stands = threading.Event()
+        self.positions_known = threading.Event()
 
     def run_pass(self, *, shutdown: bool = False) -> None:
         """Everything new into the spool. Raises nothing that a later pass could cure.
@@ -88,7 +88,7 @@ class Recorder:
         """
         try:
             spool = self._open()
-            self._stand()
+            self._find_positions()
             self._record_events(spool)
             self._record_rounds(spool, shutdown=shutdown)
             self._record_snapshots(spool, shutdown=shutdown)
@@ -116,14 +116,14 @@ class Recorder:
             self.spool = Spool(folder, size_bytes_max=self._place.size_bytes_max)
         return self.spool
 
-    def _stand(self) -> None:
-        if self._standing is None:
-            self._standing = self._read_standing()
-            for shard, mark in self._standing.marks.items():
+    def _find_positions(self) -> None:
+        if self._positions is None:
+            self._positions = self._read_positions()
+            for shard, mark in self._positions.marks.items():
                 self._marks.setdefault(shard, mark)
                 self._days.setdefault(shard, _day(mark.at_ms))
-            self._before = dict(self._standing.stored)
-            self.stands.set()
+            self._before = dict(self._positions.stored)
+            self.positions_known.set()
 
     def _record_events(self, spool: Spool) -> None:
         """Everything that the sink holds; it keeps its place there until it is durable. Raises OSError."""
@@ -152,7 +152,7 @@ class Recorder:
         self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
         if shutdown:
             self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
-        found: list[Found] = []
+        found: list[ShardRecords] = []
         problem: OSError | None = None
         is_well = True
         for shard in list(self._to_capture):
@@ -176,17 +176,17 @@ class Recorder:
         if is_well:
             self.capture_health.worked()
 
-    def _look(self, shard: Shard) -> Found:
-        return look(
+    def _look(self, shard: Shard) -> ShardRecords:
+        return capture_shard(
             self._port,
             shard,
             after=self._marks.get(shard),
             ran=self._sink.ran(shard),
-            told=self._sink.told(shard),
+            uncaptured=self._sink.uncaptured(shard),
             stored=self._before.get(shard),
         )
 
-    def _durable(self, found: Found) -> None:
+    def _durable(self, found: ShardRecords) -> None:
         """Only now does the shard's place move."""
         shard, counters = found.shard, self._counters
         if found.mark is not None:

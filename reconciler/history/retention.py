@@ -21,7 +21,7 @@ IDLE_MS_MAX = 60 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class DeletedFiles:
     """Files that were deleted."""
 
     removed: int
@@ -64,11 +64,11 @@ class Retention:
         day = datetime.fromisoformat(days[place - 1]).replace(tzinfo=UTC)
         return round(day.timestamp() * 1000) + place * DAY_MS
 
-    def clean(self, *, now_ms: int) -> Cleaned:
+    def clean(self, *, now_ms: int) -> DeletedFiles:
         """Deletes removed files and orphans after their time. Raises OSError."""
         latest_ms = self._latest_ms()
         if latest_ms is not None and now_ms > latest_ms + IDLE_MS_MAX:
-            return Cleaned(removed=0, orphans=0)  # what another writer is at work on would look years old
+            return DeletedFiles(removed=0, orphans=0)  # what another writer is at work on would look years old
         found = list(self._store.walk())
         self._chain.refresh()  # after the walk: a file that came in between counts as listed
         files, removed = self._chain.files(), self._chain.removed()
@@ -88,4 +88,4 @@ class Retention:
         there = {path for path, _ in found}
         for path in removed.keys() - there:
             self._chain.forget_removed(path)
-        return Cleaned(removed=gone, orphans=orphans)
+        return DeletedFiles(removed=gone, orphans=orphans)

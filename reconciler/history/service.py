@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from reconciler.clock import Clock
 from reconciler.history.health import Counters
-from reconciler.history.keeper import Keeper
-from reconciler.history.recorder import Recorder
+from reconciler.history.maintenance import HistoryMaintenance
+from reconciler.history.recorder import HistoryRecorder
 from reconciler.history.sink import HistorySink
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ class HistoryService:
         self,
         *,
         sink: HistorySink,
-        recorder: Recorder,
-        keeper: Keeper,
+        recorder: HistoryRecorder,
+        maintenance: HistoryMaintenance,
         counters: Counters,
         clock: Clock,
         seal_seconds: float,
@@ -47,7 +47,7 @@ class HistoryService:
         self.sink = sink
         self.counters = counters
         self._recorder = recorder
-        self._keeper = keeper
+        self._maintenance = maintenance
         self._clock = clock
         self._seal_seconds = seal_seconds
         self._is_closed = False
@@ -104,12 +104,12 @@ class HistoryService:
         self._captured_all.set()
 
     def _seal(self) -> None:
-        while not self._recorder.stands.wait(SEAL_LOOK_SECONDS) and not self._captured_all.is_set():
+        while not self._recorder.positions_known.wait(SEAL_LOOK_SECONDS) and not self._captured_all.is_set():
             pass
         while not self._captured_all.is_set():
-            self._guarded(lambda: self._keeper.run_turn(self._recorder.spool))
+            self._guarded(lambda: self._maintenance.run_turn(self._recorder.spool))
             self._clock.wait(self._captured_all, SEAL_LOOK_SECONDS)
-        self._guarded(lambda: self._keeper.run_turn(self._recorder.spool, is_last=True))
+        self._guarded(lambda: self._maintenance.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """A bug must not end the history: it is told, once a minute if it stays, and the next turn tries again."""

@@ -28,26 +28,26 @@ ROUNDS_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedRows:
     """Rows of one stream that found no room."""
 
     rows: int
     from_ms: int
     to_ms: int
 
-    def plus(self, other: Dropped) -> Dropped:
+    def plus(self, other: DroppedRows) -> DroppedRows:
         """Both together."""
-        return Dropped(self.rows + other.rows, min(self.from_ms, other.from_ms), max(self.to_ms, other.to_ms))
+        return DroppedRows(self.rows + other.rows, min(self.from_ms, other.from_ms), max(self.to_ms, other.to_ms))
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingEvents:
     """What was taken from the sink and is not in the spool yet."""
 
     #: (service's clock in ms, event), oldest first.
     events: list[tuple[int, Event]] = field(default_factory=list)
     #: Stream -> rows that found no room.
-    dropped: dict[str, Dropped] = field(default_factory=dict)
+    dropped: dict[str, DroppedRows] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.events or self.dropped)
@@ -61,11 +61,11 @@ class HistorySink:
         self._rows_max = rows_max
         self._lock = threading.Lock()
         self._events: deque[tuple[int, Event]] = deque()
-        self._waiting = Waiting()
+        self._waiting = WaitingEvents()
         self._rows = 0
-        self._dropped: dict[str, Dropped] = {}
+        self._dropped: dict[str, DroppedRows] = {}
         self._ran: dict[Shard, deque[RoundDone]] = {}
-        self._told: dict[Shard, dict[str, tuple[int, int]]] = {}
+        self._uncaptured: dict[Shard, dict[str, tuple[int, int]]] = {}
         self._fresh: set[Shard] = set()
         #: Set when there is news: a round's sets can be read for a few rounds only, and a kill loses what waits here.
         self.wake = threading.Event()
@@ -89,9 +89,9 @@ class HistorySink:
                 self.wake.set()
                 return
             self.dropped_rows += rows
-            _count(self._dropped, stream, Dropped(rows, now_ms, now_ms))
+            _count(self._dropped, stream, DroppedRows(rows, now_ms, now_ms))
 
-    def take(self) -> Waiting:
+    def take(self) -> WaitingEvents:
         """Everything that waits. It keeps its room until `written`; until then it is returned again."""
         with self._lock:
             self._waiting.events += self._events
@@ -105,7 +105,7 @@ class HistorySink:
         """What `take` returned last is durable."""
         with self._lock:
             self._rows -= sum(_weight(event)[1] for _, event in self._waiting.events)
-            self._waiting = Waiting()
+            self._waiting = WaitingEvents()
 
     def fresh_shards(self) -> Sequence[Shard]:
         """Shards that ran a round since the last call, in order."""
@@ -121,21 +121,21 @@ class HistorySink:
     def _note(self, done: RoundDone) -> None:
         self._ran.setdefault(done.shard, deque(maxlen=ROUNDS_KEPT)).append(done)
         self._fresh.add(done.shard)
-        of = self._told.setdefault(done.shard, {})
+        of = self._uncaptured.setdefault(done.shard, {})
         first, last = of.get(done.epoch, (done.generation, done.generation))
         of[done.epoch] = (min(first, done.generation), max(last, done.generation))
 
-    def told(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
+    def uncaptured(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
         """Epoch -> first and last generation that ran here and were not captured yet."""
         with self._lock:
-            return dict(self._told.get(shard, {}))
+            return dict(self._uncaptured.get(shard, {}))
 
     def captured(self, mark: RoundMark, shard: Shard) -> None:
         """Rounds up to the mark are in the spool, or are told as a gap; those of other memories likewise."""
         with self._lock:
-            first, last = self._told.get(shard, {}).get(mark.epoch, (0, 0))
+            first, last = self._uncaptured.get(shard, {}).get(mark.epoch, (0, 0))
             is_open = last > mark.generation
-            self._told[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
+            self._uncaptured[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
 
     def shards_that_ran(self) -> Sequence[Shard]:
         """Shards that ever ran a round here."""
@@ -143,7 +143,7 @@ class HistorySink:
             return sorted(self._ran)
 
 
-def _count(tally: dict[str, Dropped], stream: str, dropped: Dropped) -> None:
+def _count(tally: dict[str, DroppedRows], stream: str, dropped: DroppedRows) -> None:
     known = tally.get(stream)
     tally[stream] = replace(dropped) if known is None else known.plus(dropped)
 

@@ -135,7 +135,7 @@ class _PrimaryOnly:
         try:
             role = connection.read_response()
         except exceptions.ResponseError as error:
-            # Not allowed, or unknown: redis_checks reports it.
+            # Not allowed, or unknown: `checks.py` reports it.
             if "unknown command" in str(error).lower():
                 # fakeredis' TCP server closes a connection after an error reply.
                 self._server_knows_role = False

@@ -1,6 +1,6 @@
 """Reads back what the last rounds of a shard moved (ports.RoundCapture over Redis).
 
-The script of the round (round_commands.py) keeps the sets of the last rounds under numbered names and writes down how
+The script of the round (round.lua) keeps the sets of the last rounds under numbered names and writes down how
 many members each has. Kept sets never change, they only move to the next number with every round. So a page is read
 together with the generation in one MULTI: when it has moved, the names move with it and the scan goes on where it was
 (RENAME keeps a set as it is). Every set is counted against what the round wrote down, so a set that rotated away, that
@@ -20,6 +20,7 @@ from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, Rou
 from reconciler.shards.access import translated_errors
 from reconciler.shards.client import RoundRedis
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
+from reconciler.shards.script import script_text
 from reconciler.shards.values import epoch_of, generation_of, pairs_of, text_of, time_ms_of
 
 #: Members a page: a longer one would stall other clients.
@@ -29,36 +30,8 @@ READINGS_MAX = 3
 #: A shard whose memory changes while it is read is looked at this often before Redis counts as away.
 VIEWS_MAX = 5
 
-#: KEYS: epoch, generation.
-_HEADER_SCRIPT = """
-local now = redis.call('TIME')
-return {redis.call('GET', KEYS[1]) or false, redis.call('GET', KEYS[2]) or '0', now[1], now[2]}
-"""
-
-#: KEYS: pending. ARGV: score and member of the last key that was read ('' and '': none), members a page.
-#: Returns member, score, member, score ... of the keys behind it. The place is found by halving, byte for byte: Lua's
-#: own comparison of strings follows the server's locale, and the last key may be gone.
-_PAGE_SCRIPT = """
-local pending, score, member, count = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
-
-local function is_behind(position)
-  local found = redis.call('ZRANGE', pending, position, position, 'WITHSCORES')
-  if tonumber(found[2]) ~= score then return tonumber(found[2]) > score end
-  for i = 1, math.min(#found[1], #member) do
-    local a, b = string.byte(found[1], i), string.byte(member, i)
-    if a ~= b then return a > b end
-  end
-  return #found[1] > #member
-end
-
-local low, high = 0, redis.call('ZCARD', pending)
-if not score then high = 0 end
-while low < high do
-  local middle = math.floor((low + high) / 2)
-  if is_behind(middle) then high = middle else low = middle + 1 end
-end
-return redis.call('ZRANGE', pending, low, low + count - 1, 'WITHSCORES')
-"""
+_SNAPSHOT_HEADER = script_text("reconciler.shards", "snapshot_header.lua")
+_SNAPSHOT_PAGE = script_text("reconciler.shards", "snapshot_page.lua")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +89,7 @@ class RedisRoundCapture:
         """Pages by first seen and key."""
         keys = ShardKeys(shard)
         with translated_errors():
-            answer: Any = self._client.execute_command("EVAL", _HEADER_SCRIPT, 2, keys.epoch, keys.generation)  # type: ignore[no-untyped-call]  # redis-py has no annotation
+            answer: Any = self._client.execute_command("EVAL", _SNAPSHOT_HEADER, 2, keys.epoch, keys.generation)  # type: ignore[no-untyped-call]  # redis-py has no annotation
         epoch, generation, seconds, microseconds = answer
         return PendingSnapshot(
             shard=shard,
@@ -132,7 +105,7 @@ class RedisRoundCapture:
         score: int | str = ""
         member = b""
         while True:
-            command = ("EVAL", _PAGE_SCRIPT, 1, keys.pending, score, member, MEMBERS_A_PAGE)
+            command = ("EVAL", _SNAPSHOT_PAGE, 1, keys.pending, score, member, MEMBERS_A_PAGE)
             with translated_errors():
                 flat: Any = self._client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py has no annotation
             page = [(bytes(key), int(float(seen))) for key, seen in zip(flat[::2], flat[1::2], strict=True)]

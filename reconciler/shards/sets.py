@@ -37,36 +37,9 @@ MEMBER_BYTES = 16
 
 _NONE = b"none"
 
-# KEYS half, offsets, and where keys are set apart: apart. ARGV field, expected offset or 'none', next offset, how many
-# of the members are set apart (the first ones), how many may be, member ...
-# Everything that can fail on a wrong type comes before the offset moves. unpack() is limited to some 8 000 values.
-_ADMIT = RedisScript("""
--- reconciler admit
-local stored = redis.call('HGET', KEYS[2], ARGV[1]) or 'none'
-if stored ~= ARGV[2] then return {0, stored} end
-local function add(key, last)
-  for first = 6, last, 1000 do
-    redis.call('SADD', key, unpack(ARGV, first, math.min(first + 999, last)))
-  end
-end
-add(KEYS[1], #ARGV)
-local apart = tonumber(ARGV[4])
-if apart > 0 and redis.call('SCARD', KEYS[3]) < tonumber(ARGV[5]) then add(KEYS[3], apart + 5) end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-return {1, ARGV[3]}
-""")
-_TAKE_LEASE = RedisScript("""
--- reconciler take lease
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
-""")
-_RELEASE_LEASE = RedisScript("""
--- reconciler release lease
-if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('UNLINK', KEYS[1]) end
-return 0
-""")
+_ADMIT = RedisScript("reconciler.shards", "admit.lua")
+_TAKE_LEASE = RedisScript("reconciler.shards", "take_lease.lua")
+_RELEASE_LEASE = RedisScript("reconciler.shards", "release_lease.lua")
 
 
 class RedisHalfSets:

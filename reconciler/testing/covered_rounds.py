@@ -1,7 +1,7 @@
 """Which announcement offsets the last rounds of a shard covered, and the floor that follows: pure.
 
-The script of the round (round_commands.py) does this inside Redis, and says why it is right; the memory for policy
-tests and the simulator does it here. A contract test compares the two.
+The script of the round (reconciler/shards/round.lua) does this inside Redis, and says why it is right; the memory for
+policy tests and the simulator does it here. A contract test compares the two.
 """
 
 from __future__ import annotations

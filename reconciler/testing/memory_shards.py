@@ -210,7 +210,7 @@ class MemoryShards:
             for key in [key for key, first_seen_ms in memory.pending.items() if first_seen_ms > clock_ms]:
                 memory.pending[key] = clock_ms
             united = len(memory.pending)
-            # Only the youngest commit set can hold a pending key (round_commands.py says why).
+            # Only the youngest commit set can hold a pending key (round.lua says why).
             late = memory.commit[0] & memory.pending.keys()
             for key in late:
                 del memory.pending[key]

@@ -11,11 +11,12 @@ import sqlalchemy as sa
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.ledger.sql_ledger import SqlLedger
+from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.settings.schema import Settings
 from reconciler.shards.access import RedisClient, open_client
-from reconciler.sql.engines import open_engine
+from reconciler.sql.engines import database_now_ms, open_engine, reading
 
 #: Redis answers the announcement consumer and the commands within this, or counts as away.
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -52,6 +53,16 @@ class Connections:
             )
         return self._ledger
 
+    def ledger_now_ms(self) -> int:
+        """Time by the ledger, which dates rounds: this host's clock may be wrong. Raises DatabaseAway."""
+        with reading(self.engine(self.settings.ledger.url.get_secret_value())) as connection:
+            return database_now_ms(connection)
+
+    def database_now_ms(self, url: str) -> int:
+        """Time by a database. Raises DatabaseAway."""
+        with reading(self.engine(url, read_only=True)) as connection:
+            return database_now_ms(connection)
+
     @property
     def rocketmq(self) -> ClientInstance:
         """Connections, routes and heartbeats of this process."""
@@ -61,6 +72,11 @@ class Connections:
             self._stack.callback(client.close)
             self._rocketmq = self._stack.enter_context(ClientInstance(rocketmq.name_servers, client=client))
         return self._rocketmq
+
+    @property
+    def admin(self) -> Admin:
+        """What the brokers' own tools ask and create."""
+        return Admin(self.rocketmq.client)
 
     @property
     def redis(self) -> RedisClient:

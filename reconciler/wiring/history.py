@@ -23,16 +23,28 @@ from reconciler.policy.events import Event, EventSink
 from reconciler.settings.schema import Settings
 
 if TYPE_CHECKING:
-    from reconciler.history.reader import HistoryReader, HistoryStanding
+    from reconciler.history.reader import HistoryOverview, HistoryReader
     from reconciler.history.service import HistoryService
     from reconciler.policy.plan import TopicPlan
     from reconciler.policy.ports import Ledger
     from reconciler.shards.client import RoundRedis
 
+__all__ = [
+    "HistoryOverview",
+    "build_history",
+    "history_folders",
+    "history_generations",
+    "history_sink",
+    "read_overview",
+    "rows_of_key",
+    "writer_name",
+    "writing_history",
+]
+
 logger = logging.getLogger(__name__)
 
 
-class Recorded(Protocol):
+class RecordedPolicy(Protocol):
     """What the history asks of the service whose rounds it records (reconciler/wiring/rounds.py)."""
 
     settings: Settings
@@ -88,7 +100,9 @@ def require_pyarrow() -> None:
 
 
 @contextmanager
-def writing_history(recorded: Recorded, *, sink: HistorySink | None, clock: Clock) -> Iterator[HistoryService | None]:
+def writing_history(
+    recorded: RecordedPolicy, *, sink: HistorySink | None, clock: Clock
+) -> Iterator[HistoryService | None]:
     """The history's threads from the first line of the block to its end; what is in hand is sealed then."""
     if sink is None:
         yield None
@@ -101,13 +115,13 @@ def writing_history(recorded: Recorded, *, sink: HistorySink | None, clock: Cloc
         service.close()
 
 
-def build_history(recorded: Recorded, *, sink: HistorySink, clock: Clock) -> HistoryService:
+def build_history(recorded: RecordedPolicy, *, sink: HistorySink, clock: Clock) -> HistoryService:
     """Threads, spool, chain and store of the settings; nothing is started and no folder touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
-    from reconciler.history.keeper import Keeper, KeepRules
-    from reconciler.history.positions import StandingReader
-    from reconciler.history.recorder import Recorder, SpoolPlace
+    from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
+    from reconciler.history.positions import PositionsReader
+    from reconciler.history.recorder import HistoryRecorder, SpoolPlace
     from reconciler.history.service import HistoryService
     from reconciler.history.store import HistoryStore
     from reconciler.shards.round_capture import RedisRoundCapture
@@ -119,23 +133,23 @@ def build_history(recorded: Recorded, *, sink: HistorySink, clock: Clock) -> His
     shards = [shard for topic in plans for plan in topic.subscriptions for shard in topic.shards_of(plan.subscription)]
     store = HistoryStore(root, settings.environment)
     chain = ManifestChain(root, settings.environment, writer=writer, clock=clock)
-    keeper = Keeper(
+    maintenance = HistoryMaintenance(
         store,
         chain,
-        rules=KeepRules(
+        rules=MaintenanceRules(
             seal_seconds=history.seal_seconds, compact_files=history.compact_files, keep_days=history.keep_days
         ),
         spool_folder=spool,
         counters=counters,
         clock=clock,
     )
-    recorder = Recorder(
+    recorder = HistoryRecorder(
         shards=shards,
         port=RedisRoundCapture(recorded.redis),
         sink=sink,
         place=SpoolPlace(folder=spool, writer=writer, size_bytes_max=history.spool_max_mebibytes * 1024 * 1024),
-        standing=StandingReader(
-            store, chain, spool=spool, shards=shards, keeper=keeper, last_stored=recorded.ledger.rounds.last
+        read_positions=PositionsReader(
+            store, chain, spool=spool, shards=shards, maintenance=maintenance, last_stored=recorded.ledger.rounds.last
         ),
         counters=counters,
         clock=clock,
@@ -143,7 +157,7 @@ def build_history(recorded: Recorded, *, sink: HistorySink, clock: Clock) -> His
     return HistoryService(
         sink=sink,
         recorder=recorder,
-        keeper=keeper,
+        maintenance=maintenance,
         counters=counters,
         clock=clock,
         seal_seconds=history.seal_seconds,
@@ -172,15 +186,15 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
     return found.rows, found.problems
 
 
-def read_standing(
+def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
-) -> tuple[HistoryStanding | None, str | None]:
+) -> tuple[HistoryOverview | None, str | None]:
     """How the history stands, or why nobody can tell; (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:
             return None, None
-        return reader.standing(subscriptions, spool=history_folders(settings)[1]), None
+        return reader.overview(subscriptions, spool=history_folders(settings)[1]), None
     except (OSError, MissingDependency) as error:
         return None, f"history: {error}"
 

@@ -5,32 +5,34 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from reconciler.contract.subscription import Subscription
-from reconciler.evidence.brokers import RemotingBrokerEvidence
-from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.evidence.repairs import RemotingBrokerRepairs
 from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
+from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import EventSink
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import ShardRounds
 from reconciler.settings.schema import Settings
 from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.commit_samples import sample_commit_sets
+from reconciler.shards.count import require_shard_count
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.shards.sets import RedisCommitSets
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.history import LogAndHistory, history_generations
-from reconciler.wiring.subscriptions import inbox_evidence, subscription_of
+from reconciler.wiring.redis_safety import require_safe_redis
+from reconciler.wiring.subscriptions import subscription_of
 from reconciler.wiring.workers import workers_of
 
 
@@ -63,34 +65,6 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
     return plans
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Witnesses:
-    """Everybody who is asked."""
-
-    brokers: BrokerEvidence
-    outbox: OutboxEvidence
-    inbox: InboxEvidence
-
-
-def build_witnesses(connections: Connections) -> Witnesses:
-    """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
-    settings = connections.settings
-    outbox = SqlOutboxReader(
-        ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
-        for p in settings.producers
-        for url in p.outbox_urls or (None,)
-    )
-    connections.close_at_end(outbox.close)
-    inbox = inbox_evidence(connections)
-    brokers = RemotingBrokerEvidence(
-        connections.rocketmq,
-        skew_margin_seconds=settings.rounds.skew_margin_seconds,
-        probe_topic=settings.rocketmq.probe_topic,
-        retired_brokers=settings.rocketmq.retired_brokers,
-    )
-    return Witnesses(brokers=brokers, outbox=outbox, inbox=inbox)
-
-
 class Policy:
     """The object graph of the rounds. Each topic has rounds of its own, confined to the thread that runs them."""
 
@@ -109,7 +83,7 @@ class Policy:
             commit_generations=settings.rounds.commit_generations,
             history_generations=history_generations(settings),
         )
-        self._events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
+        self.events: EventSink = EventLog() if history is None else LogAndHistory(EventLog(), history)
         self._connections = connections
         self._workers = workers_of(settings.rounds.concurrency)
         connections.close_at_end(self._workers.close)
@@ -118,6 +92,23 @@ class Policy:
     def subscriptions(self) -> list[Subscription]:
         """All of them, by topic."""
         return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
+
+    def require_safe_redis(self) -> None:
+        """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
+        require_safe_redis(self.redis, self.settings)
+
+    def require_shard_count(self, subscription: Subscription) -> None:
+        """Writes the number of shards down where none is; raises ConfigurationError for another one, RedisAway."""
+        require_shard_count(self.redis.client, subscription, self.settings.unique_key_topic.queues)
+
+    def sample_commit_sets(self, subscription: Subscription, *, shards: int) -> Iterator[tuple[Shard, bytes]]:
+        """A few consumed keys of the last rounds. Raises RedisAway."""
+        generations = self.settings.rounds.commit_generations
+        return sample_commit_sets(self.redis.client, subscription, shards=shards, commit_generations=generations)
+
+    def retention(self) -> SqlRetention:
+        """What deletes finished rows of the ledger."""
+        return SqlRetention(self.ledger.database, keep_days=self.settings.ledger.keep_days)
 
     def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
         """Rounds of one topic's subscriptions."""
@@ -132,7 +123,7 @@ class Policy:
                 rounds=ledger.rounds,
                 owner=self.owner,
                 lease_seconds=settings.rounds.lease_seconds,
-                events=self._events,
+                events=self.events,
             ),
             memory=self.memory,
             selector=CandidateSelector(
@@ -166,7 +157,7 @@ class Policy:
                 ),
                 owner=self.owner,
                 clock=clock,
-                events=self._events,
+                events=self.events,
             ),
             candidates=ledger.candidates,
             repairs=ledger.repairs,
@@ -174,7 +165,7 @@ class Policy:
             outbox=witnesses.outbox,
             clock=clock,
             owner=self.owner,
-            events=self._events,
+            events=self.events,
         )
 
     def _repairer(self) -> Repairer:
@@ -195,7 +186,7 @@ class Policy:
             ),
             clock=self._connections.clock,
             owner=self.owner,
-            events=self._events,
+            events=self.events,
             workers=self._workers,
         )
 
@@ -208,5 +199,5 @@ class Policy:
             inbox=self.witnesses.inbox,
             outages=self.ledger.outages,
             clock=self._connections.clock,
-            events=self._events,
+            events=self.events,
         )

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from reconciler.contract.unique_key import shard_of
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment

@@ -123,7 +123,7 @@ def test_what_it_loses_a_crash_between_exec_and_replay_forgets_the_whole_differe
             job = build_classic_round(connections)
             eventually(lambda: job.consume_announcements(subscription) == len(lost), within_seconds=60)
             with monkeypatch.context() as dying:
-                dying.setattr(job._broker, "view_message", _dies)
+                dying.setattr(job, "_view_message", _dies)
                 with pytest.raises(KeyboardInterrupt):
                     job.run(subscription)
         with Connections(settings) as connections:

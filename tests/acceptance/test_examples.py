@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from checkback_consumers import CommitRecorder
 from checkback_producers import AnnouncementRoute, open_producer
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.polling import eventually

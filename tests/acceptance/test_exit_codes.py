@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import redis
 
+from reconciler.errors import TopicNotFound
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.name_servers import TopicNotFound
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment, Service

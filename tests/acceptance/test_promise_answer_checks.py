@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.conftest import DeploymentFactory

@@ -15,8 +15,8 @@ from reconciler.clock import SystemClock
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.acceptance.command import one_object, reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from reconciler.audit.collect.request import Request
 from reconciler.audit.collect.sources import Sources, parse_sources
-from reconciler.audit.result import AuditedSubscription, Window
+from reconciler.audit.result.values import AuditedSubscription, Window
 from reconciler.sql import tables
 
 EFFECTS = sa.Table(

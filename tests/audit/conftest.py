@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """local[2]; tests that use it carry the mark `spark`."""
     require(spark_missing())
-    from reconciler.audit.spark_session import open_session
+    from reconciler.audit.engines.spark_session import open_session
 
     session = open_session("local[2]", {"spark.driver.memory": "512m"})
     yield session

@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError
-from reconciler.audit.job import judge_here
 from reconciler.audit.output.writing import write_output
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.values import JudgedWindow
 from tests.audit.full_disk import PAGE
 
 #: Of a disk that is not full.

@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from reconciler.audit.classes import BY_NAME, LISTED, NAMES
-from reconciler.audit.result import (
+from reconciler.audit.result.classes import BY_NAME, LISTED, NAMES
+from reconciler.audit.result.values import (
     AuditedSubscription,
     Finding,
     HistoryGap,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reconciler.audit.output.writing import write_output
-from reconciler.audit.result import InputFile, JudgedWindow, Window
+from reconciler.audit.result.values import InputFile, JudgedWindow, Window
 from reconciler.audit.statement.keys import SigningKey, make_keys, read_signing_key
 from reconciler.contract.manifest import HistoryFile, ManifestEntry, entry_name
 from tests.audit import judged_samples

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from reconciler.audit.evidence import load_evidence
-from reconciler.audit.job import judged_by
-from reconciler.audit.kernel.judge import judge_prefix
-from reconciler.audit.kernel.plan import JudgePlan, PlannedFile
-from reconciler.audit.merge import result_rows
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.engines.job import judged_by
+from reconciler.audit.evidence.folder import load_evidence
+from reconciler.audit.evidence.plan import JudgePlan, PlannedFile
+from reconciler.audit.judge.merge import result_rows
+from reconciler.audit.judge.prefix import judge_prefix
+from reconciler.audit.result.values import JudgedWindow
 from reconciler.contract.history_row import prefix_of
 from tests.audit.small_evidence import LATE_MS, START_MS, SmallEvidence, subscription
 from tests.examples import examples

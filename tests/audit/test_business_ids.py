@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from reconciler.audit.job import judge_here
-from reconciler.audit.result import BUSINESS_ID, Finding
+from reconciler.audit.engines.job import judge_here
+from reconciler.audit.result.values import BUSINESS_ID, Finding
 from tests.audit.small_evidence import START_MS, SmallEvidence, seal_again, subscription
 
 LOST, APPLIED, NAMELESS, STRANGE = (bytes([number]) * 16 for number in range(1, 5))

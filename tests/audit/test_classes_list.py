@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.audit.classes import BY_NAME, NAMES, RULES, VIOLATIONS, KeyClass
-from reconciler.audit.job import judge_here
-from reconciler.audit.kernel.rules import CONDITIONS
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.engines.job import judge_here
+from reconciler.audit.judge.rules import CONDITIONS
+from reconciler.audit.result.classes import BY_NAME, NAMES, RULES, VIOLATIONS, KeyClass
+from reconciler.audit.result.values import JudgedWindow
 from tests.audit.reference_judge import judged
 from tests.audit.small_evidence import AS_OF_MS, END_MS, GROUP, LATE_MS, SKEW_MS, START_MS, TOPIC, SmallEvidence
 from tests.audit.small_evidence import subscription as asked_for

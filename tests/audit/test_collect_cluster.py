@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
-from reconciler.audit.package import write_package
+from reconciler.audit.engines.package import write_package
 from tests.audit.asked_options import Options, options_of
 from tests.audit.audit_process import RunningAudit, audit
 from tests.audit.audited_databases import Databases, load_databases

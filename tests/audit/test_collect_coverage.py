@@ -17,8 +17,8 @@ from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect import coverage
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, Sources
-from reconciler.audit.engine import one_by_one
-from reconciler.audit.job import judge_here
+from reconciler.audit.engines.engine import one_by_one
+from reconciler.audit.engines.job import judge_here
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
 from tests.audit.delta_exports import LEDGER_TABLES, rows_of

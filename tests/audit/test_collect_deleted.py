@@ -14,7 +14,7 @@ from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.deleted import KEPT_AT_LEAST_MS, AgeOfRows, Lacking, earliest, missing_evidence
 from reconciler.audit.collect.selection import Selection
 from reconciler.audit.collect.sources import Source
-from reconciler.audit.engine import one_by_one
+from reconciler.audit.engines.engine import one_by_one
 from reconciler.audit.errors import AuditError
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE
 from reconciler.sql import tables

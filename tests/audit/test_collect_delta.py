@@ -13,9 +13,9 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, Sources
-from reconciler.audit.engine import one_by_one
+from reconciler.audit.engines.engine import one_by_one
+from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError
-from reconciler.audit.job import judge_here
 from tests.audit.audited_databases import Databases, load_databases, quiet
 from tests.audit.delta_exports import rows_of, write_exports
 

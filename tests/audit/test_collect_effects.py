@@ -17,9 +17,9 @@ from reconciler.audit.collect import lookups
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.lookups import PART, PrefixLookups, keys_of_ranges
 from reconciler.audit.collect.sources import parse_sources
-from reconciler.audit.engine import one_by_one
-from reconciler.audit.job import judge_here
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.engines.engine import one_by_one
+from reconciler.audit.engines.job import judge_here
+from reconciler.audit.result.values import JudgedWindow
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
 

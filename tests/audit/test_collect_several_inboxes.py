@@ -15,10 +15,10 @@ from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
 from reconciler.audit.collect.collecting import collect
 from reconciler.audit.collect.sources import Source, parse_sources
-from reconciler.audit.engine import one_by_one
+from reconciler.audit.engines.engine import one_by_one
+from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError
-from reconciler.audit.job import judge_here
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.values import JudgedWindow
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
 

@@ -12,9 +12,9 @@ import pytest
 
 from reconciler.audit import streams
 from reconciler.audit.command import main
+from reconciler.audit.engines.spark import require_java
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.folder import claim_output
-from reconciler.audit.spark_engine import require_java
 from tests.audit.audit_process import run
 from tests.audit.small_evidence import SmallEvidence
 

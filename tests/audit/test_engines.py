@@ -12,9 +12,9 @@ import pytest
 
 from reconciler.audit.arguments import parse
 from reconciler.audit.command import main
-from reconciler.audit.engine import check_engine
+from reconciler.audit.engines.engine import check_engine
+from reconciler.audit.engines.job import judge, judge_here
 from reconciler.audit.errors import AuditError
-from reconciler.audit.job import judge, judge_here
 from reconciler.audit.output.writing import write_output
 from tests.audit.audit_process import run
 from tests.audit.random_evidence import random_evidence

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
-from reconciler.audit.package import write_package
+from reconciler.audit.engines.package import write_package
 from tests.audit.audit_process import MODULE, RunningAudit, audit
 from tests.audit.full_disk import require_small_disks
 from tests.audit.spark_cluster import SparkCluster

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reconciler.audit.engines.job import judge, judge_here
 from reconciler.audit.errors import AuditError
-from reconciler.audit.job import judge, judge_here
 from tests.audit.random_evidence import random_evidence
 from tests.audit.small_evidence import SmallEvidence
 
@@ -76,7 +76,7 @@ def test_an_engine_that_fails_is_no_answer(spark: SparkSession, folder: Path, mo
             raise MemoryError("no more")
         yield
 
-    monkeypatch.setattr("reconciler.audit.job._task", lambda plan, files: broken)
+    monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files: broken)
     with pytest.raises(AuditError, match="no more") as raised:
         judge(folder, spark)
     assert raised.value.reason == "engine"
@@ -88,7 +88,7 @@ def test_a_prefix_that_does_not_answer_is_no_answer(
     def silent(batches: Any) -> Any:
         yield from [batch for batch in batches if batch.num_rows < 0]
 
-    monkeypatch.setattr("reconciler.audit.job._task", lambda plan, files: silent)
+    monkeypatch.setattr("reconciler.audit.engines.job._task", lambda plan, files: silent)
     with pytest.raises(AuditError, match="were not answered") as raised:
         judge(folder, spark)
     assert raised.value.reason == "engine"

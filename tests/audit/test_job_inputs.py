@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reconciler.audit.engines.job import judge_here
 from reconciler.audit.errors import AuditError, Reason
-from reconciler.audit.job import judge_here
 from reconciler.contract.history_row import prefix_of
 from tests.audit.small_evidence import (
     AS_OF_MS,

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from reconciler.audit.engines.job import judge_here, judged_by
 from reconciler.audit.errors import AuditError
-from reconciler.audit.evidence import Evidence, load_evidence
-from reconciler.audit.job import judge_here, judged_by
-from reconciler.audit.kernel import files as kernel_files
-from reconciler.audit.kernel.judge import judge_prefix
-from reconciler.audit.merge import error_rows, result_rows
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.evidence import files as kernel_files
+from reconciler.audit.evidence.folder import Evidence, load_evidence
+from reconciler.audit.judge.merge import error_rows, result_rows
+from reconciler.audit.judge.prefix import judge_prefix
+from reconciler.audit.result.values import JudgedWindow
 from tests.audit.random_evidence import random_evidence
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.audit.classes import NAMES
-from reconciler.audit.job import judge_here
-from reconciler.audit.window import parse_window
+from reconciler.audit.collect.window import parse_window
+from reconciler.audit.engines.job import judge_here
+from reconciler.audit.result.classes import NAMES
 from tests.audit.small_evidence import END_MS, GROUP, LATE_MS, START_MS, TOPIC, SmallEvidence, subscription
 
 DAY_MS = 86_400_000

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reconciler.audit.engines.job import judge, judge_here
 from reconciler.audit.errors import AuditError
-from reconciler.audit.job import judge, judge_here
-from reconciler.audit.not_judged import KEPT_MAX, LISTED_MAX, OMITTED, NotJudged, UnjudgedRows, kept, listed
 from reconciler.audit.output.writing import write_output
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.not_judged import KEPT_MAX, LISTED_MAX, OMITTED, NotJudged, UnjudgedRows, kept, listed
+from reconciler.audit.result.values import JudgedWindow
 from reconciler.audit.statement.document import statement_document
 from tests.audit.random_evidence import random_evidence
 from tests.audit.small_evidence import (

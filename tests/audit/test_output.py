@@ -20,7 +20,8 @@ import pytest
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.folder import drafted_output
 from reconciler.audit.output.writing import claim_output, write_output
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.values import JudgedWindow
+from reconciler.audit.statement.verify import verify_statements
 from tests.audit import judged_samples
 from tests.audit import signed_samples as samples
 
@@ -205,15 +206,11 @@ def test_an_interrupted_draft_goes_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_evidence_that_changed_between_judging_and_signing_is_not_signed(tmp_path: Path) -> None:
+def test_evidence_that_changed_between_judging_and_signing_is_signed_as_it_was_judged(tmp_path: Path) -> None:
     key, _ = samples.new_key(tmp_path)
     judged = samples.judged_of(tmp_path / "evidence")
-    table = tmp_path / "evidence" / "outbox/prefix=00/part-0.parquet"
-    samples.write_rows(table, samples.table_rows("other"))
-    for is_gone in (False, True):
-        if is_gone:
-            table.unlink()
-        with pytest.raises(AuditError) as raised:
-            write_output(judged, tmp_path / "out", signing_key=key, evidence=tmp_path / "evidence")
-        assert raised.value.reason == "inputs"
-        assert not (tmp_path / "out").exists()
+    outbox = "outbox/prefix=00/part-0.parquet"
+    samples.write_rows(tmp_path / "evidence" / outbox, samples.table_rows("other"))
+    out = write_output(judged, tmp_path / "out", signing_key=key, evidence=tmp_path / "evidence")
+    report = verify_statements(out, key.public, evidence=tmp_path / "evidence")
+    assert [one.file for one in report.differences] == [f"evidence:{outbox}"]

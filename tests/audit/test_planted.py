@@ -18,9 +18,9 @@ from benchmarks.audit_sql import expected_counts
 from benchmarks.generate_history import OPTIONS
 from benchmarks.history_generation.generate import generate
 from benchmarks.history_generation.plan import Plan
-from reconciler.audit.classes import LISTED, NAMES, VIOLATIONS
-from reconciler.audit.job import judge, judge_here
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.result.classes import LISTED, NAMES, VIOLATIONS
+from reconciler.audit.result.values import JudgedWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

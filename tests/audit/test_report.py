@@ -13,13 +13,13 @@ from itertools import pairwise
 
 import pytest
 
-from reconciler.audit.classes import BY_NAME, RULES, VIOLATIONS
 from reconciler.audit.report.findings import VIOLATIONS_MAX, fair_shares
 from reconciler.audit.report.markup import join, tag
 from reconciler.audit.report.page import report_html
 from reconciler.audit.report.series import BARS_MAX, SERIES, binned_volume
 from reconciler.audit.report.words import duration, in_zone, share
-from reconciler.audit.result import NoAnswer
+from reconciler.audit.result.classes import BY_NAME, RULES, VIOLATIONS
+from reconciler.audit.result.values import NoAnswer
 from reconciler.contract.visible_text import visible
 from tests.audit import judged_samples
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.audit.spark_errors import told
+from reconciler.audit.engines.spark_errors import told
 
 ABORTED = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 12 in stage 0.0 failed 4 times, most "

@@ -14,7 +14,7 @@ from tests.services.spark_start import environment
 
 WHAT_THE_JVM_MAPS = """
 from pathlib import Path
-from reconciler.audit.spark_session import open_session
+from reconciler.audit.engines.spark_session import open_session
 session = open_session("local[1]", {"spark.driver.memory": "512m"})
 print(Path("/proc", str(session.sparkContext._gateway.proc.pid), "maps").read_text())
 print(session.sparkContext.getConf().get("spark.executor.extraJavaOptions"))

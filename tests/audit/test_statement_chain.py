@@ -15,8 +15,8 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.statement.confined import ConfinedFolder
 from reconciler.audit.statement.document import StatementFile, read_statement, statement_name
-from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.keys import SigningKey, make_keys, read_public_key, read_signing_key
+from reconciler.audit.statement.verification import VerifyReport
 from reconciler.audit.statement.verify import verify_statements
 from tests.audit import judged_samples
 from tests.audit import signed_samples as samples

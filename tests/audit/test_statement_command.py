@@ -43,16 +43,17 @@ def test_without_the_evidence_it_says_that_inputs_were_not_looked_at(
     assert "not checked: the inputs: name the evidence with --evidence DIR" in capsys.readouterr().out
 
 
-def test_an_altered_output_is_1_and_the_row_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    findings = folder / "outs/day-0/findings.json"
-    before = findings.read_bytes()
-    findings.write_bytes(before.replace(b'"tag":"paid"', b'"tag":"\\u001b[2Kfine"', 1))
+def test_an_altered_output_is_1_and_its_file_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = folder / "outs/day-0/result.json"
+    before = result.read_bytes()
+    result.write_bytes(before.replace(b'"verdict":"violations"', b'"verdict":"\\u001b[2Kfine"', 1))
     try:
         assert verify(folder) == 1
     finally:
-        findings.write_bytes(before)
+        result.write_bytes(before)
     printed = capsys.readouterr().out
-    assert "DIFFERS day-0/findings.json: element 1 (class " in printed
+    assert "DIFFERS day-0/result.json: altered" in printed
+    assert "DIFFERS day-0/result.json: /verdict: the statement of ORDERS/billing says " in printed
     assert "\x1b" not in printed
 
 

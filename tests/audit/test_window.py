@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pytest
 
+from reconciler.audit.collect.window import parse_window
 from reconciler.audit.errors import AuditError
-from reconciler.audit.result import Window
-from reconciler.audit.window import parse_window
+from reconciler.audit.result.values import Window
 
 HOUR_MS = 3_600_000
 

@@ -9,9 +9,9 @@ import pytest
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import Presence
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory

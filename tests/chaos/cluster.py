@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.chaos.disk import SmallDisk
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.demo.broker_view import visible_records
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 
 #: Pulls under a group of its own, whose offsets nobody reads.
 VIEW_GROUP = "chaos-view"

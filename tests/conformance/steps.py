@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from reconciler.evidence.lookup import Lookups, query_messages
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_transaction
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord

@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError
+from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TopicNotFound
 from reconciler.evidence.lookup import view_message_by_id
-from reconciler.rocketmq.client.name_servers import TopicNotFound
 from reconciler.rocketmq.client.sending import Sender, SendResult, SendStatus
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message

@@ -7,13 +7,12 @@ import threading
 import pytest
 
 from reconciler.errors import BrokerRefused
-from reconciler.policy.evidence import EndOutcome, TransactionState
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndStatus
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
-from reconciler.rocketmq.wire.record import MessageRecord, decode_records
+from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 from tests.conformance.expectations import HALF_TOPIC, PARKED_TOPIC
 from tests.conformance.steps import GROUP, Half, Steps, new_steps
 from tests.conformance.targets import Target
@@ -25,13 +24,13 @@ def find_half(steps: Steps, half: Half) -> list[MessageRecord]:
     found = steps.query(steps.expect.half_topic(half.topic), half.unique_key)
     if steps.expect.has_half_topic:
         return found
-    return [record for record in found if record.transaction_state is TransactionState.PREPARED]
+    return [record for record in found if record.transaction_type is TransactionType.PREPARED]
 
 
 def find_committed(steps: Steps, half: Half) -> list[MessageRecord]:
     """Committed copies in the index."""
     found = steps.query(half.topic, half.unique_key)
-    return [record for record in found if record.transaction_state is TransactionState.COMMIT]
+    return [record for record in found if record.transaction_type is TransactionType.COMMIT]
 
 
 def check_refusal(answer: EndAnswer, text: str, steps: Steps) -> None:
@@ -55,12 +54,12 @@ def test_a_half_is_invisible_to_consumers_and_found_by_its_keys(steps: Steps) ->
     assert found.properties["PGROUP"] == half.group
     assert find_committed(steps, half) == []
     if steps.expect.has_half_topic:
-        assert found.transaction_state is TransactionState.NONE
+        assert found.transaction_type is TransactionType.NONE
         assert found.properties["REAL_TOPIC"] == topic
         assert steps.query(topic, half.business_key) == []
         assert steps.query(HALF_TOPIC, half.business_key)[0] == found
     else:
-        assert found.transaction_state is TransactionState.PREPARED
+        assert found.transaction_type is TransactionType.PREPARED
         assert half.sent.queue_offset == 0
         assert steps.query(topic, half.business_key) == [found]
         assert steps.query(HALF_TOPIC, half.unique_key) == []
@@ -78,11 +77,11 @@ def test_end_from_a_stranger_commits_and_the_copy_names_its_half(steps: Steps, t
     half = steps.send_half(topic, colour="blue")
     with new_steps(target) as stranger:
         answer = stranger.end(half, from_check=True)
-    assert (answer.outcome, answer.code) == (EndOutcome.DONE, 0)
+    assert (answer.status, answer.code) == (EndStatus.DONE, 0)
     (copy,) = steps.until_delivered(topic, 1)
     assert (copy.body, copy.unique_key, copy.topic) == (half.message.body, half.unique_key, topic)
     assert copy.prepared_transaction_offset == half.sent.commit_log_offset
-    assert copy.transaction_state is TransactionState.COMMIT
+    assert copy.transaction_type is TransactionType.COMMIT
     assert copy.properties["colour"] == "blue"
     assert ("REAL_TOPIC" in copy.properties) == (steps.expect.has_half_topic and steps.expect.copies_keep_real_topic)
     steps.pass_index()
@@ -99,19 +98,19 @@ def test_end_that_names_another_half_is_refused_and_delivers_nothing(steps: Step
     if wrong == "group":
         answer = steps.end(half, group="another")
         check_refusal(answer, "The producer group wrong", steps)
-        assert answer.outcome is EndOutcome.MISMATCH
+        assert answer.status is EndStatus.MISMATCH
     elif wrong == "queue offset":
         answer = steps.end(half, queue_offset=half.sent.queue_offset + 1)
         check_refusal(answer, "The transaction state table offset wrong", steps)
-        assert answer.outcome is EndOutcome.MISMATCH
+        assert answer.status is EndStatus.MISMATCH
     elif wrong == "beyond the log":
         answer = steps.end(half, commit_log_offset=place + 4096)
         check_refusal(answer, "Find prepared transaction message failed", steps)
-        assert answer.outcome is EndOutcome.HALF_GONE
+        assert answer.status is EndStatus.HALF_GONE
     else:  # the remark may be the text of a Java exception
         answer = steps.end(half, commit_log_offset=place + 4)
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.outcome in {EndOutcome.HALF_GONE, EndOutcome.MISMATCH}
+        assert answer.status in {EndStatus.HALF_GONE, EndStatus.MISMATCH}
     steps.send(topic, b"marker")
     assert [record.body for record in steps.until_delivered(topic, 1)] == [b"marker"]
 
@@ -122,7 +121,7 @@ def test_end_is_not_idempotent_and_forgets_rollbacks(steps: Steps) -> None:
     half = steps.send_half(topic)
     commit, rollback = EndDecision.COMMIT, EndDecision.ROLLBACK
     for decision in (commit, commit, rollback, commit):
-        assert steps.end(half, decision, from_check=True).outcome is EndOutcome.DONE
+        assert steps.end(half, decision, from_check=True).status is EndStatus.DONE
     copies = steps.until_delivered(topic, 3)
     assert [copy.unique_key for copy in copies] == [half.unique_key] * 3
     assert {copy.prepared_transaction_offset for copy in copies} == {half.sent.commit_log_offset}
@@ -138,7 +137,7 @@ def test_end_on_a_committed_copy_delivers_again(steps: Steps) -> None:
     if not steps.expect.copies_keep_real_topic:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         return
-    assert answer.outcome is EndOutcome.DONE
+    assert answer.status is EndStatus.DONE
     again = steps.until_delivered(topic, 2)[1]
     assert again.prepared_transaction_offset == copy.physical_offset
 
@@ -146,7 +145,7 @@ def test_end_on_a_committed_copy_delivers_again(steps: Steps) -> None:
 def test_rollback_delivers_nothing(steps: Steps) -> None:
     topic = steps.target.new_topic("rollback")
     half = steps.send_half(topic)
-    assert steps.end(half, EndDecision.ROLLBACK).outcome is EndOutcome.DONE
+    assert steps.end(half, EndDecision.ROLLBACK).status is EndStatus.DONE
     steps.send(topic, b"marker")
     assert [record.body for record in steps.until_delivered(topic, 1)] == [b"marker"]
     steps.pass_index()
@@ -157,9 +156,9 @@ def test_end_unknown_leaves_the_half_open(steps: Steps) -> None:
     """Brokers never answer it, so the client sends it one-way."""
     topic = steps.target.new_topic("unknown")
     half = steps.send_half(topic)
-    assert steps.end(half, EndDecision.UNKNOWN).outcome is EndOutcome.NO_ANSWER
+    assert steps.end(half, EndDecision.UNKNOWN).status is EndStatus.NO_ANSWER
     assert steps.delivered(topic) == []
-    assert steps.end(half).outcome is EndOutcome.DONE
+    assert steps.end(half).status is EndStatus.DONE
     assert len(steps.until_delivered(topic, 1)) == 1
 
 
@@ -209,7 +208,7 @@ def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(steps: Ste
     assert place > half.sent.commit_log_offset
     number = int(check.fields["tranStateTableOffset"])
     answer = steps.end(half, queue_offset=number, commit_log_offset=place, from_check=True)
-    assert answer.outcome is EndOutcome.DONE
+    assert answer.status is EndStatus.DONE
     (copy,) = steps.until_delivered(topic, 1)
     assert copy.prepared_transaction_offset == place
     steps.pass_index()
@@ -233,7 +232,7 @@ def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps
     answer = steps.end(
         half, queue_offset=newest.queue_offset, commit_log_offset=newest.physical_offset, from_check=True
     )
-    assert answer.outcome is EndOutcome.DONE
+    assert answer.status is EndStatus.DONE
     (copy,) = steps.until_delivered(topic, 1)
     assert (copy.unique_key, copy.body) == (half.unique_key, half.message.body)
     if target.expect.has_half_topic:
@@ -253,8 +252,8 @@ def test_a_late_end_is_refused_from_5_1_1_on_unless_it_follows_a_check(steps: St
             within_seconds=60,
             message="the immunity window to pass",
         )
-        assert (answer.code, answer.outcome) == (ResponseCode.ILLEGAL_OPERATION, EndOutcome.REFUSED_FOR_NOW)
-    assert steps.end(half, from_check=True).outcome is EndOutcome.DONE
+        assert (answer.code, answer.status) == (ResponseCode.ILLEGAL_OPERATION, EndStatus.REFUSED_FOR_NOW)
+    assert steps.end(half, from_check=True).status is EndStatus.DONE
     (copy,) = steps.until_delivered(topic, 1)
     assert copy.unique_key == half.unique_key
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.errors import BrokerRefused
-from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
@@ -57,7 +57,7 @@ def test_commit_is_delivered_with_the_halfs_key(steps: Steps) -> None:
     with producer(steps, topic, Listener(lambda: State.COMMIT)) as sending:
         message = Message(topic=topic, body=b"paid", tags="T", keys=("order-1",), properties={"a": "b"})
         result = sending.send_message_in_transaction(message, "argument")
-    assert (result.local_state, result.end_answer.outcome) == (State.COMMIT, EndOutcome.DONE)
+    assert (result.local_state, result.end_answer.status) == (State.COMMIT, EndStatus.DONE)
     (copy,) = steps.until_delivered(topic, 1)
     assert copy.unique_key == result.unique_key == result.transaction_id
     assert (copy.body, copy.tags, copy.properties["a"]) == (b"paid", "T", "b")
@@ -68,7 +68,7 @@ def test_rollback_is_never_delivered(steps: Steps) -> None:
     topic = steps.target.new_topic("tx_rollback", queues=1)
     with producer(steps, topic, Listener(lambda: State.ROLLBACK)) as sending:
         result = sending.send_message_in_transaction(Message(topic=topic, body=b"not paid"))
-    assert (result.local_state, result.end_answer.outcome) == (State.ROLLBACK, EndOutcome.DONE)
+    assert (result.local_state, result.end_answer.status) == (State.ROLLBACK, EndStatus.DONE)
     steps.send(topic, b"marker")
     assert [record.body for record in steps.until_delivered(topic, 1)] == [b"marker"]
 
@@ -79,7 +79,7 @@ def test_without_a_clear_answer_check_back_decides(steps: Steps, local: Answer) 
     listener = Listener(local)
     with producer(steps, topic, listener) as sending:
         result = sending.send_message_in_transaction(Message(topic=topic, body=b"asked back"))
-        assert (result.local_state, result.end_answer.outcome) == (State.UNKNOWN, EndOutcome.NO_ANSWER)
+        assert (result.local_state, result.end_answer.status) == (State.UNKNOWN, EndStatus.NO_ANSWER)
         assert steps.delivered(topic) == []
         if not steps.expect.has_half_topic:  # nobody asks: the reconciler's case
             assert listener.checked == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reconciler.contract.unique_key import is_unique_key
-from reconciler.errors import ReconcilerError, RequestTimeout
+from reconciler.errors import ReconcilerError, RequestTimeout, TopicNotFound
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
-from reconciler.rocketmq.client.name_servers import MessageQueue, TopicNotFound
+from reconciler.rocketmq.client.name_servers import MessageQueue
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command, Serialization
 from tests.conformance.steps import Steps, new_steps

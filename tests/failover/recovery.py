@@ -9,9 +9,9 @@ from typing import Any
 
 from reconciler.contract.keyspace import ShardKeys, offsets_field
 from reconciler.contract.unique_key import member_of
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.acceptance.deployment import Deployment
 from tests.failover.load import Load
 from tests.polling import eventually

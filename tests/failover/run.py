@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.acceptance.deployment import Deployment
 from tests.chaos.checker import percentiles
 from tests.failover.accidents import ACCIDENTS, cluster_or_sentinel

@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.clock import SystemClock
 from reconciler.embedded.broker import Broker
-from reconciler.embedded.connection import Connection
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.families import DEFAULT_FAMILY, family_named
 from reconciler.embedded.faults import Faults
 from reconciler.embedded.settings import BrokerSettings
@@ -86,9 +86,9 @@ class EmbeddedUnderFuzz:
             self._broker = Broker(
                 family=family_named(DEFAULT_FAMILY), settings=BrokerSettings(), faults=Faults(), clock=SystemClock()
             )
-        connection, transport = Connection(self._broker), _Transport()
-        connection.connection_made(transport)
-        connection.data_received(data)
-        connection.connection_lost(None)
-        self._broker.store.index.drain()
+        channel, transport = Channel(self._broker.channels), _Transport()
+        channel.connection_made(transport)
+        channel.data_received(data)
+        channel.connection_lost(None)
+        self._broker.services.store.index.drain()
         return transport.written > 0

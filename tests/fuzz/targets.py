@@ -323,8 +323,8 @@ def _damaged_text(data: bytes, chance: Random) -> bytes:
 
 def _read_text(data: bytes) -> bool:
     """Arguments that commands take apart themselves."""
+    from reconciler.audit.collect.window import parse_window
     from reconciler.audit.errors import AuditError
-    from reconciler.audit.window import parse_window
     from reconciler.cli.options import require_key
 
     text = data.decode("utf-8", "replace")

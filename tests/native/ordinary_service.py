@@ -29,8 +29,8 @@ from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.properties import BUSINESS_ID
 from reconciler.errors import MissingDependency, ReconcilerError
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.native_client import load_library, new_instance_name
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, inbox_metadata

@@ -11,7 +11,7 @@ from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ConfigurationError
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.native.orders import TOPIC, Orders, order
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.topics import create_topic, topic_name

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.contract.unique_key import shard_of
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.brokers.addresses import Address
 from tests.native.services import Played, play
 from tests.services.embedded_broker import EmbeddedBroker

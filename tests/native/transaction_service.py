@@ -20,8 +20,8 @@ from checkback_producers.transaction import Transaction
 from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.contract.announcement import decode_announcement
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity

@@ -28,7 +28,7 @@ ARCHIVES_KEPT = 3
 
 #: A session as the audit opens it, with one job of a Python function over Arrow.
 _SESSION = """
-from reconciler.audit.spark_session import open_session
+from reconciler.audit.engines.spark_session import open_session
 session = open_session("local[2]", {"spark.driver.memory": "512m"})
 session.range(0, 64, 1, 4).mapInArrow(lambda batches: batches, "id long").toArrow()
 session.stop()

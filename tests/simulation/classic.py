@@ -13,15 +13,14 @@ from typing import Any
 from redis import exceptions
 
 from checkback_consumers.effect import Effect, Inbox
-from checkback_consumers.handler import Recorder, TransactionalHandler
+from checkback_consumers.handler import KeyRecorder, TransactionalHandler
 from checkback_consumers.inbox import Entered, InboxEntry
 from checkback_consumers.message import HandedOverMessage
-from reconciler.classic.ports import ClassicBatch
-from reconciler.classic.round import ClassicRound
+from reconciler.classic.round import ClassicBatch, ClassicRound
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, MalformedInput, RedisAway, RequestTimeout, TransientError
-from reconciler.policy.evidence import Lookup, StoredMessage
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports import AnnouncementQueue
 from tests.simulation.broker import Broker
 from tests.simulation.checkers import Judgement
@@ -80,7 +79,7 @@ class RedisDedupe:
 
 
 class Sets:
-    """ports.classic.ClassicSets."""
+    """classic.round.ClassicSets."""
 
     def __init__(self, client: SimulatedRedis) -> None:
         self._client = client
@@ -106,7 +105,7 @@ class Sets:
 
 
 class Announced:
-    """ports.classic.ClassicAnnouncements: the group's offset lies at the broker."""
+    """classic.round.ClassicAnnouncements: the group's offset lies at the broker."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -144,18 +143,8 @@ class Announced:
         ask(self._process, broker, lambda: broker.offsets.__setitem__(place, batch.next_offset), "UPDATE_OFFSET")
 
 
-class Views:
-    """ports.classic.ClassicBroker."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._lookups = SimulatedEvidence(process, world.cluster, skew_margin_seconds=0.0).lookups
-
-    def view_message(self, topic: str, unique_key: str) -> Lookup[StoredMessage]:
-        return self._lookups.find(topic, unique_key)
-
-
 class Business:
-    """ports.classic.ClassicBusiness: the group's handler, in the reconciler's process."""
+    """The business code of the original: the group's handler, in the reconciler's process."""
 
     def __init__(self, world: ClassicWorld, process: Process) -> None:
         self._world = world
@@ -181,9 +170,10 @@ class ClassicJob:
         self._world = world
         self._process = process
         client = SimulatedRedis(world.redis, process, retries=True)
+        lookups = SimulatedEvidence(process, world.cluster, skew_margin_seconds=0.0).lookups
         self._round = ClassicRound(
-            announcements=Announced(world, process), sets=Sets(client), broker=Views(world, process),
-            business=Business(world, process),
+            announcements=Announced(world, process), sets=Sets(client), view_message=lookups.find,
+            replay=Business(world, process).replay,
         )  # fmt: skip
         process.spawn(self._run)
 
@@ -210,7 +200,7 @@ class ClassicWorld(World):
                 self._begin("consumer", f"{group}-{number}", partial(self._consumer, group, number))
         self._begin("reconciler", "classic-job", lambda process: ClassicJob(self, process))
 
-    def recorder_of(self, client: SimulatedRedis, group: str) -> Recorder:
+    def recorder_of(self, client: SimulatedRedis, group: str) -> KeyRecorder:
         return ClassicRecorder(client, group)
 
     def inbox_of(self, process: Process, group: str, number: int) -> Inbox:

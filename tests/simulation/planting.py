@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.resources import files
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
 from tests.simulation.mutants import ROOT, patched
 from tests.simulation.thawing import PACKAGES
@@ -56,6 +58,19 @@ def _plant(texts: Mapping[Path, str]) -> None:
     for name in list(sys.modules):
         if name.partition(".")[0] in PACKAGES or name.startswith(SIMULATOR):
             del sys.modules[name]
+    _plant_scripts(texts)
+
+
+def _plant_scripts(texts: Mapping[Path, str]) -> None:
+    """Lua is read by one function of the product, for all modules that are imported from now on."""
+    scripts: Any = importlib.import_module("reconciler.shards.script")
+    read = scripts.script_text
+
+    def planted(package: str, file: str) -> str:
+        path = Path(str(files(package).joinpath(file))).resolve()
+        return texts[path] if path in texts else str(read(package, file))
+
+    scripts.script_text = planted
 
 
 class _Finder(MetaPathFinder):

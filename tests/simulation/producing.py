@@ -17,7 +17,7 @@ from checkback_producers.producer import TransactionalProducer
 from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
-from reconciler.policy.evidence import SendAnswer
+from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import Broker
@@ -134,7 +134,7 @@ class Halves:
         assert isinstance(half.handle, tuple)
         broker, record = half.handle
         answer = self._world.send_end(self._process, broker, record, self._group, is_commit=outcome is Outcome.COMMIT)
-        return SendAnswer(outcome=answer.outcome, code=answer.code, detail=answer.remark or "")
+        return SendAnswer(outcome=EndOutcome[answer.status.name], code=answer.code, detail=answer.remark or "")
 
     def checked(self, broker: Broker, record: MessageRecord) -> None:
         """A broker asks: answered on a thread of its own, with a one-way END."""

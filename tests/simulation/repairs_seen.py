@@ -10,9 +10,8 @@ from typing import Any
 import reconciler.evidence.repairs as broker_repairs
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.evidence.repairs import RemotingBrokerRepairs
-from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.connection import ConnectionLost
-from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest
+from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, EndStatus
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import GONE
@@ -28,7 +27,7 @@ class _InstanceSeen:
 
 
 class SimulatedRepairs(RemotingBrokerRepairs):
-    """The product's repairs; `on_send` is told before a request leaves, for the checkers."""
+    """The product's repairs; the checkers are told of a request before it leaves."""
 
     def __init__(self, process: Process, cluster: Cluster, evidence: SimulatedEvidence) -> None:
         self.__dict__.update(
@@ -96,21 +95,21 @@ def _end(client: Any, request: EndRequest, **_: object) -> EndAnswer:
     try:
         code, remark = ask(process, broker, end, "END")
     except (RequestTimeout, ConnectionLost) as error:
-        return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(error))
+        return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(error))
     except BrokerUnavailable as error:
-        return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(error))
+        return EndAnswer(status=EndStatus.REFUSED_FOR_NOW, remark=str(error))
     return end_answer(code, remark)
 
 
 def end_answer(code: int, remark: str) -> EndAnswer:
     """Sorted as reconciler.rocketmq.producer.ending.answer_of does."""
     if code == 0:
-        outcome = EndOutcome.DONE
+        status = EndStatus.DONE
     elif code in (2, 11, 14, 215, 604):
-        outcome = EndOutcome.REFUSED_FOR_NOW
+        status = EndStatus.REFUSED_FOR_NOW
     else:
-        outcome = EndOutcome.HALF_GONE if (code, remark) == GONE else EndOutcome.MISMATCH
-    return EndAnswer(outcome=outcome, code=code, remark=remark)
+        status = EndStatus.HALF_GONE if (code, remark) == GONE else EndStatus.MISMATCH
+    return EndAnswer(status=status, code=code, remark=remark)
 
 
 setattr(broker_repairs, "end_transaction", _end)  # noqa: B010 - the module does not export it

@@ -1,4 +1,4 @@
-"""The round's Lua script (reconciler/shards/round_commands.py) once more in Python: by Lua, its 40 commands cost
+"""The round's Lua script (reconciler/shards/round.lua) once more in Python: by Lua, its 40 commands cost
 more than the rest of the round. test_round_twin.py compares the two on thousands of drawn shards.
 
 Only for the text whose hash known_scripts.py tells, and only where no history is kept: all else is run by Lua.

@@ -9,16 +9,15 @@ from functools import partial
 from typing import Any
 
 from checkback_consumers.effect import Inbox, SqlInbox
-from checkback_consumers.handler import DatabaseOf, Recorder
+from checkback_consumers.handler import DatabaseOf, KeyRecorder
 from checkback_consumers.message import ConsumedMessage
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.policy.evidence import EndOutcome
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate
-from reconciler.rocketmq.producer.ending import EndAnswer
+from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.testing.memory import MemoryLedger
@@ -242,7 +241,7 @@ class World:
         """A producer has nothing left to send; it goes on answering check-backs."""
         self._producing -= 1
 
-    def recorder_of(self, client: SimulatedRedis, group: str) -> Recorder:
+    def recorder_of(self, client: SimulatedRedis, group: str) -> KeyRecorder:
         """Where a group's consumed keys are recorded."""
         return ShardRecorder(client, group, self.swarm.shards)
 
@@ -364,7 +363,7 @@ class World:
                 group=group, table_offset=half.queue_offset, log_offset=half_offset, is_commit=is_commit
             )  # fmt: skip
 
-        no_answer = EndAnswer(outcome=EndOutcome.NO_ANSWER, remark="lost")
+        no_answer = EndAnswer(status=EndStatus.NO_ANSWER, remark="lost")
         if self.end_lost and dice.random() < self.end_lost:
             process.enter()
             kernel.saw("END lost", what)
@@ -381,9 +380,9 @@ class World:
         try:
             code, remark = ask(process, broker, end, "END")
         except BrokerUnavailable as error:
-            return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(error))
+            return EndAnswer(status=EndStatus.REFUSED_FOR_NOW, remark=str(error))
         except RequestTimeout as error:
-            return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(error))
+            return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(error))
         if self.end_twice and dice.random() < self.end_twice:
             kernel.saw("END executed twice", what)
             kernel.after(5 * dice.random(), end)

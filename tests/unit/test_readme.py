@@ -1,10 +1,12 @@
 """The README shows code that tests run, and nothing else."""
 
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from reconciler.demo.run import MEANINGS
 from tests.services.redis_users import USERS
 
 ROOT = Path(__file__).parents[2]
@@ -20,10 +22,42 @@ def test_code_in_the_readme_is_the_file_that_tests_run(name: str) -> None:
     assert found[1] == (ROOT / name).read_text(), "run: make docs"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))])
-def test_no_link_leads_nowhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / link).exists(), link
+def block(name: str) -> str:
+    return README.split(f"<!-- {name} -->\n", 1)[1].split(f"<!-- /{name} -->", 1)[0]
+
+
+def test_the_query_that_tells_who_is_affected_names_the_lost_order_only() -> None:
+    query = re.sub("^```(sql)?$", "", block("affected"), flags=re.MULTILINE)
+    with sqlite3.connect(":memory:") as database:
+        database.execute("CREATE TABLE orders (number INTEGER, created_at INTEGER)")
+        database.execute("CREATE TABLE bills (number INTEGER)")
+        database.executemany("INSERT INTO orders VALUES (?, ?)", [(1, 10), (2, 10), (3, 99)])
+        database.execute("INSERT INTO bills VALUES (1)")
+        assert database.execute(query, {"an_hour_ago": 50}).fetchall() == [(2,)]
+
+
+def test_lines_of_the_demo_are_those_that_it_prints() -> None:
+    shown = re.findall(r"^│ (.+?) +│ \d+ +│ (.+?) +│$", block("demo"), re.MULTILINE)
+    assert len(shown) == 4
+    assert all(MEANINGS[name.replace(" ", "_")] == meaning for name, meaning in shown)
+
+
+def test_the_story_is_the_first_one_that_the_search_found() -> None:
+    first = (ROOT / "docs/stories.md").read_text().split("\n## ")[1]
+    assert block("story").strip() in first
+
+
+def test_costs_are_those_of_the_page_that_measures_them() -> None:
+    page = (ROOT / "docs/costs.md").read_text()
+    figures = re.findall(r"\d[\d ]*\d(?:\.\d+)?|\d(?:\.\d+)?", block("costs"))
+    assert len(figures) > 15
+    assert not [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)", page)]
+
+
+def test_every_page_stands_in_the_index() -> None:
+    index = (ROOT / "docs/index.md").read_text()
+    pages = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")} - {"index.md"}
+    assert not [page for page in sorted(pages) if f"]({page})" not in index]
 
 
 def test_commands_of_the_readme_exist() -> None:

@@ -1,7 +1,7 @@
 """Collects evidence of a window into a folder that can be judged (contract/evidence_layout.py).
 
 Ranges of outboxes, inboxes and effects are read first, then the ledger, then single keys that these left open
-(collect_lookups.py). There is no common snapshot of several databases; this order stands in for it: rows are only
+(lookups.py). There is no common snapshot of several databases; this order stands in for it: rows are only
 ever added, so a row that is still not there when its key is asked for was not written when the others were read.
 Every statement is a snapshot of its own. The work is cut into tasks that Spark's executors run beside each other; the
 folder must be one that all of them reach.
@@ -35,9 +35,9 @@ from reconciler.audit.collect.tasks import (
 from reconciler.audit.collect.writer import WrittenFile, remove_rests
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
-from reconciler.audit.not_judged import TIME_COLUMNS, RowsOf
-from reconciler.audit.output.documents import canonical
-from reconciler.audit.result import AuditedSubscription
+from reconciler.audit.result.documents import canonical
+from reconciler.audit.result.not_judged import TIME_COLUMNS, RowsOf
+from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.evidence_layout import (
     CANDIDATE_EVIDENCE,
     EFFECTS_EVIDENCE,

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from reconciler.audit.collect.database import pages, reading
 from reconciler.audit.collect.selection import Selection, export_batches, limited
 from reconciler.audit.collect.sources import Source
-from reconciler.audit.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COLUMNS, RowsOf, kept
+from reconciler.audit.result.not_judged import GROUP_COLUMNS, KEPT_MAX, TIME_COLUMNS, RowsOf, kept
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 
 #: Consumer groups of an inbox that are counted one by one; those beyond them in one statement, which reads the table.

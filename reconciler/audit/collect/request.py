@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from reconciler.audit.collect.sources import Sources
 from reconciler.audit.collect.writer import WrittenFile
-from reconciler.audit.evidence_document import not_asked_document
-from reconciler.audit.kernel.plan import UNSEEN_LATES
-from reconciler.audit.not_judged import RowsOf
-from reconciler.audit.result import AuditedSubscription, Window
+from reconciler.audit.evidence.document import not_asked_document
+from reconciler.audit.evidence.plan import UNSEEN_LATES
+from reconciler.audit.result.not_judged import RowsOf
+from reconciler.audit.result.values import AuditedSubscription, Window
 from reconciler.contract.evidence_layout import EVIDENCE_VERSION
 
 

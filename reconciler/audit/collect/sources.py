@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from reconciler.audit.collect.configuration import AuditedConfiguration
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import unreadable
-from reconciler.audit.result import AuditedSubscription
-from reconciler.audit.subscriptions import AuditedConfiguration
+from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.urls import read_database_url, shown_value
 
 SubscriptionKey = tuple[str, str]

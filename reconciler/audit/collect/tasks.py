@@ -23,8 +23,8 @@ from reconciler.audit.collect.selection import Selection, read_effects, read_row
 from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError, Reason
-from reconciler.audit.not_judged import RowsOf
 from reconciler.audit.places import open_folder
+from reconciler.audit.result.not_judged import RowsOf
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
 
 

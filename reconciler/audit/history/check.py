@@ -1,6 +1,6 @@
 """Whether a history can be trusted for a window: its chain, its files, and rounds without a hole.
 
-Before: history_chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
+Before: chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
 a `gap` row or found as a hole between two generations of a shard; so is the time before a subscription's first round
 and after its last one. A gap in a window means that there is no answer.
 Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; what is
@@ -22,7 +22,7 @@ from reconciler.audit.history.chain import HistoryChain, read_chain
 from reconciler.audit.history.rounds import Rounds, ShardKey, ShardRounds
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
-from reconciler.audit.result import HistoryGap
+from reconciler.audit.result.values import HistoryGap
 from reconciler.contract.history_row import GAP, ROUND
 from reconciler.contract.manifest import HistoryFile
 

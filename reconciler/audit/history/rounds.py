@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reconciler.audit.result import HistoryGap
+from reconciler.audit.result.values import HistoryGap
 
 Longs = npt.NDArray[np.int64]
 #: topic, group, shard

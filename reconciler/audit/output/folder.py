@@ -13,14 +13,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from reconciler.audit.errors import AuditError, unwritable
-from reconciler.audit.output.documents import RESULT_KIND
+from reconciler.audit.result.documents import RESULT_KIND
 
 #: Linux: swaps two names in one step (renameat2(2), since 3.15).
 _RENAME_EXCHANGE = 2
@@ -68,32 +68,22 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
 
 @dataclass(slots=True)
 class OutputDraft:
-    """An unfinished output; names are relative to it, with "/"."""
+    """An unfinished output; names of its files are relative to it, with "/"."""
 
     folder: Path
-    names: list[str] = field(default_factory=list)
+    _files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def write(self, name: str, data: bytes) -> None:
         """One whole file."""
-        with self.create(name) as file:
-            file.write(data)
-
-    def create(self, name: str) -> BinaryIO:
-        """A new file to be filled; the caller closes it."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
-        self.names.append(name)
-        return path.open("xb")
+        with path.open("xb") as file:
+            file.write(data)
+        self._files[name] = {"path": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
-    def read(self, name: str) -> bytes:
-        """What was written under the name."""
-        return (self.folder / name).read_bytes()
-
-    def described(self, name: str) -> tuple[int, str]:
-        """Bytes and SHA-256; without holding the file in memory."""
-        with (self.folder / name).open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            return file.tell(), sha256
+    def described(self) -> list[Mapping[str, Any]]:
+        """Path, bytes and SHA-256 of every file that was written so far, sorted by path."""
+        return [self._files[name] for name in sorted(self._files)]
 
     def sync(self) -> None:
         """Every byte and name is on the disk, also of the evidence that was moved here."""

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.audit.classes import BY_NAME, NAMES, NUMBERS, VIOLATIONS
-from reconciler.audit.output.documents import sorted_findings
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.classes import BY_NAME, NAMES, NUMBERS, VIOLATIONS
+from reconciler.audit.result.documents import sorted_findings
+from reconciler.audit.result.values import JudgedWindow
 
 _TEXT = pa.string()
 FINDINGS_SCHEMA = pa.schema(

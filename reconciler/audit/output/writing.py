@@ -1,7 +1,7 @@
 """Writes OUT: the documents, the tables, the report and the statements of one judgement, in one step.
 
-Before: job.py has judged. The same judgement by the same engine gives the same bytes in every file, whoever runs it
-and when; of another engine only result.json, page and statements differ, in its name.
+Before: engines/job.py has judged. The same judgement by the same engine gives the same bytes in every file, on every
+machine and at any time; of another engine only result.json, page and statements differ, in its name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from reconciler.audit.output.documents import (
+from reconciler.audit.output.evidence import keep
+from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
+from reconciler.audit.output.tables import counts_parquet, findings_parquet
+from reconciler.audit.report.page import report_html
+from reconciler.audit.result.documents import (
     canonical,
     canonical_lines,
     finding_document,
@@ -19,13 +23,10 @@ from reconciler.audit.output.documents import (
     sorted_findings,
     volume_rows,
 )
-from reconciler.audit.output.evidence import keep
-from reconciler.audit.output.folder import ClaimedOutput, OutputDraft, claim_output, drafted_output
-from reconciler.audit.output.tables import counts_parquet, findings_parquet
-from reconciler.audit.report.page import report_html
-from reconciler.audit.result import EngineKind, JudgedWindow
+from reconciler.audit.result.values import EngineKind, JudgedWindow
+from reconciler.audit.statement.document import INPUTS, canonical_inputs
 from reconciler.audit.statement.keys import SigningKey, read_signing_key
-from reconciler.audit.statement.writing import write_statements
+from reconciler.audit.statement.writing import statement_files
 
 __all__ = ["claim_output", "write_output"]
 
@@ -39,7 +40,6 @@ def write_output(
     signing_key: Path | str | SigningKey | None = None,
     previous: Path | str | None = None,
     evidence: Path | str | None = None,
-    history: str | None = None,
     keep_evidence: bool = False,
 ) -> Path:
     """Puts a judgement into OUT, instead of an older audit's output; returns its path.
@@ -47,26 +47,19 @@ def write_output(
     `out`: a path, or what claim_output gave, taken before the work began. `engine`: where it was judged. `zone`: how
     the window was meant (IANA name); times are UTC everywhere. `signing_key`: signs the statements, which else say that
     nobody vouches for them. `previous`: an older OUT that the statements follow. `evidence`: the folder (or URL) that
-    was judged; with it and a key each row gets a checksum, so that `statement verify` can name an altered one.
-    `history`: where it lies, if not where evidence.json says. `keep_evidence`: the evidence folder becomes
-    OUT/evidence; one that is there already stays.
+    was judged. `keep_evidence`: it becomes OUT/evidence; one that is there already stays.
 
-    Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "inputs" for evidence that is not what
-    was judged any more, "engine" for a full disk and the like. OUT then is what it was before.
+    Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "engine" for a full disk and the like.
+    OUT then is what it was before.
     """
     key = read_signing_key(signing_key) if isinstance(signing_key, Path | str) else signing_key
     claim = nullcontext(out) if isinstance(out, ClaimedOutput) else claim_output(out)
     with claim as claimed, drafted_output(claimed) as draft:
         result = result_document(judged, zone, engine)
         write_documents(draft, judged, result, zone)
-        write_statements(
-            draft,
-            result,
-            key=key,
-            previous=previous,
-            evidence=None if evidence is None else str(evidence),
-            history=history,
-        )
+        draft.write(INPUTS, canonical_inputs(result))
+        for name, data in statement_files(result, draft.described(), key=key, previous=previous):
+            draft.write(name, data)
         if evidence is not None and "://" not in str(evidence):
             keep(Path(evidence), draft.folder, claimed.path, is_ours=keep_evidence)
     return claimed.path

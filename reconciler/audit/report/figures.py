@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from reconciler.audit.classes import RULES
 from reconciler.audit.report.charts import NARROW, WIDE, Spread, scale_header, share_bar, spread_line, volume_chart
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import COLUMNS, SERIES, binned_volume, stack_of, words_of
 from reconciler.audit.report.tables import Cell, Column, scrolling, table, table_row
 from reconciler.audit.report.words import counted, duration, moment, number, share
-from reconciler.audit.result import LATENCIES, JudgedSubscription, JudgedWindow, Percentiles
+from reconciler.audit.result.classes import RULES
+from reconciler.audit.result.values import LATENCIES, JudgedSubscription, JudgedWindow, Percentiles
 
 #: Rows of a table; the rest is in the files beside the report.
 SUBSCRIPTIONS_MAX = 100

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from reconciler.audit.classes import BY_NAME, RULES
-from reconciler.audit.output.documents import sorted_findings
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import worst_first
 from reconciler.audit.report.tables import scrolling, table, table_head, table_row
 from reconciler.audit.report.words import duration, moment, number, share
-from reconciler.audit.result import BUSINESS_ID, EvidenceValue, Finding, JudgedWindow
+from reconciler.audit.result.classes import BY_NAME, RULES
+from reconciler.audit.result.documents import sorted_findings
+from reconciler.audit.result.values import BUSINESS_ID, EvidenceValue, Finding, JudgedWindow
 
 #: Violations that are shown one by one, of all classes together: each has its share of these rows.
 VIOLATIONS_MAX = 1_000

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from reconciler.audit.classes import RULES
-from reconciler.audit.output.documents import rules_document
 from reconciler.audit.report.figures import latency_section, outcome_section, top_section, volume_section
 from reconciler.audit.report.findings import others_section, violations_section
 from reconciler.audit.report.markup import Markup, name, tag
 from reconciler.audit.report.tables import table, table_row
 from reconciler.audit.report.verdict import checked_section, figures_section, verdict_section
 from reconciler.audit.report.words import counted, moment, number
-from reconciler.audit.result import EngineKind, InputFile, JudgedWindow
+from reconciler.audit.result.classes import RULES
+from reconciler.audit.result.documents import rules_document
+from reconciler.audit.result.values import EngineKind, InputFile, JudgedWindow
 
 _TITLES = {"clean": "No violation", "violations": "Violations", "no answer": "No answer"}
 _CONTENTS: Mapping[str, str] = {

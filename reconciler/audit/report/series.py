@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reconciler.audit.classes import RULES, VIOLATIONS
 from reconciler.audit.report.charts import Bar
 from reconciler.audit.report.words import counted, hour_label
-from reconciler.audit.result import JudgedWindow
+from reconciler.audit.result.classes import RULES, VIOLATIONS
+from reconciler.audit.result.values import JudgedWindow
 
 #: CSS name -> (words, classes), from the bottom of a bar to its top.
 SERIES: Mapping[str, tuple[str, frozenset[str]]] = {

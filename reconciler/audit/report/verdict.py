@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reconciler.audit.classes import BY_NAME, NAMES, RULES
-from reconciler.audit.not_judged import LISTED_MAX, NotJudged
 from reconciler.audit.report.markup import Markup, join, name, tag
 from reconciler.audit.report.series import stack_of, worst_first
 from reconciler.audit.report.tables import Cell, table, table_row
 from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
-from reconciler.audit.result import EngineKind, JudgedWindow
+from reconciler.audit.result.classes import BY_NAME, NAMES, RULES
+from reconciler.audit.result.not_judged import LISTED_MAX, NotJudged
+from reconciler.audit.result.values import EngineKind, JudgedWindow
 
 #: Remarks, gaps and unchecked rules that are shown; all are in result.json. Beyond what is listed as not judged.
 LINES_MAX = LISTED_MAX + 2

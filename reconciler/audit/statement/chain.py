@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from reconciler.audit.statement.document import StatementFile
-from reconciler.audit.statement.findings import VerifyReport
 from reconciler.audit.statement.inputs import digest
+from reconciler.audit.statement.verification import VerifyReport
 
 
 def verify_chains(statements: Iterable[tuple[str, StatementFile]], report: VerifyReport) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from reconciler.audit.errors import AuditError
 
-#: A larger file is refused; the checksums of eight thousand million rows fit.
+#: A larger file is refused.
 FILE_BYTES_MAX = 64 * 1024**3
 #: A JSON document: a list of half a million inputs fits.
 DOCUMENT_BYTES_MAX = 128 * 1024**2

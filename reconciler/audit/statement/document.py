@@ -1,7 +1,7 @@
 """Statements: per window and subscription, what was found, in which inputs, written to which outputs, and after what.
 
 A statement is canonical JSON; its `.sig` is the Ed25519 signature of its bytes. Statements of one subscription form a
-chain by `previous`. Before: output.py, which has written the outputs. After: statement_verify.py.
+chain by `previous`. Before: output/writing.py, which has written the outputs. After: verify.py.
 Format: docs/statement.md.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output.documents import canonical
+from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.inputs import digest
 from reconciler.audit.statement.keys import SIGNATURE_BYTES, PublicKey
@@ -26,8 +26,6 @@ STATEMENT_VERSION = 1
 #: In OUT.
 FOLDER = "statement"
 INPUTS = f"{FOLDER}/inputs.json"
-CHECKSUMS = f"{FOLDER}/row-checksums.bin"
-CHECKSUMS_INDEX = f"{FOLDER}/row-checksums.json"
 
 _NAME_MAX = 100
 #: What any counter or time of ours stays below: that of JSON's readers.
@@ -80,11 +78,6 @@ def statement_name(topic: str, group: str) -> str:
     return f"{shown}--{mark}"
 
 
-def inputs_document(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """inputs.json: path, rows and SHA-256 of every file that was read."""
-    return [{"path": file["path"], "rows": file["rows"], "sha256": file["sha256"]} for file in result["inputs"]]
-
-
 def statement_document(
     result: Mapping[str, Any],
     subscription: Mapping[str, Any],
@@ -135,8 +128,9 @@ def statement_document(
 
 
 def canonical_inputs(result: Mapping[str, Any]) -> bytes:
-    """The bytes of inputs.json."""
-    return canonical(inputs_document(result))
+    """The bytes of inputs.json: path, rows and SHA-256 of every file that was read."""
+    files = [{"path": file["path"], "rows": file["rows"], "sha256": file["sha256"]} for file in result["inputs"]]
+    return canonical(files)
 
 
 def find_previous(

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.audit.statement.compare import SignedChecksums
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.document import FOLDER, StatementFile
+
+#: Of a file that is there.
+ALTERED = "altered: its SHA-256 is not the signed one"
 
 
 @dataclass(slots=True)
@@ -25,8 +27,6 @@ class VerifiedFolder:
     #: Those whose outputs these are.
     belonging: list[StatementFile] = field(default_factory=list)
     result: Mapping[str, Any] | None = None
-    #: Only if they are as signed.
-    checksums: SignedChecksums | None = None
     _described: dict[str, tuple[int, str] | None] = field(default_factory=dict)
 
     def name(self, relative: str) -> str:
@@ -57,6 +57,16 @@ class VerifiedFolder:
                 return file.tell(), sha256
         except OSError:
             return None
+
+    def why_it_differs(self, relative: str) -> str:
+        """What is known of a file that is not as it was signed."""
+        try:
+            self.place.open(relative).close()
+        except FileNotFoundError:
+            return "missing"
+        except OSError as error:
+            return error.strerror or str(error)
+        return ALTERED
 
     def read(self, relative: str) -> bytes | None:
         """A document of it; None for one that is missing or not read."""

@@ -1,4 +1,4 @@
-"""Where the files that a judgement names lie, and how they are read again: the evidence folder and its history."""
+"""Where the files that a judgement names lie now, and how they are read again: the evidence folder and its history."""
 
 from __future__ import annotations
 
@@ -97,25 +97,12 @@ class InputFolder:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def judged_inputs(evidence: str, history: str | None = None) -> InputFolder:
-    """What this process has just judged: addresses in its evidence.json are followed, as they were for judging.
-
-    `history` overrides where it says the history lies (it may have been moved). Raises AuditError("inputs") where
-    there is no such folder, or it cannot be read.
-    """
-    with _told(evidence):
-        folder = _named(evidence)
-        said = _history_said(folder)
-        place = said if history is None else place_of(history)
-        is_inside = "://" not in place and not place.startswith("/")
-        return InputFolder(folder, folder.below(place) if is_inside else _named(place), said)
-
-
 def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -> InputFolder:
     """Evidence from a stranger: what the user named, and nothing that stands in it.
 
     A local folder is read by confined.py alone; a URL only because the user gave it. A history that does not lie in
-    the evidence is looked at only where `history` says. Raises AuditError("inputs") as above.
+    the evidence is looked at only where `history` says. Raises AuditError("inputs")
+    where there is no such folder, or it cannot be read.
     """
     with _told(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
         folder = _suspect(evidence) if isinstance(evidence, str) else evidence

@@ -1,4 +1,4 @@
-"""Verifies statements with nothing but their folder and a public key: signatures, chains, digests, rows by name.
+"""Verifies statements with nothing but their folder and a public key: signatures, chains, digests.
 
 Everything in the folder is suspect: it is read by confined.py alone, addresses in it are not followed, a difference is
 noted and the rest is still looked at.
@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.audit.errors import AuditError
-from reconciler.audit.output.documents import canonical
+from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement.chain import verify_chains
-from reconciler.audit.statement.compare import SignedChecksums, altered_fields, read_checksums, tell_altered
 from reconciler.audit.statement.confined import WHAT, ConfinedFolder
 from reconciler.audit.statement.document import (
-    CHECKSUMS,
-    CHECKSUMS_INDEX,
     FOLDER,
     INPUTS,
     StatementFile,
@@ -26,11 +23,11 @@ from reconciler.audit.statement.document import (
     statement_name,
     statement_names,
 )
-from reconciler.audit.statement.findings import VerifiedStatement, VerifyReport, told
+from reconciler.audit.statement.fields import altered_fields
 from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
+from reconciler.audit.statement.verification import VerifiedStatement, VerifyReport, told
 from reconciler.audit.statement.verify_inputs import verify_inputs
-from reconciler.audit.statement.writing import OUTPUT
 
 
 def verify_statements(
@@ -86,13 +83,11 @@ def _is_output(place: ConfinedFolder) -> bool:
 
 def _verify_statements_of(folder: VerifiedFolder, key: PublicKey, report: VerifyReport) -> None:
     folder.load_result()
+    unreadable: list[str] = []
     for relative in statement_names(folder.place):
-        if relative in (INPUTS, CHECKSUMS_INDEX):
-            continue
         statement = read_statement(folder.place, relative)
         if statement is None:
-            if relative.startswith(FOLDER):
-                report.differ(folder.name(relative), "cannot be read as a statement: altered, or put there")
+            unreadable.append(relative)
             continue
         folder.statements.append(statement)
         signature = statement.signature
@@ -102,6 +97,10 @@ def _verify_statements_of(folder: VerifiedFolder, key: PublicKey, report: Verify
         else:
             _explain_signature(folder, statement, key, report)
         report.statements.append(_seen(folder.name_of(statement), statement, holds=holds))
+    outputs = {path for statement in folder.statements for path, _ in outputs_of(statement)}
+    for relative in unreadable:
+        if relative.startswith(FOLDER) and relative != INPUTS and relative not in outputs:
+            report.differ(folder.name(relative), "cannot be read as a statement: altered, or put there")
     _verify_completeness(folder, report)
 
 
@@ -132,7 +131,9 @@ def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: Pu
     """Why a signature does not hold: unsigned, taken away, another key, or altered, and then in which fields."""
     name = folder.name_of(statement)
     signed_by = statement.document.get("signed_by")
-    fields = list(_altered_fields(folder, statement))
+    outputs = statement.document.get("outputs")
+    described = [_described(folder, one) for one in outputs] if isinstance(outputs, list) else []
+    fields = list(_altered_fields(folder, statement, described))
     for path, message in fields:
         report.differ(name, message, path)
     if signed_by is None and statement.signature is None:
@@ -153,17 +154,16 @@ def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: Pu
         )
 
 
-def _altered_fields(folder: VerifiedFolder, statement: StatementFile) -> Iterator[tuple[str, str]]:
+def _altered_fields(folder: VerifiedFolder, statement: StatementFile, outputs: Any) -> Iterator[tuple[str, str]]:
     """Where the statement says something else than the outputs beside it; links are judged by the chain."""
     mine = _subscription_of(folder.result, statement)
     if folder.result is None or mine is None:
         return
-    outputs = statement.document.get("outputs")
     try:
         expected = statement_document(
             folder.result,
             mine,
-            outputs=[_described(folder, one) for one in outputs] if isinstance(outputs, list) else [],
+            outputs=outputs,
             previous=None,
             signed_by=None,
         )
@@ -218,14 +218,15 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
         return
     trusted = folder.signed or folder.statements
     folder.belonging = [statement for statement in trusted if _belongs(folder, statement, report)]
-    folder.checksums = _signed_checksums(folder)
     covered: set[str] = set()
     different: set[str] = set()
     for path, signed in sorted({one for statement in folder.belonging for one in outputs_of(statement)}):
         covered.add(path)
         if folder.described(path) != signed and path not in different:
             different.add(path)
-            _name_rows(folder, path, report)
+            report.differ(folder.name(path), folder.why_it_differs(path))
+    if "result.json" in different:
+        _name_altered_counts(folder, report)
     report.files_equal += len(covered - different)
     for relative, kind in sorted(folder.place.walk()):
         is_statement = relative.startswith(f"{FOLDER}/") and relative.endswith((".json", ".sig"))
@@ -235,9 +236,12 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
             report.skip([f"{folder.name(relative)}: {what}"])
 
 
-def _name_rows(folder: VerifiedFolder, path: str, report: VerifyReport) -> None:
-    kept = None if folder.checksums is None else folder.checksums.of(OUTPUT, path)
-    tell_altered(report, folder.name(path), path, folder.place.read, kept)
+def _name_altered_counts(folder: VerifiedFolder, report: VerifyReport) -> None:
+    """What statements that are as they were signed say otherwise than result.json."""
+    for statement in folder.signed:
+        _, topic, group = statement.subscription
+        for path, message in _altered_fields(folder, statement, statement.document.get("outputs")):
+            report.differ(folder.name("result.json"), f"the statement of {topic}/{group} {message}", path)
 
 
 def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyReport) -> bool:
@@ -257,16 +261,3 @@ def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyRep
         )
     # Where all signed statements agree it is result.json that was altered, and its digest will say so.
     return not is_foreign
-
-
-def _signed_checksums(folder: VerifiedFolder) -> SignedChecksums | None:
-    """The sidecar, if it is what a statement says."""
-    for statement in folder.belonging:
-        said = dict(outputs_of(statement))
-        if all(path in said and folder.described(path) == said[path] for path in (CHECKSUMS, CHECKSUMS_INDEX)):
-            try:
-                with folder.place.open(CHECKSUMS) as binary:
-                    return read_checksums(binary, folder.read(CHECKSUMS_INDEX) or b"")
-            except (ValueError, KeyError, TypeError, ArithmeticError, OSError):
-                return None
-    return None

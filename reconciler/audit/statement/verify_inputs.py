@@ -1,5 +1,5 @@
-"""Whether the evidence is still what was judged: every file by its SHA-256, altered ones by their rows; and whether the
-history's manifest is whole, by the rules of the audit."""
+"""Whether the evidence is still what was judged: every file by its SHA-256; and whether the history's manifest is
+whole, by the rules of the audit."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from typing import Any
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.chain import chain_of
-from reconciler.audit.statement.compare import tell_altered
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, Refused, read_bounded, suspect_json
 from reconciler.audit.statement.document import INPUTS
-from reconciler.audit.statement.findings import VerifyReport
-from reconciler.audit.statement.folder import VerifiedFolder
+from reconciler.audit.statement.folder import ALTERED, VerifiedFolder
 from reconciler.audit.statement.inputs import HISTORY_PREFIX, InputFolder, Place, digest, suspect_inputs
-from reconciler.audit.statement.known_keys import KnownKeys
 from reconciler.audit.statement.retired import retired_files
-from reconciler.audit.statement.writing import INPUT
+from reconciler.audit.statement.verification import VerifyReport
 from reconciler.contract.evidence_layout import EVIDENCE_TABLES
 from reconciler.contract.manifest import manifest_folder
 
@@ -115,10 +112,8 @@ def _verify_files(folder: VerifiedFolder, listed: _Listed, inputs: InputFolder, 
         else:
             if found == said:
                 report.files_equal += 1
-                continue
-            kept = None if folder.checksums is None else folder.checksums.of(INPUT, path)
-            known = KnownKeys(inputs, path, paths)
-            tell_altered(report, f"{shown}{path}", path, inputs.read, kept, known.find)
+            else:
+                report.differ(f"{shown}{path}", ALTERED)
     retired = retired_files(listed, inputs) if missing else {}
     for path in missing:
         if path in retired:

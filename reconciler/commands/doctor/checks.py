@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import packages_distributions
-from importlib.util import find_spec
 
-from reconciler.announcing.source import PULL_GROUP
-from reconciler.commands.availability import BROKER_REMEDY, REDIS_REMEDY
 from reconciler.commands.doctor.clocks import check_clocks
+from reconciler.commands.doctor.diagnosis import Check, Diagnosis, Level, run_checks
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
-from reconciler.commands.doctor.rights import rights_checks
+from reconciler.commands.doctor.rights import check_rights
 from reconciler.commands.doctor.rocksdb import check_rocksdb
-from reconciler.commands.finding import Check, Finding, Level
-from reconciler.commands.finding import examine as run_checks
 from reconciler.commands.status.primaries import check_primaries
-from reconciler.errors import ReconcilerError
-from reconciler.evidence.queue_scan import SCAN_GROUP
-from reconciler.evidence.watermark import Watermarks
+from reconciler.errors import ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
-from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.demands import REMEDIES, demand_behind
-from reconciler.rocketmq.client.families import Families
-from reconciler.rocketmq.client.name_servers import NameServers, TopicNotFound
-from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES
 from reconciler.settings.schema import Settings
-from reconciler.shards.checks import Severity, check_redis
-from reconciler.shards.client import open_redis
-from reconciler.sql import schema
+from reconciler.wiring.availability import BROKER_REMEDY, REDIS_REMEDY
+from reconciler.wiring.brokers import (
+    READER_GROUPS,
+    broker_facts,
+    brokers_known_to,
+    demand_and_remedy,
+    missing_compressions,
+)
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import EvidenceDatabase, inbox_databases, outbox_databases
-from reconciler.wiring.outbox_identities import shared_identity
+from reconciler.wiring.databases import ConfiguredDatabase
+from reconciler.wiring.evidence import broker_evidence, shared_identity
+from reconciler.wiring.redis_safety import redis_findings
+from reconciler.wiring.rights import NeededRights, needed_rights
 from reconciler.wiring.subscriptions import subscription_of
 
 #: Property, value that does not work, value that does, why.
@@ -44,10 +41,10 @@ _BROKER_SETTINGS = (
 )
 #: Groups under which we and the brokers' tools read; their offsets mean nothing.
 _OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
-_LEVELS: dict[Severity, Level] = {Severity.OK: "ok", Severity.ADVICE: "note", Severity.REFUSED: "fail"}
+_LEVELS: dict[str, Level] = {"OK": "ok", "ADVICE": "note", "REFUSED": "fail"}
 
 
-def examine(settings: Settings) -> list[Finding]:
+def examine(settings: Settings) -> list[Diagnosis]:
     """Runs every check; never raises for a dependency that is away."""
     with Connections(settings) as connections:
         doctor = _Doctor(connections)
@@ -55,9 +52,7 @@ def examine(settings: Settings) -> list[Finding]:
             [
                 ("packages", "", lambda: [*check_packages()]),
                 ("redis", REDIS_REMEDY, doctor.redis),
-                ("ledger", "start the database, or correct ledger.url", doctor.ledger),
-                *doctor.table_checks(),
-                *rights_checks(connections),
+                *doctor.database_checks(),
                 ("outbox identities", "", lambda: check_identities(connections)),
                 ("inboxes", "start the database, or correct inbox_url", lambda: check_inbox_lists(connections)),
                 ("tags of settled rows", "", lambda: check_kept_tags(connections)),
@@ -72,33 +67,32 @@ def examine(settings: Settings) -> list[Finding]:
         )
 
 
-def check_identities(connections: Connections) -> Sequence[Finding]:
+def check_identities(connections: Connections) -> Sequence[Diagnosis]:
     """A finding where two outboxes cannot be told apart."""
     problem = shared_identity(connections)
     if problem is None:
         return []
     remedy = "`run` and `sweep` refuse to start until each outbox has an identity of its own"
-    return [Finding(check="outbox identities", level="fail", found=problem, remedy=remedy)]
+    return [Diagnosis(check="outbox identities", level="fail", found=problem, remedy=remedy)]
 
 
-def check_packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[Diagnosis]:
     """A note where one package hides another, and for each compression of bodies that cannot be read here."""
     owners = sorted(set(packages_distributions().get("rocketmq", [])))
     if len(owners) > 1:
-        yield Finding(
+        yield Diagnosis(
             check="package rocketmq",
             level="note",
             found=f"installed by {', '.join(owners)}: the last one won",
             remedy="keep one of them in an environment",
         )
-    for module, compression in OPTIONAL_MODULES.items():
-        if find_spec(module) is None:
-            yield Finding(
-                check=f"package {module}",
-                level="note",
-                found=f"not installed: what is looked up with a body in {compression} is UNKNOWN",
-                remedy=f"pip install {module}, here and beside every consumer, if a producer compresses so",
-            )
+    for package, compression in missing_compressions():
+        yield Diagnosis(
+            check=f"package {package}",
+            level="note",
+            found=f"not installed: what is looked up with a body in {compression} is UNKNOWN",
+            remedy=f"pip install {package}, here and beside every consumer, if a producer compresses so",
+        )
 
 
 class _Doctor:
@@ -108,27 +102,18 @@ class _Doctor:
         self._connections = connections
         self._settings = connections.settings
 
-    def redis(self) -> Sequence[Finding]:
-        settings = self._settings
-        redis = open_redis(settings.redis.url.get_secret_value(), timeout_seconds=3.0)
-        try:
-            found = check_redis(
-                redis.client, environment=settings.environment, accept_unverified=settings.redis.accept_unverified
-            )
-        finally:
-            redis.close()
+    def redis(self) -> Sequence[Diagnosis]:
         return [
-            Finding(check=f"redis {f.name}", level=_LEVELS[f.severity], found=f.detail, remedy=f.remedy) for f in found
+            Diagnosis(check=f"redis {f.name}", level=_LEVELS[f.severity], found=f.detail, remedy=f.remedy)
+            for f in redis_findings(self._connections)
         ]
 
-    def ledger(self) -> Sequence[Finding]:
-        url = self._settings.ledger.url.get_secret_value()
-        return [_tables(url, "ledger", "ledger")]
-
-    def table_checks(self) -> Iterator[tuple[str, str, Check]]:
+    def database_checks(self) -> Iterator[tuple[str, str, Check]]:
         settings = self._settings
-        for database in [*outbox_databases(settings), *inbox_databases(settings)]:
-            yield database.name, f"start the database, or correct {database.setting}", _table_check(database)
+        for needed in needed_rights(settings):
+            database = needed.database
+            remedy = f"start the database, or correct {database.setting}"
+            yield database.name, remedy, partial(self._database, needed)
         for producer in settings.producers:
             if not producer.outbox_urls:
                 yield f"outbox of {producer.group}", "", _weaker(f"outbox of {producer.group}", "outbox_url")
@@ -136,24 +121,27 @@ class _Doctor:
             if not s.inbox_urls:
                 yield f"inbox of {s.topic}/{s.group}", "", _weaker(f"inbox of {s.topic}/{s.group}", "inbox_url")
 
-    def name_servers(self) -> Sequence[Finding]:
-        client = self._connections.rocketmq.client
-        findings: list[Finding] = []
+    def _database(self, needed: NeededRights) -> Iterator[Diagnosis]:
+        yield _tables(needed.database)
+        yield from check_rights(self._connections, needed)
+
+    def name_servers(self) -> Sequence[Diagnosis]:
+        findings: list[Diagnosis] = []
         for address in self._settings.rocketmq.name_servers.split(";"):
             check = f"name server {address}"
             try:
-                brokers = NameServers(address, client).brokers()
+                brokers = brokers_known_to(self._connections, address)
             except ReconcilerError as error:
                 findings.append(_silent(check, error, address, "start it, or correct rocketmq.name_servers"))
                 continue
             if brokers:
-                findings.append(Finding(check=check, level="ok", found=f"knows {', '.join(sorted(brokers))}"))
+                findings.append(Diagnosis(check=check, level="ok", found=f"knows {', '.join(brokers)}"))
             else:
                 findings.append(_fail(check, "knows no broker", "start a broker with namesrvAddr of this name server"))
         return findings
 
-    def brokers(self) -> Sequence[Finding]:
-        findings: list[Finding] = []
+    def brokers(self) -> Sequence[Diagnosis]:
+        findings: list[Diagnosis] = []
         for name, addresses in sorted(self._connections.rocketmq.routes.brokers().items()):
             check = f"broker {name}"
             if addresses.master is None:
@@ -165,29 +153,29 @@ class _Doctor:
                 findings.append(_silent(check, error, addresses.master, "start it, or look at its log"))
         return findings
 
-    def _broker(self, check: str, address: str) -> Iterator[Finding]:
-        client = self._connections.rocketmq.client
-        facts = Families(client, clock=self._connections.clock).facts(address)
+    def _broker(self, check: str, address: str) -> Iterator[Diagnosis]:
+        admin = self._connections.admin
+        facts = broker_facts(self._connections, address)
         config: dict[str, str] = {}
         try:
-            config = Admin(client).broker_config(address)
+            config = admin.broker_config(address)
         except ReconcilerError as error:  # it refuses to tell, which is its right; but not if it refuses everything
-            if demand_behind(error, address) is not None:
+            if demand_and_remedy(error, address) is not None:
                 yield _silent(check, error, address, "")
                 return
         how = "check-back" if facts.has_check_back else "no check-back: only the reconciler finds lost commits"
-        yield Finding(check=check, level="ok", found=f"{address}, family {facts.family}, {how}")
+        yield Diagnosis(check=check, level="ok", found=f"{address}, family {facts.family}, {how}")
         for name, wrong, right, why in _BROKER_SETTINGS:
             if config.get(name) == wrong:
                 yield _fail(check, f"{name}={wrong}", f"set it to {right}: {why}")
         yield from check_rocksdb(check, config)
         if config.get("autoCreateSubscriptionGroup") == "false":
-            missing = sorted({PULL_GROUP, SCAN_GROUP} - set(Admin(client).groups(address)))
+            missing = sorted(set(READER_GROUPS) - set(admin.groups(address)))
             if missing:
                 found = f"lacks the groups {', '.join(missing)} and creates none by itself"
                 yield _fail(check, found, "run reconciler topics create")
 
-    def topics(self) -> Sequence[Finding]:
+    def topics(self) -> Sequence[Diagnosis]:
         settings = self._settings
         wanted = settings.unique_key_topic.queues
         names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
@@ -196,7 +184,7 @@ class _Doctor:
         findings += [self._topic(topic, None) for topic in dict.fromkeys(s.topic for s in settings.subscriptions)]
         return findings
 
-    def _topic(self, topic: str, queues: int | None) -> Finding:
+    def _topic(self, topic: str, queues: int | None) -> Diagnosis:
         check = f"topic {topic}"
         create = "run reconciler topics create"
         if queues is None:
@@ -214,20 +202,17 @@ class _Doctor:
                 f"; missing on {missing}" if missing else ""
             )
             return _fail(check, text, create)
-        return Finding(check=check, level="ok", found=_counted(counts))
+        return Diagnosis(check=check, level="ok", found=_counted(counts))
 
-    def groups(self) -> Sequence[Finding]:
-        rocketmq = self._connections.rocketmq
-        watermarks = Watermarks(rocketmq.client, rocketmq.routes)
-        findings = []
+    def groups(self) -> Sequence[Diagnosis]:
+        brokers = broker_evidence(self._connections)
+        findings: list[Diagnosis] = []
         for configured in self._settings.subscriptions:
             subscription = subscription_of(self._settings, configured)
-            watermark = watermarks.watermark(
-                subscription.topic, subscription.group, skew_margin_seconds=self._settings.rounds.skew_margin_seconds
-            )
+            watermark = brokers.watermark(subscription)
             is_known = watermark.state is WatermarkState.KNOWN
             findings.append(
-                Finding(
+                Diagnosis(
                     check=f"group {subscription}",
                     level="ok" if is_known else "note",
                     found=watermark.detail,
@@ -242,11 +227,10 @@ class _Doctor:
         findings += self._producers()
         return findings
 
-    def _strangers(self) -> Iterator[Finding]:
+    def _strangers(self) -> Iterator[Diagnosis]:
         """Groups that read a configured topic and that nobody reconciles: nothing is discovered silently."""
-        rocketmq = self._connections.rocketmq
-        admin = Admin(rocketmq.client)
-        addresses = sorted(rocketmq.cluster_addresses())
+        admin = self._connections.admin
+        addresses = sorted(self._connections.rocketmq.cluster_addresses())
         for topic in dict.fromkeys(s.topic for s in self._settings.subscriptions):
             seen: set[str] = set()
             for address in addresses:
@@ -254,23 +238,22 @@ class _Doctor:
                     seen.update(admin.groups_of_topic(address, topic))
             configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
             for group in sorted(g for g in seen - configured if not g.startswith(_OWN_GROUPS)):
-                yield Finding(
+                yield Diagnosis(
                     check=f"group {topic}/{group}",
                     level="note",
                     found="reads the topic and is not configured",
                     remedy="add a [[subscriptions]] section for it, or nobody looks for what it misses",
                 )
 
-    def _producers(self) -> Iterator[Finding]:
-        rocketmq = self._connections.rocketmq
-        admin = Admin(rocketmq.client)
-        addresses = sorted(rocketmq.cluster_addresses())
+    def _producers(self) -> Iterator[Diagnosis]:
+        admin = self._connections.admin
+        addresses = sorted(self._connections.rocketmq.cluster_addresses())
         for producer in self._settings.producers:
             count = 0
             for address in addresses:
                 with suppress(ReconcilerError):
                     count += len(admin.producer_connections(address, producer.group))
-            yield Finding(
+            yield Diagnosis(
                 check=f"producer group {producer.group}",
                 level="ok" if count else "note",
                 found=f"{count} connection(s)",
@@ -278,42 +261,39 @@ class _Doctor:
             )
 
 
-def _table_check(database: EvidenceDatabase) -> Check:
-    return lambda: [_tables(database.url, database.tree, database.name)]
-
-
 def _weaker(name: str, setting: str) -> Check:
     found = f"no {setting} is configured: weaker"
     remedy = f"configure {setting}: what it would prove is UNKNOWN without it"
-    return lambda: [Finding(check=name, level="note", found=found, remedy=remedy)]
+    return lambda: [Diagnosis(check=name, level="note", found=found, remedy=remedy)]
 
 
-def _tables(url: str, tree: str, name: str) -> Finding:
-    if not schema.has_tables(url, tree):
+def _tables(database: ConfiguredDatabase) -> Diagnosis:
+    name, tree = database.name, database.tree
+    if not database.has_tables():
         return _fail(name, "tables are missing", f"run reconciler db upgrade {tree}")
-    found, newest = schema.current(url, tree), schema.head(tree)
+    found, newest = database.revision(), database.newest_revision()
     if found is not None and found > newest:  # revisions are numbered
         text = f"revision {found} is newer than this release, which has {newest}"
-        return Finding(check=name, level="note", found=text, remedy="install the release that upgraded the database")
+        return Diagnosis(check=name, level="note", found=text, remedy="install the release that upgraded the database")
     if found not in (None, newest):
-        return Finding(
+        return Diagnosis(
             check=name,
             level="note",
             found=f"revision {found}, this release has {newest}",
             remedy=f"run reconciler db upgrade {tree}",
         )
-    return Finding(check=name, level="ok", found=f"revision {found or 'of its own'}")
+    return Diagnosis(check=name, level="ok", found=f"revision {found or 'of its own'}")
 
 
 def _counted(queues: Mapping[str, int]) -> str:
     return "queues: " + (", ".join(f"{count} on {broker}" for broker, count in sorted(queues.items())) or "none")
 
 
-def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Finding:
+def _silent(check: str, error: ReconcilerError, address: str, remedy: str) -> Diagnosis:
     """A peer that does not answer, or refuses: what it wants, where that is the reason."""
-    demand = demand_behind(error, address)
-    return _fail(check, str(error), remedy) if demand is None else _fail(check, f"{demand}: {error}", REMEDIES[demand])
+    wanted = demand_and_remedy(error, address)
+    return _fail(check, str(error), remedy) if wanted is None else _fail(check, f"{wanted[0]}: {error}", wanted[1])
 
 
-def _fail(check: str, found: str, remedy: str) -> Finding:
-    return Finding(check=check, level="fail", found=found, remedy=remedy)
+def _fail(check: str, found: str, remedy: str) -> Diagnosis:
+    return Diagnosis(check=check, level="fail", found=found, remedy=remedy)

@@ -7,23 +7,23 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconciler.commands.finding import Finding
+from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.settings.schema import Settings
-from reconciler.wiring.history import history_folders, read_standing
+from reconciler.wiring.history import history_folders, read_overview
 from reconciler.wiring.subscriptions import subscription_of
 
 
-def check_history_folders(settings: Settings) -> Sequence[Finding]:
+def check_history_folders(settings: Settings) -> Sequence[Diagnosis]:
     """Whether the history can be written where it is configured, and what its manifest says of itself."""
     if settings.history.path is None:
-        return [Finding(check="history", level="note", found="none is written", remedy="set history.path for audits")]
+        return [Diagnosis(check="history", level="note", found="none is written", remedy="set history.path for audits")]
     root, spool = history_folders(settings)
     findings = [_folder("history", root), _folder("history spool", spool)]
-    standing, problem = read_standing(settings, [subscription_of(settings, s) for s in settings.subscriptions])
+    standing, problem = read_overview(settings, [subscription_of(settings, s) for s in settings.subscriptions])
     problems = [problem] if problem is not None else list(standing.problems if standing is not None else ())
     if problems:
         findings.append(
-            Finding(
+            Diagnosis(
                 check="history manifest",
                 level="fail",
                 found="; ".join(problems[:3]),
@@ -32,11 +32,11 @@ def check_history_folders(settings: Settings) -> Sequence[Finding]:
         )
     elif standing is not None:
         found = f"{standing.entries} entries, {standing.files} files, {standing.rows} rows"
-        findings.append(Finding(check="history manifest", level="ok", found=found))
+        findings.append(Diagnosis(check="history manifest", level="ok", found=found))
     return findings
 
 
-def _folder(check: str, folder: Path) -> Finding:
+def _folder(check: str, folder: Path) -> Diagnosis:
     """Tried in the nearest folder that exists: nothing is made but two temporary files."""
     standing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
@@ -45,10 +45,10 @@ def _folder(check: str, folder: Path) -> Finding:
             os.link(file.name, other)
             other.unlink()
     except OSError as error:
-        return Finding(
+        return Diagnosis(
             check=check,
             level="fail",
             found=f"{standing}: {error.strerror}",
             remedy="give the service a folder that it may write, on a file system with hard links",
         )
-    return Finding(check=check, level="ok", found=f"{folder} can be written")
+    return Diagnosis(check=check, level="ok", found=f"{folder} can be written")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sqlalchemy as sa
-
-from reconciler.commands.finding import Finding
-from reconciler.contract.subscription import Subscription
+from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.policy.evidence import InboxRow
 from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.settings.schema import SubscriptionSettings
-from reconciler.sql.engines import reading
-from reconciler.sql.tables import inbox
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.subscriptions import inbox_evidence, subscription_of
+from reconciler.wiring.evidence import inbox_evidence
+from reconciler.wiring.subscriptions import subscription_of
 
 #: Keys of each inbox that are looked up in all of them.
 NEWEST_KEYS = 500
@@ -26,39 +22,25 @@ _REMEDY = (
 )
 
 
-def check_inbox_lists(connections: Connections) -> Sequence[Finding]:
+def check_inbox_lists(connections: Connections) -> Sequence[Diagnosis]:
     """One finding a subscription with several inboxes. Raises DatabaseAway."""
     several = [s for s in connections.settings.subscriptions if len(s.inbox_urls) > 1]
     return [_check(connections, configured) for configured in several]
 
 
-def _check(connections: Connections, configured: SubscriptionSettings) -> Finding:
+def _check(connections: Connections, configured: SubscriptionSettings) -> Diagnosis:
     subscription = subscription_of(connections.settings, configured)
     check = f"inboxes of {subscription}"
-    keys = [
-        key for url in configured.inbox_urls for key in _newest(connections.engine(url, read_only=True), subscription)
-    ]
-    found = inbox_evidence(connections).read(subscription, list(dict.fromkeys(keys)))
+    inboxes = inbox_evidence(connections)
+    found = inboxes.read(subscription, inboxes.newest_keys(subscription, limit=NEWEST_KEYS))
     doubled = {key: lookup.records for key, lookup in found.items() if double_effect(lookup) is not None}
     looked = f"the newest {NEWEST_KEYS} keys of each of {len(configured.inbox_urls)} inboxes"
     if not doubled:
         text = f"{looked}: none is in two. Nobody can prove that the handler's database is a function of the message"
-        return Finding(check=check, level="note", found=text, remedy=_REMEDY)
+        return Diagnosis(check=check, level="note", found=text, remedy=_REMEDY)
     why = _ONE_DATABASE if all(_are_one_row(rows) for rows in doubled.values()) else "double effects"
     text = f"{looked}: {len(doubled)} are in two, for example {next(iter(doubled))}: {why}"
-    return Finding(check=check, level="fail", found=text, remedy=_REMEDY)
-
-
-def _newest(engine: sa.Engine, subscription: Subscription) -> Sequence[str]:
-    """On the index (consumer_group, applied_at_ms)."""
-    query = (
-        sa.select(inbox.c.unique_key)
-        .where(inbox.c.consumer_group == subscription.group, inbox.c.topic == subscription.topic)
-        .order_by(inbox.c.applied_at_ms.desc())
-        .limit(NEWEST_KEYS)
-    )
-    with reading(engine) as connection:
-        return [key for key in connection.scalars(query) if isinstance(key, str)]
+    return Diagnosis(check=check, level="fail", found=text, remedy=_REMEDY)
 
 
 def _are_one_row(rows: Sequence[InboxRow]) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reconciler.commands.finding import Finding
+from reconciler.commands.doctor.diagnosis import Diagnosis
 
 _HOURS_A_DAY = 24
 
 
-def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Finding]:
+def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
     """What a broker's configuration means; nothing for brokers that have no such settings or leave them alone."""
     if config.get("transRocksDBEnable") == "true" and config.get("transWriteOriginTransHalfEnable") == "false":
-        yield Finding(
+        yield Diagnosis(
             check=check,
             level="note",
             found="keeps halves in RocksDB (transRocksDBEnable=true, transWriteOriginTransHalfEnable=false)",
@@ -23,15 +23,15 @@ def check_rocksdb(check: str, config: Mapping[str, str]) -> Iterator[Finding]:
         yield from _index(check, config)
 
 
-def _index(check: str, config: Mapping[str, str]) -> Iterator[Finding]:
+def _index(check: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Index files are not read: then IndexRocksDBStore.queryOffset answers, for so many days back."""
     if config.get("indexRocksDBEnable") != "true":
         found = "indexFileReadEnable=false, and there is no other index"
-        yield Finding(check=check, level="fail", found=found, remedy="set it to true: nothing can be looked up")
+        yield Diagnosis(check=check, level="fail", found=found, remedy="set it to true: nothing can be looked up")
         return
     days, hours = config.get("maxRocksDBIndexQueryDays", ""), config.get("fileReservedTime", "")
     if days.isdecimal() and hours.isdecimal() and int(days) * _HOURS_A_DAY < int(hours):
-        yield Finding(
+        yield Diagnosis(
             check=check,
             level="fail",
             found=f"keeps messages for {hours} h, finds those of the last {days} days (maxRocksDBIndexQueryDays)",

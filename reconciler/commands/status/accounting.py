@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 
-from reconciler.commands.status.outbox_backlog import look_into_outbox, oldest_unheard
 from reconciler.commands.status.standstill import limit_seconds
-from reconciler.errors import ReconcilerError, RedisAway
-from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
+from reconciler.errors import ReconcilerError, RedisAway, TopicNotFound
 from reconciler.policy.account import (
     Account,
     Link,
@@ -27,10 +25,10 @@ from reconciler.policy.account import (
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidates, InboxEvidence, ShardMemory, StoredRound
-from reconciler.rocketmq.client.name_servers import TopicNotFound
-from reconciler.sql.engines import database_now_ms, reading
+from reconciler.wiring.brokers import QueueEnd, queue_ends
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import outbox_databases
+from reconciler.wiring.databases import outbox_databases
+from reconciler.wiring.evidence import inspect_outbox
 
 
 class Accounting:
@@ -57,7 +55,7 @@ class Accounting:
         margin_seconds = self._settings.rounds.skew_margin_seconds
         self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
         self._asked_ms = asked_ms
-        self._ends = QueueEnds(connections.rocketmq.client, connections.rocketmq.routes)
+        self._ends = queue_ends(connections)
         self._outboxes = cache(self._look_into_outboxes)
 
     def of(
@@ -90,7 +88,8 @@ class Accounting:
             if (database.owner, database.url) not in of_topic:
                 continue
             try:
-                seen = look_into_outbox(self._connections, database.url, producer_group=database.owner, topic=topic)
+                outbox = inspect_outbox(self._connections, database.url)
+                seen = outbox.oldest_unannounced(producer_group=database.owner, topic=topic)
             except ReconcilerError as error:
                 silent = Link(until_ms=None, cause=f"the {database.name} does not tell: {error}")
                 found.append((database.url, None, silent))
@@ -174,9 +173,7 @@ class Accounting:
                 continue
             ahead_ms = seen.now_ms - self._asked_ms
             try:
-                found = oldest_unheard(
-                    self._connections,
-                    url,
+                found = inspect_outbox(self._connections, url).oldest_unheard(
                     producer_group=seen.producer_group,
                     plan=plan,
                     inbox=self._inbox,
@@ -187,15 +184,6 @@ class Accounting:
                 yield Link(until_ms=None, cause=f"the outbox of {seen.producer_group} does not tell: {error}")
             else:
                 yield unheard_link(found, asked_ms=self._asked_ms, ahead_ms=ahead_ms)
-
-
-def ledger_now_ms(connections: Connections) -> int:
-    """Time by the ledger, which dates rounds: this host's clock may be wrong, and nobody compares it with the others.
-
-    Raises DatabaseAway.
-    """
-    with reading(connections.engine(connections.settings.ledger.url.get_secret_value())) as connection:
-        return database_now_ms(connection)
 
 
 def _taken(rounds: Sequence[StoredRound], *, retired: Sequence[str]) -> dict[tuple[str, int], int]:

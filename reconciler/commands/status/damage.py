@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from reconciler.contract.subscription import Shard
+from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import fault_of_member
 from reconciler.errors import InvariantViolation, RedisAway
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import AnnouncementQueue, LedgerReports, RepairCount, StoredRound, VerdictCount
-from reconciler.shards.access import RedisClient
-from reconciler.shards.commit_samples import sample_commit_sets
 
 #: Announcements of each queue, the newest, that are looked at, and how young a refusal is told: who announces for
 #: another environment, or with another secret, is refused as long as it does.
@@ -25,16 +23,17 @@ def damaged_rows(verdicts: Iterable[VerdictCount], repairs: Iterable[RepairCount
     return found + [f"{r.topic}: {r.count} repairs that nobody works on: {r.damage}" for r in repairs if r.damage]
 
 
-def misshapen_members(client: RedisClient, topic: TopicPlan, *, commit_generations: int) -> list[str]:
-    """One line a subscription whose recorder writes members that no announced key equals; a sample is looked at."""
+def misshapen_members(topic: TopicPlan, sample: Callable[[Subscription], Iterable[tuple[Shard, bytes]]]) -> list[str]:
+    """One line a subscription whose recorder writes members that no announced key equals.
+
+    `sample`: a few members of its commit sets.
+    """
     lines = []
     for plan in topic.subscriptions:
         seen = 0
         wrong: list[tuple[Shard, bytes, str]] = []
         with suppress(RedisAway, InvariantViolation):  # told elsewhere: away, or the shard is stopped
-            for shard, member in sample_commit_sets(
-                client, plan.subscription, shards=topic.shards, commit_generations=commit_generations
-            ):
+            for shard, member in sample(plan.subscription):
                 seen += 1
                 fault = fault_of_member(member)
                 wrong += [(shard, member, fault)] if fault is not None else []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from reconciler.commands.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.commands.listing import outage_row, text_of
-from reconciler.commands.status.accounting import Accounting, ledger_now_ms
+from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects
 from reconciler.commands.status.primaries import blind, unproved
@@ -28,12 +28,13 @@ from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import HeldTopic, Outage, RepairCount, StoredRound, VerdictCount
 from reconciler.settings.schema import Settings
+from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.history import read_standing
+from reconciler.wiring.history import read_overview
 from reconciler.wiring.rounds import Policy
 
 if TYPE_CHECKING:
-    from reconciler.history.reader import HistoryStanding
+    from reconciler.wiring.history import HistoryOverview
 
 #: Commits that nobody announces cannot be seen.
 NO_OUTBOX = "no outbox"
@@ -67,7 +68,7 @@ class StatusReport:
     #: Who did not answer, one line each: the rest may be incomplete.
     away: tuple[str, ...]
     #: None: no history is configured, or it did not answer.
-    history: HistoryStanding | None = None
+    history: HistoryOverview | None = None
     #: An open outage, losses that nobody repairs, a history that ends too early, one line each.
     late: tuple[str, ...] = ()
     #: Keys that no round could decide for so long that brokers will soon have deleted the evidence, one line each.
@@ -146,7 +147,7 @@ class StatusReport:
             (a.subscription.topic, a.subscription.group, a.until_ms, "yes" if a.late else "") for a in self._accounts
         ]
         if accounts:
-            yield "Account for", ("topic", "group", "until_ms", "late"), accounts
+            yield "Accounted for", ("topic", "group", "until_ms", "late"), accounts
         for name, columns, rows in self._parts():
             if rows or name == "subscriptions":
                 yield name.capitalize(), columns, rows
@@ -210,7 +211,7 @@ def _subscription_row(s: SubscriptionStatus) -> tuple[object, ...]:
     )
 
 
-def _history_rows(history: HistoryStanding) -> Iterator[tuple[object, ...]]:
+def _history_rows(history: HistoryOverview) -> Iterator[tuple[object, ...]]:
     for s in history.subscriptions:
         about = (s.subscription.topic, s.subscription.group, s.captured_until_ms, s.rounds, s.gaps)
         yield (*about, history.spool_bytes, "; ".join(history.problems[:3]))
@@ -226,7 +227,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
     with Connections(settings) as connections:
         policy = Policy(connections)
         reports = connections.ledger.reports
-        now_ms = ledger_now_ms(connections)
+        now_ms = connections.ledger_now_ms()
         away = who_is_away({**ask_redis(connections), **ask_databases(connections), **ask_brokers(connections)})
         statuses = []
         newest: dict[Subscription, Sequence[StoredRound]] = {}
@@ -257,7 +258,7 @@ def read_status(settings: Settings, *, rounds_within_seconds: float | None = Non
                 statuses.append(_status_of(policy, topic, plan, last, accounting))
         doubted = unproved(connections)
         late += blind(doubted, within_seconds=limit_seconds(settings, rounds_within_seconds))
-        history, history_away = read_standing(settings, policy.subscriptions)
+        history, history_away = read_overview(settings, policy.subscriptions)
         for captured in history.subscriptions if history is not None and is_full else ():
             of = captured.subscription
             late += history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=rounds_within_seconds)
@@ -323,9 +324,8 @@ def _refused(
 
 
 def _misshapen(policy: Policy) -> Iterator[str]:
-    generations = policy.settings.rounds.commit_generations
     for topic in policy.plans:
-        yield from misshapen_members(policy.redis.client, topic, commit_generations=generations)
+        yield from misshapen_members(topic, partial(policy.sample_commit_sets, shards=topic.shards))
 
 
 def _pending(policy: Policy, shards: Sequence[Shard]) -> tuple[int | None, int | None]:

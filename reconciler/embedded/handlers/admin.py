@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.handlers.client import body_of, json_body
 from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
+from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.state import GroupConfig, TopicConfig
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
-
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
 _MOST_QUEUES = 65_536
 FAULT_PREFIX = "fault."
 
 
 # -- topics and groups -------------------------------------------------------------------------------
-def create_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def create_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """UPDATE_AND_CREATE_TOPIC."""
     name = text(request, "topic")
     read, write = integer(request, "readQueueNums"), integer(request, "writeQueueNums")
@@ -46,7 +44,7 @@ def create_topic(broker: Broker, _connection: Connection, request: Command) -> R
     return Reply()
 
 
-def delete_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """DELETE_TOPIC_IN_BROKER."""
     name = text(request, "topic")
     broker.state.delete_topic(name)
@@ -68,7 +66,7 @@ def topic_json(topic: TopicConfig) -> dict[str, Any]:
     }
 
 
-def topics_json(broker: Broker) -> dict[str, Any]:
+def topics_json(broker: BrokerServices) -> dict[str, Any]:
     """TopicConfigSerializeWrapper."""
     return {
         "dataVersion": {"counter": broker.state.topics_version, "timestamp": broker.started_ms},
@@ -76,12 +74,12 @@ def topics_json(broker: Broker) -> dict[str, Any]:
     }
 
 
-def all_topics(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def all_topics(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """GET_ALL_TOPIC_CONFIG."""
     return Reply(body=json_body(topics_json(broker)))
 
 
-def create_group(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def create_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
     body = body_of(request)
     name = body.get("groupName")
@@ -121,26 +119,26 @@ def _group_json(group: GroupConfig) -> dict[str, Any]:
     }
 
 
-def all_groups(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def all_groups(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
     table = {name: _group_json(group) for name, group in broker.state.groups.items()}
     version = {"counter": len(table), "timestamp": broker.started_ms}
     return Reply(body=json_body({"dataVersion": version, "subscriptionGroupTable": table}))
 
 
-def groups_of_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def groups_of_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic)."""
     return Reply(body=json_body({"groupList": broker.state.groups_of_topic(text(request, "topic"))}))
 
 
-def delete_group(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def delete_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """DELETE_SUBSCRIPTIONGROUP."""
     broker.state.delete_group(text(request, "groupName"))
     return Reply()
 
 
 # -- settings ----------------------------------------------------------------------------------------
-def get_config(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def get_config(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """GET_BROKER_CONFIG: java.util.Properties text."""
     properties = broker.settings.as_properties() | {
         "listenPort": str(broker.port),
@@ -151,7 +149,7 @@ def get_config(broker: Broker, _connection: Connection, _request: Command) -> Re
     return Reply(fields={"version": json.dumps({"counter": 0, "timestamp": broker.started_ms})}, body=body.encode())
 
 
-def update_config(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def update_config(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """UPDATE_BROKER_CONFIG; ``fault.<knob>=<value>`` lines turn the fault knobs of this stand-in."""
     for line in request.body.decode(errors="replace").splitlines():
         name, separator, value = line.partition("=")
@@ -168,7 +166,7 @@ def update_config(broker: Broker, _connection: Connection, request: Command) -> 
     return Reply()
 
 
-def runtime_info(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def runtime_info(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """GET_BROKER_RUNTIME_INFO."""
     store = broker.store
     table = {
@@ -193,7 +191,7 @@ def _offset_table(rows: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
     return "{" + ",".join(entries) + "}"
 
 
-def topic_stats(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def topic_stats(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_TOPIC_STATS_INFO."""
     name = text(request, "topic")
     topic = broker.state.topics.get(name)
@@ -217,7 +215,7 @@ def topic_stats(broker: Broker, _connection: Connection, request: Command) -> Re
     return Reply(body=f'{{"offsetTable":{_offset_table(rows)}}}'.encode())
 
 
-def consume_stats(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def consume_stats(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_CONSUME_STATS of a group, for one topic or all it has offsets or subscriptions for."""
     group = text(request, "consumerGroup")
     wanted = request.fields.get("topic")
@@ -234,7 +232,9 @@ def consume_stats(broker: Broker, _connection: Connection, request: Command) -> 
     return Reply(body=f'{{"consumeTps":0.0,"offsetTable":{_offset_table(rows)}}}'.encode())
 
 
-def _consume_row(broker: Broker, group: str, topic: str, queue_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _consume_row(
+    broker: BrokerServices, group: str, topic: str, queue_id: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     queue = broker.store.queues.queue(topic, queue_id)
     offset = broker.state.offset_of(group, topic, queue_id)
     last = queue.entry(offset - 1) if offset else None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from reconciler.embedded.consumers import Member, Subscription, subscription_from_heartbeat
+from reconciler.embedded.channel import Channel
+from reconciler.embedded.consumers import Member, SubscriptionData, subscription_from_heartbeat
 from reconciler.embedded.reply import BadField, Reply, text
+from reconciler.embedded.services import BrokerServices
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import RETRY_TOPIC_PREFIX, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.tolerant_json import parse_object
-
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
 
 def body_of(request: Command) -> Mapping[Any, Any]:
@@ -35,13 +33,13 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def heartbeat(broker: Broker, connection: Connection, request: Command) -> Reply:
+def heartbeat(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
     """Registers the client's groups, makes consumer groups and their retry topics."""
     body = body_of(request)
     client_id = str(body.get("clientID", ""))
     for producer in _objects(body.get("producerDataSet")):
         group = str(producer.get("groupName", ""))
-        broker.clients.register_producer(group, connection, _member(client_id, request))
+        broker.clients.register_producer(group, channel, _member(client_id, request))
     for consumer in _objects(body.get("consumerDataSet")):
         name = str(consumer.get("groupName", ""))
         group_config = broker.state.group(name)
@@ -49,7 +47,7 @@ def heartbeat(broker: Broker, connection: Connection, request: Command) -> Reply
             broker.state.ensure_topic(RETRY_TOPIC_PREFIX + name, queues=group_config.retry_queues)
         broker.clients.register_consumer(
             name,
-            connection,
+            channel,
             _member(client_id, request),
             data=consumer,
             subscriptions=None if body.get("withoutSub") is True else _subscriptions(consumer),
@@ -59,7 +57,7 @@ def heartbeat(broker: Broker, connection: Connection, request: Command) -> Reply
     return Reply()
 
 
-def _subscriptions(consumer: Mapping[str, Any]) -> list[Subscription]:
+def _subscriptions(consumer: Mapping[str, Any]) -> list[SubscriptionData]:
     return [subscription_from_heartbeat(entry) for entry in _objects(consumer.get("subscriptionDataSet"))]
 
 
@@ -67,17 +65,17 @@ def _member(client_id: str, request: Command) -> Member:
     return Member(client_id, request.language, request.version, 0.0)
 
 
-def unregister(broker: Broker, connection: Connection, request: Command) -> Reply:
+def unregister(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
     """UNREGISTER_CLIENT."""
     broker.clients.unregister(
-        connection,
+        channel,
         producer_group=request.fields.get("producerGroup"),
         consumer_group=request.fields.get("consumerGroup"),
     )
     return Reply()
 
 
-def consumer_list(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def consumer_list(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_CONSUMER_LIST_BY_GROUP."""
     name = text(request, "consumerGroup")
     group = broker.clients.consumers.get(name)
@@ -86,7 +84,7 @@ def consumer_list(broker: Broker, _connection: Connection, request: Command) -> 
     return Reply(body=json_body({"consumerIdList": group.client_ids()}))
 
 
-def check_client_config(_broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def check_client_config(_broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """CHECK_CLIENT_CONFIG: Java clients ask before they subscribe by SQL92; TAG needs no check."""
     return Reply()
 
@@ -102,7 +100,7 @@ def _queues(body: Mapping[Any, Any]) -> list[tuple[str, str, int]]:
     return queues
 
 
-def lock_queues(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def lock_queues(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """LOCK_BATCH_MQ: answers the queues that the client now holds."""
     body = body_of(request)
     group, client_id = str(body.get("consumerGroup", "")), str(body.get("clientId", ""))
@@ -111,7 +109,7 @@ def lock_queues(broker: Broker, _connection: Connection, request: Command) -> Re
     return Reply(body=json_body({"lockOKMQSet": answer}))
 
 
-def unlock_queues(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def unlock_queues(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """UNLOCK_BATCH_MQ."""
     body = body_of(request)
     for queue in _queues(body):
@@ -132,7 +130,7 @@ def _connections(members: Mapping[Any, Member]) -> list[dict[str, object]]:
     ]
 
 
-def producer_connections(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def producer_connections(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_PRODUCER_CONNECTION_LIST: tells whether check-back can work at all."""
     name = text(request, "producerGroup")
     members = broker.clients.producers.get(name)
@@ -141,7 +139,7 @@ def producer_connections(broker: Broker, _connection: Connection, request: Comma
     return Reply(body=json_body({"connectionSet": _connections(members)}))
 
 
-def consumer_connections(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def consumer_connections(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_CONSUMER_CONNECTION_LIST."""
     name = text(request, "consumerGroup")
     group = broker.clients.consumers.get(name)

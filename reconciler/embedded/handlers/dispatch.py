@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.handlers import admin, client, forward, pull, query, routes, send, transaction
 from reconciler.embedded.reply import Reply
+from reconciler.embedded.services import BrokerServices
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
-
-Handler: TypeAlias = "Callable[[Broker, Connection, Command], Reply | None]"
+Handler: TypeAlias = "Callable[[BrokerServices, Channel, Command], Reply | None]"
 
 NAME_SERVER_HANDLERS: dict[int, Handler] = {
     RequestCode.PUT_KV_CONFIG: routes.put_kv,

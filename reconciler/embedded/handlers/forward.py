@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.reply import Reply, text
+from reconciler.embedded.services import BrokerServices
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
-
-def forward(broker: Broker, connection: Connection, request: Command) -> Reply | None:
+def forward(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
     """AdminBrokerProcessor.callConsumer: asks the client and passes its answer on; none if it never answers."""
     group_name, client_id = text(request, "consumerGroup"), text(request, "clientId")
     group = broker.clients.consumers.get(group_name)
     members = group.members if group is not None else {}
-    channel = next((channel for channel, member in members.items() if member.client_id == client_id), None)
-    target = broker.connection_of(channel)
-    if target is None:
+    target = next((member for member, client in members.items() if client.client_id == client_id), None)
+    if target is None or not target.is_open:
         remark = f"The Consumer <{group_name}> <{client_id}> not online"
         return Reply(ResponseCode.SYSTEM_ERROR, remark)
     body = b""
@@ -32,8 +27,6 @@ def forward(broker: Broker, connection: Connection, request: Command) -> Reply |
         request.code,
         request.fields,
         body,
-        on_answer=lambda answer: connection.reply(
-            request, Reply(answer.code, answer.remark, answer.fields, answer.body)
-        ),
+        on_answer=lambda answer: channel.reply(request, Reply(answer.code, answer.remark, answer.fields, answer.body)),
     )
     return None

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from reconciler.embedded.consumers import Subscription, parse_subscription
+from reconciler.embedded.channel import Channel
+from reconciler.embedded.consumers import SubscriptionData, parse_subscription
 from reconciler.embedded.handlers.client import json_body
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.long_polling import HeldPull
 from reconciler.embedded.queues import ConsumeQueue
 from reconciler.embedded.reply import Reply, integer, text
+from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.state import READ
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
-
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
 # PullSysFlag
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
@@ -36,12 +33,12 @@ class _Read:
     records: list[bytes]
 
 
-def pull(broker: Broker, connection: Connection, request: Command) -> Reply | None:
+def pull(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
     """One pull; None if it waits for a message."""
-    return _pull(broker, connection, request, may_suspend=True)
+    return _pull(broker, channel, request, may_suspend=True)
 
 
-def _pull(broker: Broker, connection: Connection, request: Command, *, may_suspend: bool) -> Reply | None:
+def _pull(broker: BrokerServices, channel: Channel, request: Command, *, may_suspend: bool) -> Reply | None:
     group_name, topic_name = text(request, "consumerGroup"), text(request, "topic")
     queue_id, offset = integer(request, "queueId"), integer(request, "queueOffset")
     flags = integer(request, "sysFlag")
@@ -58,13 +55,13 @@ def _pull(broker: Broker, connection: Connection, request: Command, *, may_suspe
     code = _code(read.status, offset)
     if code == ResponseCode.PULL_NOT_FOUND and may_suspend and flags & SUSPEND:
         held = HeldPull(
-            channel=connection,
+            channel=channel,
             topic=topic_name,
             queue_id=queue_id,
             offset=read.next_offset if read.status == "NO_MESSAGE_IN_QUEUE" else offset,
             deadline_seconds=broker.clock.monotonic_seconds() + integer(request, "suspendTimeoutMillis") / 1000,
             subscription=subscription,
-            answer=lambda: connection.reply(request, _pull(broker, connection, request, may_suspend=False)),
+            answer=lambda: channel.reply(request, _pull(broker, channel, request, may_suspend=False)),
         )
         if broker.polling.hold(held):
             return None
@@ -73,18 +70,18 @@ def _pull(broker: Broker, connection: Connection, request: Command, *, may_suspe
     return _reply(broker, queue, read, code)
 
 
-def _refusal(broker: Broker, group_name: str, topic_name: str, queue_id: int) -> Reply | None:
+def _refusal(broker: BrokerServices, group_name: str, topic_name: str, queue_id: int) -> Reply | None:
     if not broker.settings.permission & READ:
         return Reply(ResponseCode.NO_PERMISSION, f"the broker[{broker.address}] pulling message is forbidden")
     group = broker.state.group(group_name)
     if group is None:
-        remark = f"subscription group [{group_name}] does not exist, {broker.help_text()}"
+        remark = f"subscription group [{group_name}] does not exist, {broker.family.help_text}"
         return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if not group.consume_enabled:
         return Reply(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
     topic = broker.state.topics.get(topic_name)
     if topic is None:
-        remark = f"topic[{topic_name}] not exist, apply first please! {broker.help_text()}"
+        remark = f"topic[{topic_name}] not exist, apply first please! {broker.family.help_text}"
         return Reply(ResponseCode.TOPIC_NOT_EXIST, remark)
     if not topic.permission & READ:
         return Reply(ResponseCode.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden")
@@ -95,8 +92,8 @@ def _refusal(broker: Broker, group_name: str, topic_name: str, queue_id: int) ->
 
 
 def _subscription(
-    broker: Broker, request: Command, group_name: str, topic_name: str, flags: int
-) -> Subscription | Reply:
+    broker: BrokerServices, request: Command, group_name: str, topic_name: str, flags: int
+) -> SubscriptionData | Reply:
     if flags & SUBSCRIPTION:
         found = parse_subscription(
             topic_name, request.fields.get("subscription"), request.fields.get("expressionType"), 0
@@ -117,7 +114,9 @@ def _subscription(
     return found
 
 
-def _read(broker: Broker, queue: ConsumeQueue, offset: int, maximum: int, subscription: Subscription) -> _Read:
+def _read(
+    broker: BrokerServices, queue: ConsumeQueue, offset: int, maximum: int, subscription: SubscriptionData
+) -> _Read:
     """DefaultMessageStore.getMessage."""
     smallest, largest = queue.min_offset, queue.max_offset
     if largest == 0:
@@ -158,7 +157,7 @@ def _code(status: str, requested_offset: int) -> ResponseCode:
             return ResponseCode.PULL_OFFSET_MOVED
 
 
-def _report_moved(broker: Broker, request: Command, next_offset: int) -> None:
+def _report_moved(broker: BrokerServices, request: Command, next_offset: int) -> None:
     """generateOffsetMovedEvent: a message about the jump, up to 4.9."""
     group = text(request, "consumerGroup")
     queue = {
@@ -172,7 +171,7 @@ def _report_moved(broker: Broker, request: Command, next_offset: int) -> None:
         "offsetNew": next_offset,
         "offsetRequest": integer(request, "queueOffset"),
     }
-    message = Message(
+    message = BrokerMessage(
         topic="OFFSET_MOVED_EVENT",
         queue_id=0,
         body=json_body(event),
@@ -185,7 +184,7 @@ def _report_moved(broker: Broker, request: Command, next_offset: int) -> None:
     broker.store.append(message)
 
 
-def _reply(broker: Broker, queue: ConsumeQueue, read: _Read, code: int) -> Reply:
+def _reply(broker: BrokerServices, queue: ConsumeQueue, read: _Read, code: int) -> Reply:
     fields = {
         "suggestWhichBrokerId": "0",
         "nextBeginOffset": str(read.next_offset),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.consumers import parse_subscription
 from reconciler.embedded.index import MAX_RESULTS
 from reconciler.embedded.queues import ConsumeQueue
 from reconciler.embedded.reply import Reply, boolean, integer, text
+from reconciler.embedded.services import BrokerServices
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
-
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _UNIQUE_KEY_RESULTS = 32  # MessageStoreConfig.defaultQueryMaxNum
@@ -22,7 +19,7 @@ _LONG_MAX = 2**63 - 1
 _MOST_ENTRIES = 10_000  # of a consume queue in one answer
 
 
-def query_message(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def query_message(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """QueryMessageProcessor.queryMessage."""
     maximum = integer(request, "maxNum", MAX_RESULTS)
     if boolean(request, _UNIQUE_KEY_QUERY):
@@ -44,7 +41,7 @@ def query_message(broker: Broker, _connection: Connection, request: Command) -> 
     return Reply(ResponseCode.SUCCESS, None, fields, b"".join(records))
 
 
-def view_message(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def view_message(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """QueryMessageProcessor.viewMessageById: any record of any topic, halves too."""
     offset = integer(request, "offset")
     record = broker.store.record_at(offset)
@@ -54,7 +51,7 @@ def view_message(broker: Broker, _connection: Connection, request: Command) -> R
 
 
 # -- consumer offsets --------------------------------------------------------------------------------
-def query_consumer_offset(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """ConsumerManageProcessor.queryConsumerOffset with its quirk: 0 instead of 22 for a short queue."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     offset = broker.state.offset_of(group, topic, queue_id)
@@ -67,7 +64,7 @@ def query_consumer_offset(broker: Broker, _connection: Connection, request: Comm
     return Reply(fields={"offset": str(offset)})
 
 
-def update_consumer_offset(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """ConsumerManageProcessor.updateConsumerOffset; 5.x refuses unknown topics and groups."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     if broker.family.checks_offset_commits:
@@ -80,25 +77,25 @@ def update_consumer_offset(broker: Broker, _connection: Connection, request: Com
 
 
 # -- queue offsets -----------------------------------------------------------------------------------
-def _queue(broker: Broker, request: Command) -> ConsumeQueue:
+def _queue(broker: BrokerServices, request: Command) -> ConsumeQueue:
     """The queue in question; an empty one, which nobody keeps, if nothing was ever stored in it."""
     found = broker.store.queues.find(text(request, "topic"), integer(request, "queueId"))
     return found if found is not None else ConsumeQueue()
 
 
-def max_offset(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def max_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_MAX_OFFSET."""
     queue = _queue(broker, request)
     return Reply(fields={"offset": str(queue.max_offset)})
 
 
-def min_offset(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def min_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_MIN_OFFSET."""
     queue = _queue(broker, request)
     return Reply(fields={"offset": str(queue.min_offset)})
 
 
-def offset_by_time(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def offset_by_time(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """SEARCH_OFFSET_BY_TIMESTAMP: the nearest message up to 4.9, the first one at or after it in 5.x.
 
     boundaryType UPPER (5.x): the last message at or before the time.
@@ -114,7 +111,7 @@ def offset_by_time(broker: Broker, _connection: Connection, request: Command) ->
     return Reply(fields={"offset": str(offset)})
 
 
-def earliest_store_time(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def earliest_store_time(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_EARLIEST_MSG_STORETIME: -1 for an empty queue."""
     queue = _queue(broker, request)
     entry = queue.entry(queue.min_offset)
@@ -122,7 +119,7 @@ def earliest_store_time(broker: Broker, _connection: Connection, request: Comman
     return Reply(fields={"timestamp": str(timestamp)})
 
 
-def query_consume_queue(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def query_consume_queue(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """QUERY_CONSUME_QUEUE of AdminBrokerProcessor: raw entries, also of topics that cannot be pulled."""
     topic, queue_id = text(request, "topic"), integer(request, "queueId")
     queue = broker.store.queues.find(topic, queue_id)

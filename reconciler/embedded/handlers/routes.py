@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.handlers.client import body_of, json_body
 from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
 from reconciler.embedded.routes import RegisteredBroker
+from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.state import TopicConfig
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
-
 _ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
-def route(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def route(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_ROUTEINFO_BY_TOPIC, in the JSON dialect of the name server's release."""
     topic = text(request, "topic")
     standard = broker.routes.speaks_standard_json(request.version, accepts=boolean(request, "acceptStandardJsonOnly"))
     body = broker.routes.route(topic, standard=standard, order=broker.state.kv.get(_ORDER_NAMESPACE, {}).get(topic))
     if body is None:
-        remark = f"No topic route info in name server for the topic: {topic}{broker.help_text()}"
+        remark = f"No topic route info in name server for the topic: {topic}{broker.family.help_text}"
         return Reply(ResponseCode.TOPIC_NOT_EXIST, remark)
     return Reply(body=body)
 
 
-def cluster_info(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def cluster_info(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """GET_BROKER_CLUSTER_INFO."""
     return Reply(body=broker.routes.cluster_info())
 
 
-def all_topics(broker: Broker, _connection: Connection, _request: Command) -> Reply:
+def all_topics(broker: BrokerServices, _channel: Channel, _request: Command) -> Reply:
     """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
     return Reply(body=json_body({"topicList": broker.routes.topic_names()}))
 
 
-def topics_of_cluster(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def topics_of_cluster(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_TOPICS_BY_CLUSTER (224)."""
     cluster = text(request, "cluster")
     names = {
@@ -52,7 +50,7 @@ def topics_of_cluster(broker: Broker, _connection: Connection, request: Command)
 
 
 # -- brokers -----------------------------------------------------------------------------------------
-def register_broker(broker: Broker, connection: Connection, request: Command) -> Reply:
+def register_broker(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
     """REGISTER_BROKER of another process; the registration ends with its connection."""
     if boolean(request, "compressed"):
         raise BadField("a compressed registration is not understood; set compressedRegister=false")
@@ -62,7 +60,7 @@ def register_broker(broker: Broker, connection: Connection, request: Command) ->
             name=name,
             cluster=text(request, "clusterName"),
             topics=_topics_of(body_of(request) if request.body else {}),
-            owner=connection,
+            owner=channel,
         ),
         broker_id=broker_id,
         address=text(request, "brokerAddr"),
@@ -86,13 +84,13 @@ def _topics_of(body: Any) -> dict[str, TopicConfig]:
     return topics
 
 
-def unregister_broker(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def unregister_broker(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """UNREGISTER_BROKER."""
     broker.routes.unregister(text(request, "brokerName"), integer(request, "brokerId"))
     return Reply()
 
 
-def delete_topic(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """DELETE_TOPIC_IN_NAMESRV."""
     name = text(request, "topic")
     for registered in broker.routes.brokers.values():
@@ -102,13 +100,13 @@ def delete_topic(broker: Broker, _connection: Connection, request: Command) -> R
 
 
 # -- key-value configuration -------------------------------------------------------------------------
-def put_kv(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def put_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """PUT_KV_CONFIG."""
     broker.state.put_kv(text(request, "namespace"), text(request, "key"), text(request, "value"))
     return Reply()
 
 
-def get_kv(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def get_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_KV_CONFIG."""
     namespace, key = text(request, "namespace"), text(request, "key")
     value = broker.state.kv.get(namespace, {}).get(key)
@@ -117,13 +115,13 @@ def get_kv(broker: Broker, _connection: Connection, request: Command) -> Reply:
     return Reply(fields={"value": value})
 
 
-def delete_kv(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def delete_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """DELETE_KV_CONFIG."""
     broker.state.put_kv(text(request, "namespace"), text(request, "key"), None)
     return Reply()
 
 
-def list_kv(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def list_kv(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """GET_KVLIST_BY_NAMESPACE (219)."""
     namespace = text(request, "namespace")
     entries = broker.state.kv.get(namespace)

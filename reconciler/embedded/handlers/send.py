@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 import re
 import struct
+import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.layout import (
     BORN_HOST_V6,
     MAX_PROPERTIES_BYTES,
     MAX_TOPIC_BYTES,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
-    Message,
+    BrokerMessage,
 )
 from reconciler.embedded.reply import BadField, Reply, integer, text
+from reconciler.embedded.services import BrokerServices
 from reconciler.embedded.state import READ, WRITE
 from reconciler.embedded.store import SCHEDULE_TOPIC
 from reconciler.rocketmq.wire.codes import (
@@ -30,10 +32,6 @@ from reconciler.rocketmq.wire.codes import (
     ResponseCode,
 )
 from reconciler.rocketmq.wire.frame import Command
-
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
 # SendMessageRequestHeaderV2: one letter for each field of the first version.
 _V2 = {
@@ -91,7 +89,7 @@ class _Header:
         return self._fields.get(self._names["batch"]) == "true"
 
 
-def send(broker: Broker, connection: Connection, request: Command) -> Reply:
+def send(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
     """One message or a batch (SendMessageProcessor)."""
     header = _Header(request)
     refusal = _refusal(broker, header, request)
@@ -101,21 +99,21 @@ def send(broker: Broker, connection: Connection, request: Command) -> Reply:
         header.text("topic"), header.text("defaultTopic"), header.integer("defaultTopicQueueNums", 4)
     )
     if topic is None:
-        remark = f"topic[{header.text('topic')}] not exist, apply first please!{broker.help_text()}"
+        remark = f"topic[{header.text('topic')}] not exist, apply first please!{broker.family.help_text}"
         return Reply(ResponseCode.TOPIC_NOT_EXIST, remark)
     queue_id = header.integer("queueId")
     if queue_id >= max(topic.write_queues, topic.read_queues):
-        remark = f"request queueId[{queue_id}] is illegal, {topic.name} Producer: {connection.peer}"
+        remark = f"request queueId[{queue_id}] is illegal, {topic.name} Producer: {channel.peer}"
         return Reply(broker.family.bad_queue_code, remark)
     if queue_id < 0:
         queue_id = random.randrange(max(1, topic.write_queues))
     if request.code == RequestCode.SEND_BATCH_MESSAGE or header.is_batch:
-        return _store_batch(broker, connection, header, request.body, queue_id)
-    message = _message(connection, header, queue_id, request.body, header.text("properties"), header.integer("flag", 0))
+        return _store_batch(broker, channel, header, request.body, queue_id)
+    message = _message(channel, header, queue_id, request.body, header.text("properties"), header.integer("flag", 0))
     return _store(broker, message, header)
 
 
-def _refusal(broker: Broker, header: _Header, request: Command) -> Reply | None:
+def _refusal(broker: BrokerServices, header: _Header, request: Command) -> Reply | None:
     """What msgCheck and checkMessage refuse before anything is stored."""
     topic, family = header.text("topic"), broker.family
     if not family.half_topic_is_writable:
@@ -126,7 +124,7 @@ def _refusal(broker: Broker, header: _Header, request: Command) -> Reply | None:
             return Reply(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     elif topic == AUTO_CREATE_TOPIC or not topic:
         return Reply(ResponseCode.SYSTEM_ERROR, f"the topic[{topic}] is conflict with system reserved words.")
-    if broker.faults.disk_is_full() or broker.store_is_broken:
+    if broker.faults.disk_is_full() or broker.store.is_unwritable:
         return Reply(
             ResponseCode.SERVICE_NOT_AVAILABLE,
             "service not available now. It may be caused by one of the following reasons: the broker's disk is "
@@ -148,22 +146,22 @@ def _refusal(broker: Broker, header: _Header, request: Command) -> Reply | None:
 
 
 def _message(
-    connection: Connection, header: _Header, queue_id: int, body: bytes, properties: str, flag: int
-) -> Message:
-    return Message(
+    channel: Channel, header: _Header, queue_id: int, body: bytes, properties: str, flag: int
+) -> BrokerMessage:
+    return BrokerMessage(
         topic=header.text("topic"),
         queue_id=queue_id,
         body=body,
         born_timestamp_ms=header.integer("bornTimestamp", 0, limit=2**63),
-        born_host=connection.born_host,
+        born_host=channel.born_host,
         properties_text=properties,
         flag=flag,
-        sys_flag=header.integer("sysFlag", 0) | (BORN_HOST_V6 if len(connection.born_host) > 8 else 0),
+        sys_flag=header.integer("sysFlag", 0) | (BORN_HOST_V6 if len(channel.born_host) > 8 else 0),
         reconsume_times=header.integer("reconsumeTimes", 0),
     )
 
 
-def _store(broker: Broker, message: Message, header: _Header) -> Reply:
+def _store(broker: BrokerServices, message: BrokerMessage, header: _Header) -> Reply:
     _redirect_retry(broker, message, header)
     _stamp(broker, message)
     properties = message.properties
@@ -188,7 +186,7 @@ def _store(broker: Broker, message: Message, header: _Header) -> Reply:
     return Reply(broker.faults.flush_code(), None, fields)
 
 
-def _add_reply_fields(broker: Broker, fields: dict[str, str], unique_key: str | None) -> None:
+def _add_reply_fields(broker: BrokerServices, fields: dict[str, str], unique_key: str | None) -> None:
     if broker.family.replies_trace:
         fields["TRACE_ON"] = "true" if broker.settings.trace_on else "false"
         fields["MSG_REGION"] = broker.settings.region
@@ -196,7 +194,7 @@ def _add_reply_fields(broker: Broker, fields: dict[str, str], unique_key: str | 
         fields["transactionId"] = unique_key
 
 
-def _stamp(broker: Broker, message: Message) -> None:
+def _stamp(broker: BrokerServices, message: BrokerMessage) -> None:
     """The properties that brokers add: CLUSTER from 4.9, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
     family, settings, properties = broker.family, broker.settings, message.properties
     if not family.stores_cluster:
@@ -205,11 +203,11 @@ def _stamp(broker: Broker, message: Message) -> None:
     if family.stores_trace:
         added |= {"MSG_REGION": settings.region, "TRACE_ON": "true" if settings.trace_on else "false"}
         if not properties.get("UNIQ_KEY"):
-            added["UNIQ_KEY"] = broker.new_unique_key()
+            added["UNIQ_KEY"] = uuid.uuid4().hex.upper()
     message.put_properties(trimmed=family.trims_properties, **added)
 
 
-def _redirect_retry(broker: Broker, message: Message, header: _Header) -> None:
+def _redirect_retry(broker: BrokerServices, message: BrokerMessage, header: _Header) -> None:
     """handleRetryAndDLQ: a consumer that re-sends by itself also ends in the dead-letter queue."""
     if not message.topic.startswith(RETRY_TOPIC_PREFIX):
         return
@@ -221,7 +219,7 @@ def _redirect_retry(broker: Broker, message: Message, header: _Header) -> None:
         message.delay_level = 0
 
 
-def _dead_letter_topic(broker: Broker, group: str) -> str:
+def _dead_letter_topic(broker: BrokerServices, group: str) -> str:
     permission = READ | WRITE if broker.family.dead_letters_readable else WRITE
     return broker.state.ensure_topic(DEAD_LETTER_TOPIC_PREFIX + group, permission=permission).name
 
@@ -230,13 +228,11 @@ def _dead_letter_topic(broker: Broker, group: str) -> str:
 _BATCH_HEAD = struct.Struct(">iiiii")  # total size, magic, CRC, flag, body length
 
 
-def _store_batch(broker: Broker, connection: Connection, header: _Header, body: bytes, queue_id: int) -> Reply:
+def _store_batch(broker: BrokerServices, channel: Channel, header: _Header, body: bytes, queue_id: int) -> Reply:
     """MessageDecoder.encodeMessages: several messages of one topic and queue in one body."""
     if header.text("topic").startswith(RETRY_TOPIC_PREFIX):
         return Reply(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group ")
-    messages = [
-        _message(connection, header, queue_id, part, properties, flag) for part, properties, flag in _split(body)
-    ]
+    messages = [_message(channel, header, queue_id, part, properties, flag) for part, properties, flag in _split(body)]
     if not messages:
         return Reply(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
     for message in messages:
@@ -273,12 +269,12 @@ def _split(body: bytes) -> list[tuple[bytes, str, int]]:
 
 
 # -- send-back ---------------------------------------------------------------------------------------
-def send_back(broker: Broker, _connection: Connection, request: Command) -> Reply:
+def send_back(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """A consumer could not handle a message: %RETRY% with a delay, or %DLQ% after too many tries."""
     group_name = text(request, "group")
     group = broker.state.group(group_name)
     if group is None:
-        remark = f"subscription group not exist, {group_name} {broker.help_text()}"
+        remark = f"subscription group not exist, {group_name} {broker.family.help_text}"
         return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     if group.retry_queues <= 0:
         return Reply()
@@ -296,7 +292,7 @@ def send_back(broker: Broker, _connection: Connection, request: Command) -> Repl
     return Reply()
 
 
-def _store_retry(broker: Broker, message: Message, group: str, level: int, maximum: int) -> None:
+def _store_retry(broker: BrokerServices, message: BrokerMessage, group: str, level: int, maximum: int) -> None:
     properties = message.properties
     changes: dict[str, str | None] = {
         "RETRY_TOPIC": properties.get("RETRY_TOPIC") or message.topic,

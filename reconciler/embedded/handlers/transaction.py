@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from reconciler.embedded.channel import Channel
 from reconciler.embedded.faults import EndFate
-from reconciler.embedded.layout import Message, encode
-from reconciler.embedded.reply import BadField, Reply, boolean, integer, text
-from reconciler.embedded.transactions import EndRequest
+from reconciler.embedded.layout import BrokerMessage, encode
+from reconciler.embedded.reply import BadField, Reply, boolean, integer, text, unsupported
+from reconciler.embedded.services import BrokerServices
+from reconciler.embedded.transactions import EndHeader
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.properties import INT_MAX, whole_number
 
-if TYPE_CHECKING:
-    from reconciler.embedded.broker import Broker
-    from reconciler.embedded.connection import Connection
 
-
-def end_transaction(broker: Broker, connection: Connection, request: Command) -> Reply | None:
+def end_transaction(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
     """EndTransactionProcessor; what the fault knobs make of it comes first."""
-    end = EndRequest(
+    end = EndHeader(
         producer_group=text(request, "producerGroup"),
         state_table_offset=integer(request, "tranStateTableOffset"),
         log_offset=integer(request, "commitLogOffset"),
@@ -30,15 +26,15 @@ def end_transaction(broker: Broker, connection: Connection, request: Command) ->
     if fate is EndFate.DROP:
         return None
     if fate is EndFate.CLOSE:
-        connection.close()
+        channel.close()
         return None
     if fate is EndFate.DELAY:
-        broker.later(seconds, lambda: connection.reply(request, broker.transactions.end(end)))
+        broker.later(seconds, lambda: channel.reply(request, broker.transactions.end(end)))
         return None
     return broker.transactions.end(end)
 
 
-def _keys(broker: Broker, request: Command, log_offset: int) -> set[str]:
+def _keys(broker: BrokerServices, request: Command, log_offset: int) -> set[str]:
     keys = {request.fields.get("msgId", ""), request.fields.get("transactionId", "")}
     half = broker.store.message_at(log_offset)
     if half is not None:
@@ -46,10 +42,10 @@ def _keys(broker: Broker, request: Command, log_offset: int) -> set[str]:
     return keys - {""}
 
 
-def resume_check(broker: Broker, _connection: Connection, request: Command) -> Reply | None:
+def resume_check(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
     """RESUME_CHECK_HALF_MESSAGE (4.5.2+): a new half with no checks used up; its topic is not looked at."""
     if not broker.family.parks_discarded:
-        return broker.unsupported(request)
+        return unsupported(request, broker.family)
     message_id = text(request, "msgId")
     try:
         offset = int(message_id[-16:], 16)
@@ -65,10 +61,10 @@ def resume_check(broker: Broker, _connection: Connection, request: Command) -> R
     return Reply()
 
 
-def ask_producer(broker: Broker, half: Message) -> None:
+def ask_producer(broker: BrokerServices, half: BrokerMessage) -> None:
     """AbstractTransactionalMessageCheckListener.sendCheckMessage: one channel of the producer group, one-way."""
     properties = half.properties
-    channel = broker.producer_channel(properties.get("PGROUP", ""))
+    channel = broker.clients.available_channel(properties.get("PGROUP", ""))
     if channel is None or broker.faults.drops_check():
         return
     unique_key = properties.get("UNIQ_KEY", "")

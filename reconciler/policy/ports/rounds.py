@@ -11,7 +11,7 @@ from reconciler.contract.subscription import Shard, Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundCounts:
-    """What one round moved. announced - matched - (pending_after_union - pending_before) were pending already."""
+    """What one round moved. `announced - matched - pending_added` keys were pending already."""
 
     announced: int
     #: Announced keys whose consumption was recorded already.

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.policy.evidence import FilterKind
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.topic_subscription import EVERY_TAG
 from reconciler.rocketmq.wire.answers import require_success
@@ -38,9 +37,9 @@ class GroupFilter:
     expression: str
 
     @property
-    def filter_kind(self) -> FilterKind:
-        """Whatever is not SQL92 goes by tags."""
-        return FilterKind.SQL92 if self.kind == FilterKind.SQL92 else FilterKind.TAG
+    def is_sql92(self) -> bool:
+        """True: brokers evaluate the expression over properties. False: the group takes tags."""
+        return self.kind == "SQL92"
 
 
 class Admin:

@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from reconciler.errors import BrokerRefused, BrokerUnavailable, InvalidValue, ProtocolViolation, TransientError
+from reconciler.errors import (
+    BrokerUnavailable,
+    InvalidValue,
+    ProtocolViolation,
+    TopicNotFound,
+    TransientError,
+)
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.address import bracketed, parse_addresses
 from reconciler.rocketmq.wire.answers import refusal
@@ -21,10 +27,6 @@ T = TypeVar("T")
 
 #: More queues than any broker is configured with: a hostile route must not fill the memory.
 MAXIMUM_QUEUES = 65_536
-
-
-class TopicNotFound(BrokerRefused):
-    """No name server knows the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

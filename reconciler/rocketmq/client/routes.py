@@ -8,13 +8,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
-from reconciler.errors import TransientError
+from reconciler.errors import TopicNotFound, TransientError
 from reconciler.rocketmq.client.name_servers import (
     BrokerAddresses,
     BrokerQueues,
     MessageQueue,
     NameServers,
-    TopicNotFound,
     TopicRoute,
 )
 

@@ -10,6 +10,7 @@ import threading
 
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue, UsageError
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom, ConsumerMembership
 from reconciler.rocketmq.client.step_thread import StepThread
 from reconciler.rocketmq.client.topic_subscription import EVERY_TAG, TopicSubscription, subscribe_to
@@ -25,7 +26,6 @@ from reconciler.rocketmq.consumer.pull_loop import Consumption, PullLoop
 from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
 from reconciler.rocketmq.consumer.retry import RetryRoute
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode, retry_topic
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import check_topic

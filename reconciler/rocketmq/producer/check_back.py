@@ -11,12 +11,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reconciler.clock import Clock
 from reconciler.errors import MissingDependency, PermanentError, ProtocolViolation, ReconcilerError, UsageError
-from reconciler.policy.evidence import EndOutcome
-from reconciler.rocketmq.client.remoting_client import RemotingClient
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.worker_pool import WorkerPool
-from reconciler.rocketmq.producer.ending import EndRequest, end_transaction
+from reconciler.rocketmq.producer.ending import EndRequest, EndStatus, end_transaction
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, asked
 from reconciler.rocketmq.wire.answers import number_field
 from reconciler.rocketmq.wire.codes import RequestCode
@@ -82,17 +80,17 @@ class CheckCounts:
 
 
 class CheckBack:
-    """Answers for all producer groups of a client instance. Shared; confined by its own lock."""
+    """Answers for all producer groups of a client instance (`instance.shared(CheckBack)`). Confined by its own lock."""
 
-    def __init__(self, client: RemotingClient, *, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
+    def __init__(self, instance: ClientInstance) -> None:
+        self._client = instance.client
+        self._clock = instance.clock
         self._lock = threading.Lock()
         self._groups: dict[str, tuple[CheckAnswer, WorkerPool]] = {}
         self._received = self._accepted = self._not_accepted = self._unknown = self._unmatched = 0
         self._unreadable_bodies = 0
         self._dropped_by_former = 0
-        client.on_request(RequestCode.CHECK_TRANSACTION_STATE, self._on_check)
+        self._client.on_request(RequestCode.CHECK_TRANSACTION_STATE, self._on_check)
 
     @property
     def counts(self) -> CheckCounts:
@@ -191,7 +189,7 @@ class CheckBack:
         except ReconcilerError as error:
             logger.warning("check_back_answer_lost: the answer %s for %s was not sent: %s", state, key, error)
             ended = None
-        is_accepted = ended is not None and ended.outcome is EndOutcome.DONE
+        is_accepted = ended is not None and ended.status is EndStatus.DONE
         with self._lock:
             self._unknown += state is LocalTransactionState.UNKNOWN
             if state is not LocalTransactionState.UNKNOWN:

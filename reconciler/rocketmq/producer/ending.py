@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from reconciler.errors import BrokerBusy, BrokerUnavailable, ProtocolViolation, ReconcilerError, RequestTimeout
-from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode, SystemFlag
@@ -73,17 +72,34 @@ class EndRequest:
         return Command(code=RequestCode.END_TRANSACTION, fields=fields, remark=remark)
 
 
+class EndStatus(StrEnum):
+    """What became of an END, grouped by what follows."""
+
+    #: Code 0: executed.
+    DONE = "DONE"
+    #: Certainly not executed, worth another try: codes 2, 11, 14, 215, 604, or the request never left.
+    REFUSED_FOR_NOW = "REFUSED_FOR_NOW"
+    #: The record at the offset is another one.
+    MISMATCH = "MISMATCH"
+    #: "find prepared transaction message failed": the half is gone.
+    HALF_GONE = "HALF_GONE"
+    #: No answer: it may have been executed.
+    NO_ANSWER = "NO_ANSWER"
+    #: This client did not send it.
+    NOT_SENT = "NOT_SENT"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAnswer:
     """What became of an END. `code` is None where no broker answered: then `remark` says why."""
 
-    outcome: EndOutcome
+    status: EndStatus
     code: int | None = None
     remark: str | None = None
 
 
 #: Sent one-way: nobody will ever tell.
-NOT_ASKED = EndAnswer(outcome=EndOutcome.NO_ANSWER, remark="sent one-way")
+NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")
 
 
 def end_transaction(
@@ -124,15 +140,15 @@ def submit_end_transaction(
 def answer_of(answer: Command | ReconcilerError) -> EndAnswer:
     """Sorts an answer, or the lack of one, by what follows from it."""
     if isinstance(answer, RequestTimeout | ConnectionLost):
-        return EndAnswer(outcome=EndOutcome.NO_ANSWER, remark=str(answer))
+        return EndAnswer(status=EndStatus.NO_ANSWER, remark=str(answer))
     if isinstance(answer, ReconcilerError):
-        return EndAnswer(outcome=EndOutcome.REFUSED_FOR_NOW, remark=str(answer))
+        return EndAnswer(status=EndStatus.REFUSED_FOR_NOW, remark=str(answer))
     if answer.code == ResponseCode.SUCCESS:
-        outcome = EndOutcome.DONE
+        status = EndStatus.DONE
     elif answer.code in _FOR_NOW:
-        outcome = EndOutcome.REFUSED_FOR_NOW
+        status = EndStatus.REFUSED_FOR_NOW
     elif _HALF_GONE in (answer.remark or "").lower():
-        outcome = EndOutcome.HALF_GONE
+        status = EndStatus.HALF_GONE
     else:
-        outcome = EndOutcome.MISMATCH
-    return EndAnswer(outcome=outcome, code=answer.code, remark=answer.remark)
+        status = EndStatus.MISMATCH
+    return EndAnswer(status=status, code=answer.code, remark=answer.remark)

@@ -12,18 +12,17 @@ from dataclasses import dataclass, replace
 
 from reconciler.clock import Clock
 from reconciler.errors import BrokerRefused, InvalidValue, ReconcilerError, TransientError, UsageError
-from reconciler.policy.evidence import EndOutcome
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendStatus
-from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckRequest
-from reconciler.rocketmq.producer.client_instance import ClientInstance
-from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, end_transaction
+from reconciler.rocketmq.producer.check_back import QUEUE_CAPACITY, THREADS_MAX, CheckBack, CheckRequest
+from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, EndStatus, end_transaction
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState, TransactionListener, asked
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.message import Message
 
 __all__ = [
-    "HalfNotSafe",
-    "HalfSent",
+    "HalfReceipt",
+    "HalfStoredUnsafely",
     "LocalTransactionState",
     "TransactionListener",
     "TransactionMQProducer",
@@ -40,7 +39,7 @@ _CLUSTER_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HalfSent:
+class HalfReceipt:
     """A half that the broker stored; all that END_TRANSACTION needs."""
 
     unique_key: str
@@ -64,9 +63,9 @@ class HalfSent:
 class TransactionSendResult:
     """What became of a transactional message."""
 
-    #: Always SEND_OK: an unsafe half raises HalfNotSafe.
+    #: Always SEND_OK: an unsafe half raises HalfStoredUnsafely.
     status: SendStatus
-    half: HalfSent
+    half: HalfReceipt
     local_state: LocalTransactionState
     #: What the broker answered to END; UNKNOWN goes one-way and is never answered.
     end_answer: EndAnswer
@@ -82,15 +81,15 @@ class TransactionSendResult:
         return self.half.transaction_id or self.half.unique_key
 
 
-class HalfNotSafe(TransientError):
+class HalfStoredUnsafely(TransientError):
     """The half is stored but not as safely as the broker should; it was rolled back and nothing was run."""
 
-    def __init__(self, status: SendStatus, half: HalfSent, end_answer: EndAnswer) -> None:
+    def __init__(self, status: SendStatus, half: HalfReceipt, end_answer: EndAnswer) -> None:
         self.status = status
         self.half = half
         self.end_answer = end_answer
         super().__init__(
-            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.outcome}), "
+            f"half {half.unique_key} on {half.broker_name}: {status.name}; rolled back ({end_answer.status}), "
             "the local transaction was not run"
         )
 
@@ -144,8 +143,9 @@ class TransactionMQProducer:
                 raise UsageError(f"producer {self.group} is started already")
             self._is_started = True
             self._topics.update(topics)
+        check_back = self.instance.shared(CheckBack)
         if self._listener is not None:
-            self.instance.check_back.register(
+            check_back.register(
                 self.group, self._check, threads_max=self._check_threads_max, queue_capacity=self._check_queue
             )
         self.instance.heartbeats.join_producer(self.group, self._addresses)
@@ -159,7 +159,7 @@ class TransactionMQProducer:
             was_started, self._is_started = self._is_started, False
         if was_started:
             self.instance.heartbeats.leave_producer(self.group)
-            self.instance.check_back.unregister(self.group)
+            self.instance.shared(CheckBack).unregister(self.group)
         if self._owns_instance:
             self.instance.close()
 
@@ -187,8 +187,8 @@ class TransactionMQProducer:
     def send_message_in_transaction(self, message: Message, arg: object = None) -> TransactionSendResult:
         """Sends the half, runs the listener's local transaction, ends the transaction with its outcome.
 
-        Raises HalfNotSafe, TransactionsRejected and what sending raises: then nothing was run. END that fails does
-        not raise: `end_answer` tells, and check-back decides later.
+        Raises HalfStoredUnsafely, TransactionsRejected and what sending raises: nothing was run then. An END that fails
+        raises nothing: `end_answer` tells, and check-back decides later.
         """
         if self._listener is None:
             raise UsageError(f"producer {self.group} has no listener: use send_half and end")
@@ -201,10 +201,10 @@ class TransactionMQProducer:
         end_answer = self.end(half, state, remark=remark)
         return TransactionSendResult(status=SendStatus.SEND_OK, half=half, local_state=state, end_answer=end_answer)
 
-    def send_half(self, message: Message) -> HalfSent:
+    def send_half(self, message: Message) -> HalfReceipt:
         """Sends the half and returns when it is safely stored.
 
-        Raises HalfNotSafe after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
+        Raises HalfStoredUnsafely after END ROLLBACK, TransactionsRejected, UsageError for a delay level, and what
         Sender.send raises (then it may be stored, but nothing commits it).
         """
         if not self._is_started:
@@ -225,7 +225,7 @@ class TransactionMQProducer:
         address = self.instance.routes.master_of(message.topic, sent.broker_name)
         if address is None:  # its master went in this moment; END will say so
             address = self.instance.routes.refresh(message.topic).masters.get(sent.broker_name, "")
-        half = HalfSent(
+        half = HalfReceipt(
             unique_key=sent.unique_key,
             topic=sent.topic,
             producer_group=self.group,
@@ -239,12 +239,12 @@ class TransactionMQProducer:
             broker_version=sent.broker_version,
         )
         if sent.status is not SendStatus.SEND_OK:
-            raise HalfNotSafe(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
+            raise HalfStoredUnsafely(sent.status, half, self.end(half, LocalTransactionState.ROLLBACK))
         return half
 
     def end(
         self,
-        half: HalfSent,
+        half: HalfReceipt,
         outcome: LocalTransactionState,
         *,
         from_check: bool = False,
@@ -255,7 +255,7 @@ class TransactionMQProducer:
         Never raises for a broker that fails. Sent once: a repeated COMMIT may deliver a second time.
         """
         if not half.broker_address:
-            return EndAnswer(outcome=EndOutcome.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
+            return EndAnswer(status=EndStatus.NOT_SENT, remark=f"{half.broker_name} had no master in the route")
         request = EndRequest(
             address=half.broker_address,
             producer_group=half.producer_group,

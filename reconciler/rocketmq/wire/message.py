@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reconciler.contract.properties import RESERVED
-from reconciler.contract.unique_key import UNIQUE_KEY_PROPERTY, is_unique_key
 from reconciler.errors import InvalidValue
-from reconciler.rocketmq.wire.properties import NAME_END, VALUE_END
+from reconciler.rocketmq.wire.properties import NAME_END, SYSTEM_PROPERTIES, VALUE_END
 
 #: Validators.checkTopic: characters and length that every version takes.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
@@ -20,10 +18,8 @@ MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
 #: messageDelayLevel of brokers by default: 1s 5s 10s 30s 1m ... 2h.
 MAXIMUM_DELAY_LEVEL = 18
 
-#: Names of RocketMQ or of this project that a caller sets on purpose.
-_SETTABLE = frozenset(
-    {"CHECK_IMMUNITY_TIME_IN_SECONDS", "RECONCILER_SIGNATURE", "WAIT", "__SHARDINGKEY", "BUYER_ID", "MSG_TYPE"}
-)
+#: Shape of UNIQ_KEY: 32 digits of most clients, 34 of gRPC clients (MessageIdCodec), 56 of Java on IPv6.
+_UNIQUE_KEY = re.compile(r"(?:[0-9A-F]{2}){16,32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,9 @@ class Message:
             _check_text("keys", key)
             if key.split() != [key]:
                 raise InvalidValue("keys", key, "keys are words: no spaces inside")
-        if self.unique_key is not None and not is_unique_key(self.unique_key):
+        if self.unique_key is not None and not (
+            isinstance(self.unique_key, str) and _UNIQUE_KEY.fullmatch(self.unique_key)
+        ):
             raise InvalidValue("unique_key", self.unique_key, "32 to 64 upper-case hexadecimal digits")
         if not -(2**31) <= self.flag < 2**31:
             raise InvalidValue("flag", self.flag, "a 32-bit integer")
@@ -75,8 +73,8 @@ class Message:
         for name, value in self.properties.items():
             _check_text("properties", name)
             _check_text("properties", value, of=name)
-            if name in RESERVED and name not in _SETTABLE:
-                raise InvalidValue("properties", name, "a name that RocketMQ or the reconciler uses itself")
+            if name in SYSTEM_PROPERTIES:
+                raise InvalidValue("properties", name, "a name that RocketMQ uses itself")
             size += len(name.encode()) + len(value.encode()) + 2
         size += len((self.tags or "").encode()) + sum(len(key.encode()) + 1 for key in self.keys)
         if size > MAXIMUM_OWN_PROPERTIES_BYTES:
@@ -84,7 +82,7 @@ class Message:
 
     def wire_properties(self, unique_key: str) -> dict[str, str]:
         """All properties as sent, UNIQ_KEY first."""
-        wired = {UNIQUE_KEY_PROPERTY: unique_key}
+        wired = {"UNIQ_KEY": unique_key}
         if self.keys:
             wired["KEYS"] = " ".join(self.keys)
         if self.tags:

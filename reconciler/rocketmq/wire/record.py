@@ -10,10 +10,10 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import lru_cache
 
 from reconciler.errors import MalformedInput, ProtocolViolation
-from reconciler.policy.evidence import TransactionState
 from reconciler.rocketmq.wire.codes import SystemFlag
 from reconciler.rocketmq.wire.compression import MAXIMUM_BODY_BYTES, decompress
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
@@ -48,10 +48,21 @@ _LAYOUTS = {
 _V4 = _LAYOUTS[0]
 _LENGTH = struct.Struct(">H")
 _PROPERTIES_LENGTH = struct.Struct(">h")
-_STATES = {
-    int(SystemFlag.PREPARED): TransactionState.PREPARED,
-    int(SystemFlag.COMMIT): TransactionState.COMMIT,
-    int(SystemFlag.ROLLBACK): TransactionState.ROLLBACK,
+
+
+class TransactionType(StrEnum):
+    """Transaction bits of a stored record (MessageSysFlag.getTransactionValue)."""
+
+    NONE = "none"
+    PREPARED = "prepared"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+_TYPES = {
+    int(SystemFlag.PREPARED): TransactionType.PREPARED,
+    int(SystemFlag.COMMIT): TransactionType.COMMIT,
+    int(SystemFlag.ROLLBACK): TransactionType.ROLLBACK,
 }
 
 
@@ -97,9 +108,9 @@ class MessageRecord:
         return tuple(self.properties.get("KEYS", "").split())
 
     @property
-    def transaction_state(self) -> TransactionState:
+    def transaction_type(self) -> TransactionType:
         """Transaction bits. A half of 4.3 and newer has none: there it is an ordinary message of the half topic."""
-        return _STATES.get(self.system_flag & _TRANSACTION_MASK, TransactionState.NONE)
+        return _TYPES.get(self.system_flag & _TRANSACTION_MASK, TransactionType.NONE)
 
     @property
     def offset_message_id(self) -> str:

@@ -20,7 +20,7 @@ from reconciler.errors import RedisAway
 from reconciler.policy.ports import Admission, AnnouncementQueue
 from reconciler.shards.sets import RedisHalfSets
 from tests.services.redis_server import RedisServer
-from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import new_key
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]

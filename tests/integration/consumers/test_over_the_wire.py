@@ -26,8 +26,8 @@ from reconciler.contract.announcement import AnnouncedKey, Announcement, encode_
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import InvalidValue
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from reconciler.testing.memory import MemoryLedger
 from reconciler.testing.memory_shards import MemoryShards

@@ -12,11 +12,11 @@ from checkback_consumers.handler import TransactionalHandler, transactional_hand
 from checkback_consumers.message import ConsumedMessage
 from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Watermark, WatermarkState
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.pulling import PullRequest, pull
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import received
 from tests.services.embedded_broker import EmbeddedBroker

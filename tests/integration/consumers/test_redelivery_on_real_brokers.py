@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually

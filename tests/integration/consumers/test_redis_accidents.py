@@ -29,7 +29,7 @@ from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.services.redis_users import ANNOUNCER, BUSINESS, RedisUser
-from tests.unit.consumers.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key, sqlite_url
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -111,14 +111,14 @@ for n in range(1, 10):
     house.round(0, announced=some_keys(20, seed=n))
     house.recorder.run_pass()
     house.recorder.rotate()
-    house.keeper.run_turn(house.recorder.spool)
+    house.maintenance.run_turn(house.recorder.spool)
 assert "File too large" in house.recorder.spool_health.problem, house.recorder.spool_health.problem
-assert house.keeper.health.problem is not None
+assert house.maintenance.health.problem is not None
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 house.clock.advance(120)
 house.seal()
-house.keeper.run_turn(house.recorder.spool)
-assert house.recorder.spool_health.problem is house.keeper.health.problem is None
+house.maintenance.run_turn(house.recorder.spool)
+assert house.recorder.spool_health.problem is house.maintenance.health.problem is None
 """
 
 

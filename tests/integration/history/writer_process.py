@@ -61,7 +61,7 @@ def main() -> None:
     if where:
         die_at(where, int(nth))
     house = House(Path(folder), writer=writer, shards=1, clock=ManualClock(START_MS))
-    house.keeper._rules = type(house.keeper._rules)(seal_seconds=1, compact_files=2, keep_days=30)
+    house.maintenance._rules = type(house.maintenance._rules)(seal_seconds=1, compact_files=2, keep_days=30)
     for number in range(1, int(rounds) + 1):
         house.round(0, announced=[key_of_round(writer, number)])
         house.recorder.run_pass()
@@ -69,10 +69,10 @@ def main() -> None:
         tell(f"durable {number}")
         if number % ROUNDS_A_SEAL == 0:
             house.recorder.rotate()
-            house.keeper.seal_all(house.recorder.spool)
+            house.maintenance.seal_all(house.recorder.spool)
             tell("sealed")
         if number % (ROUNDS_A_SEAL * SEALS_A_COMPACTION) == 0:
-            house.keeper.compact()
+            house.maintenance.compact()
             tell("compacted")
 
 

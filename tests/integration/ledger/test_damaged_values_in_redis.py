@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import redis
@@ -113,9 +114,15 @@ def plan(of: Shard, shards: int) -> TopicPlan:
     )
 
 
+def misshapen(direct: InRedis, of: Shard, *, shards: int) -> list[str]:
+    """What `status` says of the commit sets of the shard's subscription."""
+    sample = partial(sample_commit_sets, direct.client, shards=shards, commit_generations=2)
+    return misshapen_members(plan(of, shards), sample)
+
+
 def test_the_text_of_a_key_in_a_commit_set_is_named(direct: InRedis, of: Shard) -> None:
     direct.client.sadd(ShardKeys(of).commit, *(key(number) for number in range(50)))
-    (line,) = misshapen_members(direct.client, plan(of, 4), commit_generations=2)
+    (line,) = misshapen(direct, of, shards=4)
     assert str(of.subscription) in line
     assert "32 digits; expected the 16 bytes" in line
     assert "in shard 0 '" in line
@@ -124,9 +131,9 @@ def test_the_text_of_a_key_in_a_commit_set_is_named(direct: InRedis, of: Shard) 
 def test_members_of_another_length_are_named_and_true_members_are_not(direct: InRedis, of: Shard) -> None:
     direct.client.sadd(ShardKeys(of).commit_generation(2), *(member_of(key(number)) for number in range(50)))
     direct.client.sadd(ShardKeys(of).commit, bytes(32))
-    assert misshapen_members(direct.client, plan(of, 4), commit_generations=2) == []
+    assert misshapen(direct, of, shards=4) == []
     direct.client.sadd(ShardKeys(of).commit, b"short")
-    (line,) = misshapen_members(direct.client, plan(of, 4), commit_generations=2)
+    (line,) = misshapen(direct, of, shards=4)
     assert "5 bytes; expected 16 to 32" in line
 
 
@@ -141,4 +148,4 @@ def test_the_sample_is_bounded(direct: InRedis, of: Shard, shards: int) -> None:
 
 def test_a_key_of_a_wrong_type_takes_status_nothing(direct: InRedis, of: Shard) -> None:
     direct.client.set(ShardKeys(of).commit, "x")
-    assert misshapen_members(direct.client, plan(of, 1), commit_generations=2) == []
+    assert misshapen(direct, of, shards=1) == []

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.commands.doctor.rights import NeededRights, finding_of, needed_rights
+from reconciler.commands.doctor.rights import diagnosis_of
 from reconciler.errors import DatabaseAway
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
 from reconciler.sql.rights import refused_rights
 from reconciler.sql.tables import ledger_metadata, outbox_metadata
+from reconciler.wiring.rights import NeededRights, needed_rights
 
 ROOT = Path(__file__).parents[3]
 LOGIN, PASSWORD = "reader", "reader"
@@ -67,7 +68,9 @@ def needed(tree: str) -> NeededRights:
         "RECONCILER_SUBSCRIPTIONS": '[{"topic": "ORDERS", "group": "billing", "inbox_url": "sqlite:////billing.db"}]',
     }
     (found,) = (
-        one for one in needed_rights(load_settings(ROOT / "config" / "reconciler.toml", environ)) if one.tree == tree
+        one
+        for one in needed_rights(load_settings(ROOT / "config" / "reconciler.toml", environ))
+        if one.database.tree == tree
     )
     return found
 
@@ -78,9 +81,9 @@ LEDGER, OUTBOX = needed("ledger"), needed("outbox")
 def test_login_that_cannot_open_a_repair_is_told_before_a_loss_is_proved(logins: Logins) -> None:
     everything = {table.name: "SELECT, INSERT, UPDATE, DELETE" for table in ledger_metadata.sorted_tables}
     owner, limited = logins(ledger_metadata, everything | {"reconciler_repair": "SELECT, UPDATE, DELETE"})
-    fine = finding_of(LEDGER, refused_rights(owner, LEDGER.run))
+    fine = diagnosis_of(LEDGER, refused_rights(owner, LEDGER.run))
     assert (fine.level, fine.found) == ("ok", f"SELECT, INSERT, UPDATE, DELETE on {len(everything)} tables")
-    found = finding_of(LEDGER, refused_rights(limited, LEDGER.run))
+    found = diagnosis_of(LEDGER, refused_rights(limited, LEDGER.run))
     assert (found.check, found.level) == ("rights in the ledger", "fail")
     assert found.found.startswith("run may not INSERT reconciler_repair: ")
     assert "denied" in found.found
@@ -104,7 +107,7 @@ def test_sweeper_that_cannot_mark_or_delete_is_told_and_a_login_for_run_alone_is
     if level != "note":
         tables["reconciler_outbox_filter"] = "SELECT, INSERT, UPDATE (tags, version)"
     _, limited = logins(outbox_metadata, tables)
-    found = finding_of(OUTBOX, refused_rights(limited, (*OUTBOX.run, *OUTBOX.sweep)))
+    found = diagnosis_of(OUTBOX, refused_rights(limited, (*OUTBOX.run, *OUTBOX.sweep)))
     assert (found.check, found.level) == ("rights in the outbox of shop", level)
     assert found.found.startswith(says)
 

@@ -9,9 +9,12 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import OutboxSource, ReadOutbox, SqlOutbox, SqlOutboxReader, Sweeper
+from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.sweeper import OutboxSource
 from reconciler.errors import ConfigurationError
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.identity import read_identity

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import ReadOutbox, SqlOutbox, SqlOutboxReader
+from checkback_producers.outbox import SqlOutbox
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from reconciler.policy.round import ReconcileRound
 from reconciler.sql import schema, tables

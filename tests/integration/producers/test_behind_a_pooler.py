@@ -12,8 +12,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from checkback_producers import OutboxSource, SqlOutbox, Sweeper, SweepPolicy, SweptSubscription
+from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.filter_review import SweptSubscription
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.sweeper import OutboxSource, SweepPolicy
 from reconciler.audit.collect import database as audited
 from reconciler.audit.collect.sources import Source
 from reconciler.commands.doctor.checks import examine

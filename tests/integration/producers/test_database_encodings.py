@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from checkback_producers import ReadOutbox, SqlOutbox, SqlOutboxReader
+from checkback_producers.outbox import SqlOutbox
 from reconciler.errors import MalformedInput
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import Presence
 from reconciler.sql import schema
 from tests.services.pgbouncer import PgBouncer

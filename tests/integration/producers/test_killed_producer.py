@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from checkback_producers import AnnouncementRoute, Announcer, OutboxSource, Outcome, SqlOutbox, Sweeper, SweepPolicy
+from checkback_producers import AnnouncementRoute, Outcome, Sweeper
+from checkback_producers.announcer import Announcer
 from checkback_producers.check_answer import CheckAnswerer
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.sweeper import OutboxSource, SweepPolicy
 from reconciler.clock import ManualClock
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World

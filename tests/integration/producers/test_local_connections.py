@@ -12,8 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from checkback_producers import NotRecorded, Outcome, SqlOutbox, UnsafeConnection
+from checkback_producers import Outcome
+from checkback_producers.errors import NotRecorded, UnsafeConnection
 from checkback_producers.local_connection import LocalConnection
+from checkback_producers.outbox import SqlOutbox
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import World, message
 

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import NotCommitted, Outcome, SqlOutbox, StandIn, TransactionalProducer
+from checkback_producers import Outcome, TransactionalProducer
+from checkback_producers.check_answer import StandIn
+from checkback_producers.errors import NotCommitted
+from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import CheckedHalf
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.sql.tables import outbox

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import SystemClock
-from reconciler.commands.status.outbox_backlog import look_into_outbox
-from reconciler.settings.file import load_settings
+from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import outbox, outbox_identity
-from reconciler.wiring.connections import Connections
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -31,21 +25,20 @@ def test_oldest_row_that_nobody_announced_and_last_sweep_come_from_one_statement
     url = request.getfixturevalue(f"{server}_server").create_database()
     schema.upgrade(url, "outbox")
     engine = open_engine(url)
-    with Connections(load_settings(ROOT / "config" / "reconciler.toml", {})) as connections:
 
-        def look() -> tuple[int | None, str | None, int | None]:
-            seen = look_into_outbox(connections, url, producer_group="shop", topic="ORDERS")
-            assert abs(seen.now_ms - SystemClock().now_ms()) < 60_000
-            return seen.swept_at_ms, seen.oldest_key, seen.oldest_ms
+    def look() -> tuple[int | None, str | None, int | None]:
+        seen = OutboxInspector(engine).oldest_unannounced(producer_group="shop", topic="ORDERS")
+        assert abs(seen.now_ms - SystemClock().now_ms()) < 60_000
+        return seen.swept_at_ms, seen.oldest_key, seen.oldest_ms
 
-        assert look() == (None, None, None)
-        row = {"topic": "ORDERS", "producer_group": "shop", "state": "NEW"}
-        with engine.begin() as connection:
-            for key, at_ms in (("B" * 32, 60), ("A" * 32, 70)):
-                connection.execute(sa.insert(outbox).values(unique_key=key, created_at_ms=at_ms, **row))
-            connection.execute(sa.update(outbox_identity).where(outbox_identity.c.id == 2).values(swept_at_ms=50))
-        assert look() == (50, "B" * 32, 60)
-        with engine.begin() as connection:
-            connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
-        assert look() == (None, "B" * 32, 60), "an outbox that is not upgraded"
+    assert look() == (None, None, None)
+    row = {"topic": "ORDERS", "producer_group": "shop", "state": "NEW"}
+    with engine.begin() as connection:
+        for key, at_ms in (("B" * 32, 60), ("A" * 32, 70)):
+            connection.execute(sa.insert(outbox).values(unique_key=key, created_at_ms=at_ms, **row))
+        connection.execute(sa.update(outbox_identity).where(outbox_identity.c.id == 2).values(swept_at_ms=50))
+    assert look() == (50, "B" * 32, 60)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
+    assert look() == (None, "B" * 32, 60), "an outbox that is not upgraded"
     engine.dispose()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from checkback_producers import SqlOutbox
+from checkback_producers.outbox import SqlOutbox
 from reconciler.sql.engines import database_now_ms, reading
 from tests.unit.producers.world import GROUP, World, new_key
 

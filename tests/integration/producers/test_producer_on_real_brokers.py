@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from checkback_producers import AnnouncementRoute, Message, NotCommitted, Outcome, TransactionalProducer, open_producer
+from checkback_producers import AnnouncementRoute, Message, Outcome, TransactionalProducer, open_producer
+from checkback_producers.errors import NotCommitted
 from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import EndOutcome, StoredMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
 from tests.services.rocketmq import marks

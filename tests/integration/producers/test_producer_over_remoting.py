@@ -9,14 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from checkback_producers import (
-    AnnouncementRoute,
-    HalfNotSafe,
-    NotCommitted,
-    Outcome,
-    TransactionalProducer,
-    open_producer,
-)
+from checkback_producers import AnnouncementRoute, Outcome, TransactionalProducer, open_producer
+from checkback_producers.errors import HalfNotSafe, NotCommitted
 from reconciler.contract.announcement import decode_announcement, is_signed
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.unique_key import shard_of

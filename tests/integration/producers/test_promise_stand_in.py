@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from checkback_producers import NotCommitted, Outcome, SqlOutbox
+from checkback_producers import Outcome
 from checkback_producers.check_answer import StandIn
+from checkback_producers.errors import NotCommitted
+from checkback_producers.outbox import SqlOutbox
 from tests.unit.producers.world import World, message, new_key
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from reconciler.commands.sweep import _build, _open_outboxes
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
@@ -17,6 +16,7 @@ from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.sweep import build_sweeper
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 QUEUES = 16
@@ -69,7 +69,7 @@ def test_every_database_of_the_lists_is_swept_and_asked(tmp_path: Path) -> None:
             "RECONCILER_SUBSCRIPTIONS": json.dumps(subscriptions),
         }
         with Connections(load_settings(EXAMPLE, environ)) as connections:
-            report = _build(connections, _open_outboxes(connections), threading.Event()).sweep_once()
+            report = build_sweeper(connections, stop=threading.Event()).sweep_once()
     assert (report.announced, report.settled, report.unsettled, report.problems) == (2, 2, 2, ())
     assert states(urls[0]) == ["ANNOUNCED", "SETTLED", "ANNOUNCED"]
     assert states(urls[1]) == ["ANNOUNCED", "SETTLED", "ANNOUNCED"]

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import NotCommitted, NotRecorded, Outcome, RolledBackAlready, SqlOutbox
+from checkback_producers import Outcome
 from checkback_producers.check_answer import CheckAnswerer
+from checkback_producers.errors import NotCommitted, NotRecorded, RolledBackAlready
+from checkback_producers.outbox import SqlOutbox
 from reconciler.errors import DatabaseAway
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import TOPIC, World, message

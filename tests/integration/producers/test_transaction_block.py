@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import HalfNotSafe, KeyTaken, NotCommitted, NotRecorded, Outcome, RolledBackAlready
+from checkback_producers import Outcome
+from checkback_producers.errors import HalfNotSafe, KeyTaken, NotCommitted, NotRecorded, RolledBackAlready
 from reconciler.contract.announcement import decode_announcement
 from reconciler.contract.content_digest import content_digest
 from reconciler.contract.unique_key import shard_of

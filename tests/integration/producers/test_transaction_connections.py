@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from checkback_producers import NotCommitted, NotRecorded, Outcome, UnsafeConnection
+from checkback_producers import Outcome
+from checkback_producers.errors import NotCommitted, NotRecorded, UnsafeConnection
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import World, message
 

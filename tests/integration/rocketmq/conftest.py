@@ -13,6 +13,7 @@ from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from reconciler.errors import TransientError
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound
 from reconciler.rocketmq.consumer.process_queue import CacheLimits
 from reconciler.rocketmq.consumer.push_consumer import (
@@ -22,7 +23,6 @@ from reconciler.rocketmq.consumer.push_consumer import (
     PushSettings,
     ReceivedMessage,
 )
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
 

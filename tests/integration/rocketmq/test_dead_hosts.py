@@ -10,12 +10,12 @@ import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client import heartbeat
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.client.name_servers import BrokerAddresses, BrokerQueues, MessageQueue, TopicRoute
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.process_queue import ProcessQueue
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer, PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.integration.rocketmq.conftest import Collector, held_queues, new_topic, send
 from tests.polling import eventually
 

@@ -12,9 +12,9 @@ import pytest
 
 from reconciler.embedded.server import EmbeddedBroker, EmbeddedCluster
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, ReceivedMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.integration.rocketmq.conftest import (
     Collector,
     Consumers,

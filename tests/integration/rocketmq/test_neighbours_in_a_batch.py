@@ -12,7 +12,7 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
 from reconciler.embedded.server import EmbeddedBroker
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.integration.rocketmq.conftest import new_topic
 from tests.polling import eventually

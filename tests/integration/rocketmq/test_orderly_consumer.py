@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, ReceivedMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import dead_letter_topic
 from tests.integration.rocketmq.conftest import Collector, Consumers, held_queues, send_to, stored_offsets
 from tests.polling import eventually

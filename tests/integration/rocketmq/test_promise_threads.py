@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.evidence.lookup import Lookups
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from tests.integration.rocketmq.conftest import new_topic, unique_name
 from tests.polling import eventually
 

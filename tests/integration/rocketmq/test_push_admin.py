@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.tolerant_json import parse_object

@@ -12,11 +12,11 @@ import zstandard
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
-from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.process_queue import CacheLimits
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, ReceivedMessage
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_producer import LocalTransactionState, TransactionMQProducer
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, RequestCode, SystemFlag, dead_letter_topic, retry_topic
 from reconciler.rocketmq.wire.frame import Command
@@ -180,7 +180,7 @@ def test_a_copy_of_a_committed_transactional_message_does_not_become_a_half(
 ) -> None:
     producer = TransactionMQProducer("PG", None, instance=instance).start(topic)
     half = producer.send_half(Message(topic=topic, body=b"paid"))
-    assert producer.end(half, LocalTransactionState.COMMIT).outcome is EndOutcome.DONE
+    assert producer.end(half, LocalTransactionState.COMMIT).status is EndStatus.DONE
     halves = len(broker.stored(HALF_TOPIC))
     broker.faults.busy(RequestCode.CONSUMER_SEND_MSG_BACK, count=-1)
     got = Collector(lambda m: ConsumeStatus.CONSUME_SUCCESS if m.reconsume_times else ConsumeStatus.RECONSUME_LATER)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.errors import TopicNotFound
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.name_servers import TopicNotFound
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.routes import MessageQueue
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.message import Message
 from tests.integration.rocketmq.conftest import new_topic
 from tests.polling import eventually

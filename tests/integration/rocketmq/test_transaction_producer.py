@@ -9,12 +9,13 @@ import pytest
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
-from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.admin import Admin
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.producer.check_back import CheckBack
+from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_producer import (
-    HalfNotSafe,
+    HalfStoredUnsafely,
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
@@ -95,7 +96,7 @@ def test_a_commit_is_answered_and_delivered_with_everything_that_was_sent(
     listener = Listener()
     with TransactionMQProducer("PG", listener, instance=watched) as producer:
         sent = producer.send_message_in_transaction(message(topic), arg={"order": 1})
-    assert (sent.local_state, sent.end_answer.outcome) == (COMMIT, EndOutcome.DONE)
+    assert (sent.local_state, sent.end_answer.status) == (COMMIT, EndStatus.DONE)
     (executed, arg) = listener.executed[0]
     assert (executed.unique_key, arg) == (sent.unique_key, {"order": 1})
     got = Collector()
@@ -114,7 +115,7 @@ def test_a_rollback_is_answered_and_nothing_is_delivered(
     with TransactionMQProducer("PG", Listener(lambda _m: ROLLBACK), instance=watched) as producer:
         sent = producer.send_message_in_transaction(message(topic))
         broker.check_now()
-    assert (sent.local_state, sent.end_answer.outcome) == (ROLLBACK, EndOutcome.DONE)
+    assert (sent.local_state, sent.end_answer.status) == (ROLLBACK, EndStatus.DONE)
     assert bodies(broker, topic) == []
 
 
@@ -124,7 +125,7 @@ def test_a_listener_that_returns_none_or_raises_leads_to_unknown_with_the_reason
 ) -> None:
     with TransactionMQProducer("PG", Listener(execute), instance=watched) as producer:
         sent = producer.send_message_in_transaction(message(topic))
-    assert (sent.local_state, sent.end_answer.outcome) == (UNKNOWN, EndOutcome.NO_ANSWER)
+    assert (sent.local_state, sent.end_answer.status) == (UNKNOWN, EndStatus.NO_ANSWER)
     (end,) = ends.commands
     assert end.fields["commitOrRollback"] == "0"
     assert reason in (end.remark or "")
@@ -140,7 +141,7 @@ def test_a_checker_that_returns_none_or_raises_decides_nothing(
 ) -> None:
     with TransactionMQProducer("PG", Listener(lambda _m: UNKNOWN, check), instance=watched) as producer:
         producer.send_message_in_transaction(message(topic))
-        eventually(lambda: watched.check_back.counts.unknown >= 2, within_seconds=60)
+        eventually(lambda: watched.shared(CheckBack).counts.unknown >= 2, within_seconds=60)
     assert {end.fields["commitOrRollback"] for end in ends.commands} == {"0"}
     assert bodies(broker, topic) == []
 
@@ -150,9 +151,9 @@ def test_a_lost_end_is_healed_by_check_back(broker: EmbeddedBroker, watched: Cli
     listener = Listener(check=lambda _m: COMMIT)
     with TransactionMQProducer("PG", listener, instance=watched, end_timeout_seconds=0.2) as producer:
         sent = producer.send_message_in_transaction(message(topic))
-        assert sent.end_answer.outcome is EndOutcome.NO_ANSWER
+        assert sent.end_answer.status is EndStatus.NO_ANSWER
         eventually(lambda: bodies(broker, topic) == [b"order"], within_seconds=60)
-        eventually(lambda: watched.check_back.counts.accepted == 1, within_seconds=60)
+        eventually(lambda: watched.shared(CheckBack).counts.accepted == 1, within_seconds=60)
     (asked, *_) = listener.checked
     assert (asked.unique_key, asked.topic, asked.body) == (sent.unique_key, topic, b"order")
     assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
@@ -231,9 +232,9 @@ def test_an_unsafe_half_is_rolled_back_and_nothing_is_run(
     broker.faults.answer_flush(status, count=1)
     listener = Listener()
     producer = TransactionMQProducer("PG", listener, instance=watched)
-    with producer, pytest.raises(HalfNotSafe, match=status) as caught:
+    with producer, pytest.raises(HalfStoredUnsafely, match=status) as caught:
         producer.send_message_in_transaction(message(topic))
-    assert caught.value.end_answer.outcome is EndOutcome.DONE
+    assert caught.value.end_answer.status is EndStatus.DONE
     assert listener.executed == []
     assert bodies(broker, topic) == []
 
@@ -262,7 +263,7 @@ def test_a_refused_end_does_not_raise_and_tells(broker: EmbeddedBroker, watched:
     broker.faults.busy(RequestCode.END_TRANSACTION, count=1)
     with TransactionMQProducer("PG", Listener(), instance=watched) as producer:
         sent = producer.send_message_in_transaction(message(topic))
-    assert sent.end_answer.outcome is EndOutcome.REFUSED_FOR_NOW
+    assert sent.end_answer.status is EndStatus.REFUSED_FOR_NOW
 
 
 def test_a_producer_that_is_shut_down_is_no_longer_asked(
@@ -291,7 +292,7 @@ def test_checks_above_the_queue_are_dropped_counted_and_asked_again(
     with TransactionMQProducer("PG", listener, instance=watched, check_threads_max=1, check_queue=1) as producer:
         for number in range(4):
             producer.send_message_in_transaction(message(topic, f"m{number}"))
-        eventually(lambda: watched.check_back.counts.dropped >= 2, within_seconds=60)
+        eventually(lambda: watched.shared(CheckBack).counts.dropped >= 2, within_seconds=60)
         go_on.set()
         eventually(lambda: set(bodies(broker, topic)) == {b"m0", b"m1", b"m2", b"m3"}, within_seconds=60)
 
@@ -307,7 +308,7 @@ def test_a_transaction_commits_and_rolls_back_on_every_family(family: str) -> No
         with TransactionMQProducer("PG", decide, instance=instance) as producer:
             yes = producer.send_message_in_transaction(message(topic, "yes"))
             no = producer.send_message_in_transaction(message(topic, "no"))
-        assert [yes.end_answer.outcome, no.end_answer.outcome] == [EndOutcome.DONE] * 2
+        assert [yes.end_answer.status, no.end_answer.status] == [EndStatus.DONE] * 2
         (stored,) = broker.stored(topic)
         assert stored.properties["UNIQ_KEY"] == yes.unique_key
         first_key = yes.unique_key if family == "3.2.6" else "order-1"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checkback_consumers.recorder_memory import Batch
+from checkback_consumers.recorder import Batch
 from tests.unit.consumers.messages import new_key
 from tests.unit.consumers.test_recorder import Sink, recorder_of
 

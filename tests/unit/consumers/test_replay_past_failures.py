@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from checkback_consumers.errors import InboxNotReached
 from checkback_consumers.hand_over_rows import HandOverRows
-from checkback_consumers.handler import InboxNotReached, transactional_handler
+from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxEntry
 from checkback_consumers.replay import ReplayWorker
 from reconciler.sql.tables import ledger_metadata

@@ -11,7 +11,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
-from checkback_consumers.handler import InboxNotReached, TransactionalHandler, transactional_handler
+from checkback_consumers.errors import InboxNotReached
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.inbox import Entered
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage, business_id
 from reconciler.errors import Collision, InvalidValue, MalformedInput, UsageError

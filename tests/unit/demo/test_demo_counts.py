@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.demo.plan import Intent
+from reconciler.demo.plan import MessageFate
 from reconciler.demo.truth import (
     LAGGING,
     LOAD_ENDED,
     REFERENCE,
-    Counts,
+    DemoCounts,
     DemoFiles,
     attempted_numbers,
     connect,
@@ -60,10 +60,10 @@ class Books:
         with closing(connect(path)) as db:
             db.execute(sql, values)
 
-    def attempt(self, key: str, intent: Intent, *, state: str = "SETTLED") -> None:
+    def attempt(self, key: str, fate: MessageFate, *, state: str = "SETTLED") -> None:
         self._number += 1
         with closing(connect(self.files.truth)) as db:
-            write_attempt(db, self._number, key, intent)
+            write_attempt(db, self._number, key, fate)
         sql = (
             "INSERT INTO reconciler_outbox (unique_key, topic, producer_group, state, created_at_ms)"
             " VALUES (?, 'ORDERS', 'demo', ?, 1)"
@@ -101,12 +101,12 @@ class Books:
     def settle(self) -> Books:
         """Two delivered, one rolled back, one repaired by END, one handed over, one healed by the broker's check."""
         for key in ("D1", "D2"):
-            self.attempt(key, Intent.DELIVER)
+            self.attempt(key, MessageFate.DELIVER)
             self.effect(key, REFERENCE, LAGGING, at_ms=500)
             self.copy(key)
-        self.attempt("R1", Intent.ROLL_BACK, state="ROLLED_BACK")
+        self.attempt("R1", MessageFate.ROLL_BACK, state="ROLLED_BACK")
         for key in ("L1", "L2", "L3"):
-            self.attempt(key, Intent.END_DROPPED)
+            self.attempt(key, MessageFate.END_DROPPED)
             self.effect(key, REFERENCE, LAGGING, at_ms=2_000)
             self.found(key)
         self.copy("L1")
@@ -116,7 +116,7 @@ class Books:
         self.repair("L3", attempts=0)
         return self
 
-    def counts(self) -> Counts:
+    def counts(self) -> DemoCounts:
         return count(self.files)
 
 
@@ -131,7 +131,7 @@ def books(settled: Path, tmp_path: Path) -> Books:
     return Books(shutil.copytree(settled, tmp_path / "demo"))
 
 
-SETTLED = Counts(
+SETTLED = DemoCounts(
     committed=5,
     rolled_back=1,
     lost=3,
@@ -220,9 +220,9 @@ def test_a_loss_found_for_two_groups_is_one_and_a_suspicion_is_none(books: Books
 
 
 def test_an_effect_in_the_last_moment_of_the_load_is_a_delivery(books: Books) -> None:
-    books.attempt("D3", Intent.DELIVER)
+    books.attempt("D3", MessageFate.DELIVER)
     books.effect("D3", REFERENCE, LAGGING, at_ms=END_OF_LOAD_MS)
-    books.attempt("D4", Intent.DELIVER)
+    books.attempt("D4", MessageFate.DELIVER)
     books.effect("D4", REFERENCE, LAGGING, at_ms=END_OF_LOAD_MS + 1)
     late = replace(SETTLED, committed=7, delivered_after=7, delivered_before=3, lost=4, healed_by_broker=2)
     assert books.counts() == late

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.demo.plan import LOSSES, MESSAGES_MAX, PRODUCERS, Intent, consumer_kills, plan_messages
+from reconciler.demo.plan import LOSSES, MESSAGES_MAX, PRODUCERS, MessageFate, consumer_kills, plan_messages
 from reconciler.errors import InvalidValue
 
 sizes = st.integers(1, 300).flatmap(lambda messages: st.tuples(st.just(messages), st.integers(1, messages)))
@@ -18,23 +18,23 @@ sizes = st.integers(1, 300).flatmap(lambda messages: st.tuples(st.just(messages)
 def test_as_many_get_lost_as_were_asked_for(size: tuple[int, int], seed: int) -> None:
     messages, lose = size
     plan = plan_messages(messages, lose, seed)
-    assert sum(one.intent in LOSSES for one in plan) == lose
-    assert sum(one.intent is Intent.DELIVER for one in plan) == messages - lose
-    assert sum(one.intent is Intent.ROLL_BACK for one in plan) == max(1, messages // 20)
+    assert sum(one.fate in LOSSES for one in plan) == lose
+    assert sum(one.fate is MessageFate.DELIVER for one in plan) == messages - lose
+    assert sum(one.fate is MessageFate.ROLL_BACK for one in plan) == max(1, messages // 20)
     assert [one.number for one in plan] == list(range(len(plan)))
 
 
 @given(sizes, st.integers(0, 1 << 32))
 def test_only_the_dead_groups_process_sends_what_its_death_loses(size: tuple[int, int], seed: int) -> None:
     for one in plan_messages(*size, seed):
-        assert (one.producer == PRODUCERS) == (one.intent is Intent.GROUP_DEAD)
+        assert (one.producer == PRODUCERS) == (one.fate is MessageFate.GROUP_DEAD)
         assert 0 <= one.producer <= PRODUCERS
 
 
 def test_every_kind_of_loss_happens_and_kills_stay_few() -> None:
-    kinds = Counter(one.intent for one in plan_messages(400, 100, 7) if one.intent in LOSSES)
+    kinds = Counter(one.fate for one in plan_messages(400, 100, 7) if one.fate in LOSSES)
     assert kinds.keys() == LOSSES
-    assert kinds[Intent.KILLED_BEFORE_END] == kinds[Intent.KILLED_BEFORE_ANNOUNCING] == 8
+    assert kinds[MessageFate.KILLED_BEFORE_END] == kinds[MessageFate.KILLED_BEFORE_ANNOUNCING] == 8
 
 
 def test_a_seed_repeats_the_demo_and_another_one_does_not() -> None:

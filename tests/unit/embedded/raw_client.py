@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from reconciler.embedded.layout import Message, decode
+from reconciler.embedded.layout import BrokerMessage, decode
 from reconciler.rocketmq.wire.frame import Command, FrameReader, Serialization, encode_frame
 from reconciler.rocketmq.wire.tolerant_json import parse_object
 
@@ -23,7 +23,7 @@ def properties(**values: str) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
 
 
-def records(body: bytes) -> list[Message]:
+def records(body: bytes) -> list[BrokerMessage]:
     """The concatenated records of a pull or query, with their checksums verified."""
     found, position = [], 0
     while position < len(body):
@@ -160,7 +160,7 @@ class RawClient:
         }
         return self.call(12, **(fields | changes))
 
-    def found(self, topic: str, key: str, **changes: object) -> list[Message]:
+    def found(self, topic: str, key: str, **changes: object) -> list[BrokerMessage]:
         return records(self.query(topic, key, **changes).body)
 
     def pull(self, topic: str = TOPIC, queue_id: int = 0, offset: int = 0, **changes: object) -> Command:

@@ -102,11 +102,11 @@ def test_answers_to_a_burst_of_pulls_do_not_pile_up_in_memory() -> None:
         fields = {name: str(value) for name, value in pull_fields(TOPIC, 0, 0).items()}
         opaques = [greedy.send(11, fields) for _ in range(500)]  # 125 MB of answers
 
-        def unsent(inner: Broker) -> int:
-            transports = [connection._transport for connection in inner._connections]
+        async def unsent(inner: Broker) -> int:
+            transports = [channel._transport for channel in inner.channels._open]
             return max(transport.get_write_buffer_size() for transport in transports if transport is not None)
 
-        assert max(broker.call(unsent) for _ in range(20)) < 8 * 1024 * 1024
+        assert max(broker._in_loop(unsent) for _ in range(20)) < 8 * 1024 * 1024
         assert client.send_message().code == 0
         answers = [greedy.answer(opaque) for opaque in opaques]
         assert all(answer is not None and answer.code == 0 for answer in answers)

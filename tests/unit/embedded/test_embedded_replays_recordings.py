@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.clock import ManualClock
-from reconciler.embedded.layout import Message
+from reconciler.embedded.layout import BrokerMessage
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings
 from tests.unit.embedded.raw_client import RawClient, records
@@ -47,7 +47,7 @@ def comparable_header(header: dict[str, Any]) -> dict[str, Any]:
     return {**header, "extFields": fields, "version": 0}
 
 
-def comparable_record(message: Message) -> tuple[object, ...]:
+def comparable_record(message: BrokerMessage) -> tuple[object, ...]:
     return (
         message.topic,
         message.queue_id,

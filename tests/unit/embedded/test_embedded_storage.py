@@ -13,7 +13,7 @@ from reconciler.clock import ManualClock, SystemClock
 from reconciler.embedded.broker import Broker
 from reconciler.embedded.families import FAMILIES
 from reconciler.embedded.faults import Faults
-from reconciler.embedded.layout import Message, decode, encode, packed_host, store_timestamp_of
+from reconciler.embedded.layout import BrokerMessage, decode, encode, packed_host, store_timestamp_of
 from reconciler.embedded.log_file import MESSAGE, STATE, LogFolder
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.embedded.settings import BrokerSettings, parse_delay_levels
@@ -119,7 +119,7 @@ def test_a_write_that_fails_leaves_whole_entries(tmp_path: Path, monkeypatch: py
 # -- records -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_records_survive_encoding(host: str) -> None:
-    message = Message(
+    message = BrokerMessage(
         topic="Thema",
         queue_id=3,
         body=b"\x00\x01body",
@@ -135,7 +135,7 @@ def test_records_survive_encoding(host: str) -> None:
     message.store_host = packed_host(host, 10911)
     record = encode(message)
     again = decode(record)
-    for name in Message.__slots__:
+    for name in BrokerMessage.__slots__:
         if name != "_properties":
             assert getattr(again, name) == getattr(message, name), name
     assert store_timestamp_of(record) == 1_700_000_000_002

@@ -1,4 +1,4 @@
-"""A history of the test's own: a scripted Redis, a recorder and a keeper without threads, and what readers see."""
+"""A history of the test's own: a scripted Redis, recorder and maintenance without threads, and what readers see."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
 from reconciler.history.chain import ManifestChain
 from reconciler.history.health import Counters
-from reconciler.history.keeper import Keeper, KeepRules
-from reconciler.history.positions import StandingReader
-from reconciler.history.recorder import Recorder, SpoolPlace
-from reconciler.history.sealing import Sealer
+from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
+from reconciler.history.positions import PositionsReader
+from reconciler.history.recorder import HistoryRecorder, SpoolPlace
+from reconciler.history.sealer import Sealer
 from reconciler.history.sink import HistorySink
 from reconciler.history.store import HistoryStore
 from reconciler.policy.events import ShardRoundRan
@@ -145,27 +145,27 @@ class House:
         self.sink = HistorySink(clock=self.clock, rows_max=event_rows_max)
         self.store = store(self.root, ENVIRONMENT)
         self.chain = ManifestChain(self.root, ENVIRONMENT, writer=writer, clock=self.clock)
-        self.keeper = Keeper(
+        self.maintenance = HistoryMaintenance(
             self.store,
             self.chain,
-            rules=KeepRules(seal_seconds=300, compact_files=8, keep_days=keep_days),
+            rules=MaintenanceRules(seal_seconds=300, compact_files=8, keep_days=keep_days),
             spool_folder=self.spool_folder,
             counters=self.counters,
             clock=self.clock,
             sealer=sealer(self.store, self.chain, clock=self.clock),
         )
         names = [shard(n) for n in range(shards)]
-        self.recorder = Recorder(
+        self.recorder = HistoryRecorder(
             shards=names,
             port=self.rounds,
             sink=self.sink,
             place=SpoolPlace(folder=self.spool_folder, writer=writer, size_bytes_max=spool_bytes_max),
-            standing=StandingReader(
+            read_positions=PositionsReader(
                 self.store,
                 self.chain,
                 spool=self.spool_folder,
                 shards=names,
-                keeper=self.keeper,
+                maintenance=self.maintenance,
                 last_stored=last_stored,
             ),
             counters=self.counters,
@@ -182,11 +182,11 @@ class House:
         """Everything that was told until now lies in Parquet."""
         self.recorder.run_pass()
         self.recorder.rotate()
-        self.keeper.seal_all(self.recorder.spool)
+        self.maintenance.seal_all(self.recorder.spool)
 
     def dies(self) -> None:
         """kill -9: the locks are free, the files lie as they are."""
-        folders = list(self.keeper._adopted)
+        folders = list(self.maintenance._adopted)
         if self.recorder.spool is not None:
             folders.append(self.recorder.spool._folder)
         for folder in folders:

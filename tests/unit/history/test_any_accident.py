@@ -72,7 +72,7 @@ class World:
             case "seal":
                 self.one_pass()
                 self.house.recorder.rotate()
-                self.house.keeper.seal_all(self.house.recorder.spool)
+                self.house.maintenance.seal_all(self.house.recorder.spool)
             case "kill" if not self.is_fresh_memory and not self.rounds.is_away:
                 self.house.dies()
                 self.house = self.start()

@@ -16,7 +16,7 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
 from reconciler.history.compaction import Compactor, plan_merges
-from reconciler.history.positions import Standing
+from reconciler.history.positions import HistoryPositions
 from reconciler.history.retention import ORPHAN_MS, READERS_MS
 from tests.unit.history.house import ENVIRONMENT, START_MS, House, some_keys
 
@@ -39,21 +39,21 @@ def one_of_each(rows: list[dict[str, object]]) -> set[tuple[tuple[str, object], 
 def test_a_folder_with_many_files_is_merged_and_keeps_its_rows(tmp_path: Path) -> None:
     house = filled(tmp_path)
     before = {stream: one_of_each(house.rows(stream)) for stream in ("announced", "round")}
-    house.keeper.compact()
+    house.maintenance.compact()
     files = [f for f in house.chain.files().values() if f.stream == "announced"]
     assert (len(files), files[0].rows) == (1, 10)
     assert {stream: one_of_each(house.rows(stream)) for stream in before} == before
     sequence = house.chain.sequence
-    house.keeper.compact()
+    house.maintenance.compact()
     assert house.chain.sequence == sequence, "nothing to do, nothing written"
 
 
 def test_few_files_of_a_day_that_goes_on_stay_and_become_one_when_it_is_over(tmp_path: Path) -> None:
     house = filled(tmp_path, seals=3)
-    house.keeper.compact()
+    house.maintenance.compact()
     assert len([f for f in house.chain.files().values() if f.stream == "announced"]) == 3
     house.clock.advance(DAY_SECONDS)
-    house.keeper.compact()
+    house.maintenance.compact()
     assert len([f for f in house.chain.files().values() if f.stream == "announced"]) == 1
     assert len(house.rows("announced")) == 3
 
@@ -61,25 +61,25 @@ def test_few_files_of_a_day_that_goes_on_stay_and_become_one_when_it_is_over(tmp
 def test_rows_that_were_written_twice_become_one(tmp_path: Path) -> None:
     house = filled(tmp_path, seals=2)
     again = House(tmp_path, rounds=house.rounds, writer="writer-2", shards=1)
-    again.recorder._read_standing = lambda: Standing(marks={})
+    again.recorder._read_positions = lambda: HistoryPositions(marks={})
     again.seal()
     assert len(house.rows("announced")) == 4
     house.clock.advance(DAY_SECONDS)
-    house.keeper.compact()
+    house.maintenance.compact()
     assert [row["generation"] for row in house.rows("announced")] == [1, 2]
 
 
 def test_merged_files_stay_for_readers_that_have_begun(tmp_path: Path) -> None:
     house = filled(tmp_path)
     old = set(house.chain.files())
-    house.keeper.compact()
-    house.keeper.retain()
+    house.maintenance.compact()
+    house.maintenance.retain()
     assert all((house.root / path).exists() for path in old)
     house.clock.advance(READERS_MS / 1000 - 1)
-    house.keeper.retain()
+    house.maintenance.retain()
     assert all((house.root / path).exists() for path in old)
     house.clock.advance(2)
-    house.keeper.retain()
+    house.maintenance.retain()
     assert not any((house.root / path).exists() for path in old - set(house.chain.files()))
     assert all((house.root / path).exists() for path in house.chain.files())
 
@@ -92,13 +92,13 @@ def test_files_that_no_entry_names_are_deleted_after_a_day_only(tmp_path: Path) 
     for path in (orphan, half):
         path.write_bytes(b"PAR1")
         os.utime(path, (START_MS / 1000, START_MS / 1000))
-    house.keeper.retain()
+    house.maintenance.retain()
     assert (orphan.exists(), half.exists()) == (True, True)
     house.clock.advance(READERS_MS / 1000)
-    house.keeper.retain()
+    house.maintenance.retain()
     assert (orphan.exists(), half.exists()) == (True, False)
     house.clock.advance(ORPHAN_MS / 1000)
-    house.keeper.retain()
+    house.maintenance.retain()
     assert not orphan.exists()
     assert len(house.rows("announced")) == 1
 
@@ -112,18 +112,18 @@ def test_days_that_are_too_old_are_retired_with_their_date_told(tmp_path: Path) 
         house.clock.advance(DAY_SECONDS)
         house.round(0)
         house.seal()
-    house.keeper.retain()
+    house.maintenance.retain()
     assert len(house.rows("announced")) == 3, "kept for ten days"
     house.clock.advance(DAY_SECONDS)
     house.round(0, announced=some_keys(2, seed=1))
     house.seal()
-    house.keeper.retain()
+    house.maintenance.retain()
     assert (house.rows("announced"), house.chain.kept_from) == (
         [row for row in house.rows("announced") if row["generation"] == 4],
         "2023-11-15",
     )
     house.clock.advance(READERS_MS / 1000)
-    house.keeper.retain()
+    house.maintenance.retain()
     assert not list(house.root.glob("*/*/date=2023-11-14"))
 
 
@@ -141,7 +141,7 @@ def test_a_clock_that_was_years_ahead_for_a_moment_retires_and_deletes_nothing(t
     house.clock.step_wall(16 * 365 * DAY_SECONDS)
     house.round(0)
     house.seal()
-    house.keeper.retain()
+    house.maintenance.retain()
     house.clock.step_wall(-16 * 365 * DAY_SECONDS)
     assert (len(house.rows("announced")), house.chain.kept_from, at_work.exists()) == (3, None, True)
 
@@ -180,7 +180,7 @@ def test_an_entry_whose_link_was_answered_twice_is_ours_and_its_files_stay(
         real(source, target)
 
     monkeypatch.setattr(os, "link", link)
-    house.keeper.compact()
+    house.maintenance.compact()
     monkeypatch.undo()
     assert one_of_each(house.rows("announced")) == before
     assert [path for path in house.chain.files() if not (house.root / path).exists()] == []
@@ -191,7 +191,7 @@ def test_two_compactions_of_one_folder_do_not_double_its_rows(tmp_path: Path) ->
     other = ManifestChain(house.root, ENVIRONMENT, writer="writer-2", clock=house.clock)
     other.refresh()
     merges = list(plan_merges(other.files().values(), over_before="2030-01-01", files_max=8))
-    house.keeper.compact()
+    house.maintenance.compact()
     assert Compactor(house.store, other).merge(merges) == 0
     assert len(house.rows("announced")) == 10
     listed = set(house.chain.files()) | set(house.chain.removed())
@@ -204,7 +204,7 @@ def test_an_altered_file_is_never_compacted_into_a_good_one(tmp_path: Path) -> N
     data = bytearray((house.root / file.path).read_bytes())
     data[10] ^= 1
     (house.root / file.path).write_bytes(data)
-    house.keeper.compact()
+    house.maintenance.compact()
     assert file.path in house.chain.files(), "it stays to be found by the audit"
     assert len([f for f in house.chain.files().values() if f.stream == "round"]) == 1, "other folders are merged"
     with pytest.raises(MalformedInput, match="altered"):

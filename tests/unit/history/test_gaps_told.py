@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.subscription import Shard
-from reconciler.history.capturing import look
+from reconciler.history.shard_records import capture_shard
 from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCounts, RoundDone, RoundMark
 from tests.unit.history.house import EPOCH, shard
 
@@ -37,7 +37,7 @@ def captured(epoch: str, generation: int) -> CapturedRound:
 def told_gaps(
     capture: Capture, told: dict[str, tuple[int, int]], after: RoundMark | None = AFTER, stored: RoundDone | None = None
 ) -> list[tuple[object, ...]]:
-    found = look(Answer(capture), shard(), after=after, ran={}, told=told, stored=stored)
+    found = capture_shard(Answer(capture), shard(), after=after, ran={}, uncaptured=told, stored=stored)
     batches = [batch.shared for record in found.records for batch in record if batch.stream == "gap"]
     generations = [(int(str(b["first_generation"])), int(str(b["last_generation"]))) for b in batches]
     assert found.missed == sum(last - first + 1 for first, last in generations)
@@ -82,13 +82,17 @@ def test_rounds_that_are_read_under_a_new_marker_are_no_gap() -> None:
     again = [replace(captured(NEW, number), at_ms=9_000 + number) for number in (101, 102, 103)]
     capture = one(NEW, 103, new_memory=True, rounds=tuple(again), missed=(1, 100))
     known = {(EPOCH, number): ran(number) for number in (101, 102)}
-    found = look(Answer(capture), shard(), after=AFTER, ran=known, told={EPOCH: (101, 102), NEW: (103, 103)})
+    found = capture_shard(
+        Answer(capture), shard(), after=AFTER, ran=known, uncaptured={EPOCH: (101, 102), NEW: (103, 103)}
+    )
     assert (found.missed, [batch.stream for record in found.records for batch in record]) == (0, ["round"] * 3)
 
 
 def test_the_same_numbers_in_a_new_memory_are_other_rounds() -> None:
     capture = one(NEW, 101, new_memory=True, rounds=(captured(NEW, 101),))
-    found = look(Answer(capture), shard(), after=AFTER, ran={(EPOCH, 101): ran(101)}, told={EPOCH: (101, 101)})
+    found = capture_shard(
+        Answer(capture), shard(), after=AFTER, ran={(EPOCH, 101): ran(101)}, uncaptured={EPOCH: (101, 101)}
+    )
     assert found.missed == 1
 
 
@@ -97,12 +101,12 @@ def test_without_a_place_to_go_on_from_the_ledger_decides_nothing() -> None:
 
 
 def test_a_shard_without_memory_keeps_its_place() -> None:
-    found = look(Answer(one(None, 0, rounds=())), shard(), after=AFTER, ran={}, told={})
+    found = capture_shard(Answer(one(None, 0, rounds=())), shard(), after=AFTER, ran={}, uncaptured={})
     assert found.mark == AFTER
 
 
 def test_a_gap_without_any_round_moves_the_place_on() -> None:
     capture = one(EPOCH, 110, missed=(101, 110), rounds=())
-    found = look(Answer(capture), shard(), after=AFTER, ran={}, told={EPOCH: (101, 110)})
+    found = capture_shard(Answer(capture), shard(), after=AFTER, ran={}, uncaptured={EPOCH: (101, 110)})
     assert found.mark is not None
     assert (found.mark.generation, found.missed) == (110, 10)

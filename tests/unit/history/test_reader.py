@@ -148,10 +148,10 @@ def test_status_tells_watermark_gaps_and_what_waits(tmp_path: Path) -> None:
     house.seal()
     house.round(0)
     house.recorder.run_pass()
-    standing = HistoryReader(house.root, ENVIRONMENT).standing([BILLING], spool=house.spool_folder)
-    [mine] = standing.subscriptions
+    overview = HistoryReader(house.root, ENVIRONMENT).overview([BILLING], spool=house.spool_folder)
+    [mine] = overview.subscriptions
     assert (mine.captured_until_ms, mine.rounds, mine.gaps) == (first.at_ms, 4, 1)
     assert (set(mine.captured_ms), mine.captured_ms[0]) == ({0, 1}, first.at_ms)
     assert mine.captured_ms[1] > first.at_ms
-    assert standing.spool_bytes > 0
-    assert (standing.entries, standing.problems) == (1, ())
+    assert overview.spool_bytes > 0
+    assert (overview.entries, overview.problems) == (1, ())

@@ -9,7 +9,7 @@ import pytest
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import Verdict
-from reconciler.history.positions import Standing
+from reconciler.history.positions import HistoryPositions
 from reconciler.history.segment import SegmentWriter
 from reconciler.policy.events import KeysLeft, KeysNotTaken, LeftKey, RepairStepped, ShardRoundRan, VerdictsWritten
 from reconciler.policy.ports import Verification
@@ -285,7 +285,7 @@ def test_a_full_spool_is_told_as_a_gap_and_not_silently_skipped(tmp_path: Path) 
         house.recorder.run_pass()
     assert "spool_max_mebibytes" in (house.recorder.spool_health.problem or "")
     house.recorder.rotate()
-    house.keeper.seal_all(house.recorder.spool)
+    house.maintenance.seal_all(house.recorder.spool)
     house.seal()
     gaps = [range(gap["first_generation"], gap["last_generation"] + 1) for gap in house.rows("gap")]
     missing = {generation for gap in gaps for generation in gap}
@@ -343,7 +343,7 @@ def test_the_same_rounds_captured_by_two_daemons_are_the_same_set_of_rows(tmp_pa
     one.seal()
     alone = {stream: {tuple(row.items()) for row in one.rows(stream)} for stream in ("announced", "consumed")}
     two.sink.emit(ShardRoundRan(done=done))
-    two.recorder._read_standing = lambda: Standing(marks={})
+    two.recorder._read_positions = lambda: HistoryPositions(marks={})
     two.seal()
     for stream, rows in alone.items():
         assert {tuple(row.items()) for row in two.rows(stream)} == rows

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.history import spool as spool_module
 from reconciler.history.batch import encode
-from reconciler.history.sealing import read_segment
+from reconciler.history.sealer import read_segment
 from reconciler.history.segment import MAGIC, Frame, SegmentWriter, frame_of, read_frames
 from reconciler.history.spool import Spool, SpoolFull, WriterFolder, adoptable
 

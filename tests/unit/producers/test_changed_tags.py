@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import Sweeper, SweepPolicy, SweepReport, SweptSubscription
+from checkback_producers import Sweeper
+from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import OutboxFact, SettledTags
+from checkback_producers.sweeper import SweepPolicy, SweepReport
 from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
 from reconciler.sql.engines import writing

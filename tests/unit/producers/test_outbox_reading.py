@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from checkback_producers import ReadOutbox, SqlOutboxReader
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.tables import OutboxState
-from reconciler.evidence.outbox import KEYS_MAX
+from reconciler.evidence.outbox import KEYS_MAX, ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import Presence
 from tests.unit.producers.world import GROUP, TOPIC, World, message, new_key
 

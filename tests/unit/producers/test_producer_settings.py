@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from checkback_producers import SqlOutbox, TransactionalProducer, open_producer
+from checkback_producers import TransactionalProducer, open_producer
 from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.outbox import SqlOutbox
 from reconciler.errors import ConfigurationError, InvalidValue, UsageError
 from tests.unit.producers.world import MemoryAnnouncements, MemoryHalves, World, message
 

@@ -10,16 +10,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from checkback_producers import (
-    NotCommitted,
-    OutboxSource,
-    SqlOutbox,
-    Sweeper,
-    SweepPolicy,
-    SweepReport,
-    SweptSubscription,
-)
+from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.errors import NotCommitted
+from checkback_producers.filter_review import SweptSubscription
+from checkback_producers.outbox import SqlOutbox
+from checkback_producers.sweeper import OutboxSource, SweepPolicy, SweepReport
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer

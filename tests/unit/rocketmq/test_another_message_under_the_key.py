@@ -14,7 +14,7 @@ from reconciler.evidence.broker_answer import MAXIMUM_HITS, BrokerAnswer
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, MQVersion, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import encode_record

@@ -8,7 +8,7 @@ import pytest
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import FilterKind
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.policy.evidence import Presence
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC, MQVersion, RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from tests.unit.rocketmq.records import record

@@ -15,7 +15,7 @@ from reconciler.evidence.horizon import Probes
 from reconciler.evidence.lookup import StoreTimeWindow
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, StoredMessage, TransactionState
 from reconciler.policy.ports import Horizon
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, PROBE_TOPIC, RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id

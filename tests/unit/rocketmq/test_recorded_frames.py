@@ -53,7 +53,7 @@ def test_recorded_messages_are_decoded_bit_for_bit(body: bytes) -> None:
     assert records
     assert b"".join(encode_record(record) for record in records) == body
     for record in records:
-        assert record.plain_body() or record.transaction_state.value == "rollback"
+        assert record.plain_body() or record.transaction_type.value == "rollback"
         assert record.topic
         assert record.store_timestamp_ms > 1_700_000_000_000
         assert encode_properties(decode_properties(encode_properties(record.properties))) == encode_properties(

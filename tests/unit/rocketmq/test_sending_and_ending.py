@@ -15,7 +15,13 @@ from reconciler.errors import (
 from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import SendStatus
-from reconciler.rocketmq.producer.ending import EndDecision, EndRequest, end_transaction, submit_end_transaction
+from reconciler.rocketmq.producer.ending import (
+    EndDecision,
+    EndRequest,
+    EndStatus,
+    end_transaction,
+    submit_end_transaction,
+)
 from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
@@ -208,24 +214,24 @@ def _end(cluster: ScriptedCluster, decision: EndDecision = EndDecision.COMMIT) -
 @pytest.mark.parametrize(
     ("code", "remark", "outcome"),
     [
-        (0, "not set any response code", EndOutcome.DONE),
-        (1, "find prepared transaction message failed", EndOutcome.HALF_GONE),
-        (1, "Find prepared transaction message failed", EndOutcome.HALF_GONE),
-        (1, "the producer group wrong", EndOutcome.MISMATCH),
-        (1, "The transaction state table offset wrong", EndOutcome.MISMATCH),
-        (1, "java.lang.IllegalArgumentException: newLimit < 0", EndOutcome.MISMATCH),
-        (2, "busy", EndOutcome.REFUSED_FOR_NOW),
-        (11, "slave", EndOutcome.REFUSED_FOR_NOW),
-        (14, "", EndOutcome.REFUSED_FOR_NOW),
-        (215, "", EndOutcome.REFUSED_FOR_NOW),
-        (604, "immunity", EndOutcome.REFUSED_FOR_NOW),
+        (0, "not set any response code", EndStatus.DONE),
+        (1, "find prepared transaction message failed", EndStatus.HALF_GONE),
+        (1, "Find prepared transaction message failed", EndStatus.HALF_GONE),
+        (1, "the producer group wrong", EndStatus.MISMATCH),
+        (1, "The transaction state table offset wrong", EndStatus.MISMATCH),
+        (1, "java.lang.IllegalArgumentException: newLimit < 0", EndStatus.MISMATCH),
+        (2, "busy", EndStatus.REFUSED_FOR_NOW),
+        (11, "slave", EndStatus.REFUSED_FOR_NOW),
+        (14, "", EndStatus.REFUSED_FOR_NOW),
+        (215, "", EndStatus.REFUSED_FOR_NOW),
+        (604, "immunity", EndStatus.REFUSED_FOR_NOW),
     ],
 )
-def test_answers_to_end_are_sorted_by_what_follows(code: int, remark: str, outcome: EndOutcome) -> None:
+def test_answers_to_end_are_sorted_by_what_follows(code: int, remark: str, outcome: EndStatus) -> None:
     with ScriptedCluster() as cluster:
         cluster.broker.on(RequestCode.END_TRANSACTION, lambda request: cluster.broker.refuse(request, code, remark))
         answer = end_transaction(cluster.client, _end(cluster))
-        assert (answer.outcome, answer.code, answer.remark) == (outcome, code, remark)
+        assert (answer.status, answer.code, answer.remark) == (outcome, code, remark)
         assert submit_end_transaction(cluster.client, _end(cluster)).result(60) == answer
 
 
@@ -239,22 +245,26 @@ def test_an_end_without_an_answer_may_have_been_executed(reply: bytes | None) ->
                 answer = end_transaction(cluster.client, _end(cluster))
             else:
                 answer = submit_end_transaction(cluster.client, _end(cluster)).result(60)
-            assert (answer.outcome, answer.code) == (EndOutcome.NO_ANSWER, None)
+            assert (answer.status, answer.code) == (EndStatus.NO_ANSWER, None)
 
 
 def test_an_end_that_nobody_listens_to_was_certainly_not_executed() -> None:
     with ScriptedCluster() as cluster:
         request = _end(cluster)
         cluster.broker.close()
-        assert end_transaction(cluster.client, request).outcome is EndOutcome.REFUSED_FOR_NOW
-        assert submit_end_transaction(cluster.client, request).result(60).outcome is EndOutcome.REFUSED_FOR_NOW
+        assert end_transaction(cluster.client, request).status is EndStatus.REFUSED_FOR_NOW
+        assert submit_end_transaction(cluster.client, request).result(60).status is EndStatus.REFUSED_FOR_NOW
 
 
 def test_unknown_goes_one_way_because_no_broker_answers_it() -> None:
     with ScriptedCluster() as cluster:
         answer = end_transaction(cluster.client, _end(cluster, EndDecision.UNKNOWN))
-        assert (answer.outcome, answer.code) == (EndOutcome.NO_ANSWER, None)
+        assert (answer.status, answer.code) == (EndStatus.NO_ANSWER, None)
         cluster.client.request(cluster.broker.address, Command(code=34))
         sent = next(request for request in cluster.broker.asked if request.code == RequestCode.END_TRANSACTION)
         assert sent.is_oneway
         assert sent.fields["commitOrRollback"] == "0"
+
+
+def test_every_status_of_an_end_has_an_outcome_that_policy_knows() -> None:
+    assert [status.name for status in EndStatus] == [outcome.name for outcome in EndOutcome]

@@ -9,13 +9,19 @@ import zstandard
 
 from reconciler.errors import MalformedInput, MissingDependency, ProtocolViolation
 from reconciler.evidence.stored_message import stored_message
-from reconciler.policy.evidence import TransactionState
 from reconciler.rocketmq.wire import compression
 from reconciler.rocketmq.wire.batch import BatchEntry, decode_batch, encode_batch, unwrap
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, SystemFlag
 from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES, compress_zlib, decompress
 from reconciler.rocketmq.wire.received_message import received
-from reconciler.rocketmq.wire.record import MAGIC_V1, MAGIC_V2, MessageRecord, decode_records, encode_record
+from reconciler.rocketmq.wire.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MessageRecord,
+    TransactionType,
+    decode_records,
+    encode_record,
+)
 from tests.unit.rocketmq.missing_packages import without_package
 from tests.unit.rocketmq.records import PLAIN, record
 
@@ -108,14 +114,14 @@ def test_a_record_of_length_zero_does_not_read_for_ever() -> None:
 @pytest.mark.parametrize(
     ("bits", "state"),
     [
-        (0, TransactionState.NONE),
-        (SystemFlag.PREPARED, TransactionState.PREPARED),
-        (SystemFlag.COMMIT | SystemFlag.COMPRESSED, TransactionState.COMMIT),
-        (SystemFlag.ROLLBACK, TransactionState.ROLLBACK),
+        (0, TransactionType.NONE),
+        (SystemFlag.PREPARED, TransactionType.PREPARED),
+        (SystemFlag.COMMIT | SystemFlag.COMPRESSED, TransactionType.COMMIT),
+        (SystemFlag.ROLLBACK, TransactionType.ROLLBACK),
     ],
 )
-def test_transaction_bits(bits: int, state: TransactionState) -> None:
-    assert record(system_flag=int(bits)).transaction_state is state
+def test_transaction_bits(bits: int, state: TransactionType) -> None:
+    assert record(system_flag=int(bits)).transaction_type is state
 
 
 def test_a_body_that_was_changed_on_the_way_is_refused() -> None:

@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.contract.properties import RESERVED
 from reconciler.errors import InvalidValue, MalformedInput, ProtocolViolation
 from reconciler.rocketmq.wire.address import parse_address, parse_addresses
 from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
 from reconciler.rocketmq.wire.message_id import OffsetMessageId, decode_offset_message_id, encode_offset_message_id
-from reconciler.rocketmq.wire.properties import StoredProperties, decode_properties, encode_properties
+from reconciler.rocketmq.wire.properties import (
+    SYSTEM_PROPERTIES,
+    StoredProperties,
+    decode_properties,
+    encode_properties,
+)
 from reconciler.rocketmq.wire.tolerant_json import parse_object, parse_tolerant_json
 
 KEY = "7F0000010000000000000000000000AA"
@@ -31,6 +37,12 @@ def test_entries_without_name_or_value_are_dropped_as_java_does() -> None:
         "A": "1",
         "E": "last, without an end",
     }
+
+
+def test_names_that_no_digest_covers_are_refused_to_callers_or_set_by_them_on_purpose() -> None:
+    settable = {"CHECK_IMMUNITY_TIME_IN_SECONDS", "WAIT", "__SHARDINGKEY", "BUYER_ID", "MSG_TYPE"}
+    assert settable | {"RECONCILER_SIGNATURE"} == RESERVED - SYSTEM_PROPERTIES
+    assert SYSTEM_PROPERTIES <= RESERVED
 
 
 def test_stored_properties_are_a_mapping() -> None:

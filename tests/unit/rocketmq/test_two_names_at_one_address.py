@@ -10,7 +10,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.evidence.brokers import RemotingBrokerEvidence
 from reconciler.evidence.horizon import PROBE_GROUP, Probes
 from reconciler.policy.evidence import WatermarkState
-from reconciler.rocketmq.producer.client_instance import ClientInstance
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC, RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id

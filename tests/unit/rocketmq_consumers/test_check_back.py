@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import zstandard
 
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient, RequestHandler
 from reconciler.rocketmq.producer.check_back import CheckBack, CheckRequest
 from reconciler.rocketmq.producer.transaction_listener import LocalTransactionState
@@ -56,7 +57,7 @@ def test_a_half_whose_body_cannot_be_read_here_is_answered(
         asked.append(request)
         return LocalTransactionState.COMMIT
 
-    check_back = CheckBack(client, clock=client.clock)
+    check_back = ClientInstance("127.0.0.1:9", client=client, clock=client.clock).shared(CheckBack)
     check_back.register("PG", answer)
     half = record(
         topic=HALF_TOPIC,

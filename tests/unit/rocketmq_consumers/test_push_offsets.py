@@ -11,13 +11,13 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.push import TransactionalConsumer
 from reconciler.clock import ManualClock
 from reconciler.errors import ReconcilerError
+from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer import queue_offsets as push_offsets
 from reconciler.rocketmq.consumer.queue_offsets import GroupOffsets
 from reconciler.rocketmq.consumer.settings import PushSettings
-from reconciler.rocketmq.producer.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster

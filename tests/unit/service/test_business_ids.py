@@ -14,6 +14,7 @@ from reconciler.commands.business_ids import Named, keys_named, messages_of, req
 from reconciler.commands.listing import list_rows
 from reconciler.commands.operate import _named
 from reconciler.errors import DependencyAway, InvalidValue
+from reconciler.evidence import outbox_inspection
 from reconciler.policy.ports import Intent, LedgerFilter
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -74,7 +75,8 @@ def test_all_messages_of_a_business_id_are_there_the_newest_first_and_the_rest_i
     assert few.unique_keys == (key(8), key(7), key(6))
     assert few.older == 6
     assert few.older_text == "6 older messages of business id 'order-1' are left out"
-    monkeypatch.setattr(business_ids, "COUNTED_MAX", 4)
+    for module in (business_ids, outbox_inspection):
+        monkeypatch.setattr(module, "ROWS_COUNTED_MAX", 4)
     assert messages_of(opened, "order-1", limit=3).older_text.startswith("more than 4 older")
 
 

@@ -5,23 +5,25 @@ from collections.abc import Sequence
 import pytest
 
 from reconciler.commands.doctor.checks import check_packages
-from reconciler.commands.finding import Finding, examine
+from reconciler.commands.doctor.diagnosis import Diagnosis, run_checks
 from reconciler.errors import BrokerUnavailable, ConfigurationError
 from tests.unit.rocketmq.missing_packages import without_package
 
 
-def fine() -> Sequence[Finding]:
-    return [Finding(check="ledger", level="ok", found="revision 1")]
+def fine() -> Sequence[Diagnosis]:
+    return [Diagnosis(check="ledger", level="ok", found="revision 1")]
 
 
 def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
-    def away() -> Sequence[Finding]:
+    def away() -> Sequence[Diagnosis]:
         raise BrokerUnavailable("connection refused")
 
-    def unsuitable() -> Sequence[Finding]:
+    def unsuitable() -> Sequence[Diagnosis]:
         raise ConfigurationError("no such table")
 
-    findings = examine([("brokers", "start RocketMQ", away), ("tables", "run db upgrade", unsuitable), ("x", "", fine)])
+    findings = run_checks(
+        [("brokers", "start RocketMQ", away), ("tables", "run db upgrade", unsuitable), ("x", "", fine)]
+    )
     assert [f.as_row() for f in findings] == [
         ("brokers", "fail", "connection refused", "start RocketMQ"),
         ("tables", "fail", "no such table", "run db upgrade"),
@@ -36,11 +38,11 @@ def test_check_that_cannot_be_asked_is_a_failure_with_its_remedy() -> None:
 
 
 def test_bug_in_a_check_is_not_dressed_up_as_a_finding() -> None:
-    def broken() -> Sequence[Finding]:
+    def broken() -> Sequence[Diagnosis]:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        examine([("brokers", "", broken)])
+        run_checks([("brokers", "", broken)])
 
 
 def test_a_compression_that_cannot_be_read_here_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:

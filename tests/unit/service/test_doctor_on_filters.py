@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.ports import SettledTags
-from reconciler.commands.doctor.filters import check_kept_tags, compared, compared_with_kept
-from reconciler.rocketmq.client.admin import GroupFilter
+from reconciler.commands.doctor.filters import check_kept_tags, compared, compared_with_settled, never_swept
+from reconciler.policy.evidence import FilterKind
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import SubscriptionSettings
 from reconciler.sql import schema
@@ -17,11 +16,11 @@ from reconciler.wiring.connections import Connections
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 
 
-def by_tag(expression: str) -> GroupFilter:
-    return GroupFilter(kind="TAG", expression=expression)
+def by_tag(expression: str) -> tuple[FilterKind, str]:
+    return FilterKind.TAG, expression
 
 
-BY_SQL = GroupFilter(kind="SQL92", expression="amount > 5")
+BY_SQL = (FilterKind.SQL92, "amount > 5")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ BY_SQL = GroupFilter(kind="SQL92", expression="amount > 5")
     ],
 )
 def test_tags_that_are_not_what_the_group_subscribes_to_are_told_by_doctor(
-    tags: str, found: list[GroupFilter], levels: list[str]
+    tags: str, found: list[tuple[FilterKind, str]], levels: list[str]
 ) -> None:
     configured = SubscriptionSettings(topic="ORDERS", group="billing", tags=tags)
     findings = list(compared("filter", configured, found))
@@ -67,10 +66,11 @@ def test_rows_that_were_settled_by_other_tags_than_the_setting_has_are_told_by_d
     tags: str, kept: list[set[str] | None] | None, said: list[str]
 ) -> None:
     configured = SubscriptionSettings(topic="ORDERS", group="billing", tags=tags)
-    settled = None
-    if kept is not None:
-        settled = SettledTags(tags=None if kept[0] is None else frozenset(kept[0]), version=1)
-    findings = list(compared_with_kept("tags", configured, settled))
+    findings = (
+        list(never_swept("tags", configured))
+        if kept is None
+        else [compared_with_settled("tags", configured, None if kept[0] is None else frozenset(kept[0]))]
+    )
     assert len(findings) == len(said)
     assert all(words in finding.found for words, finding in zip(said, findings, strict=True))
     assert all(finding.level == "ok" or finding.remedy for finding in findings)

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.availability import ask_brokers, ask_databases, ask_redis, who_is_away
-from reconciler.commands.doctor.rights import needed_rights
 from reconciler.commands.status.accounting import Accounting
-from reconciler.commands.status.primaries import standings
-from reconciler.commands.sweep import _open_outboxes
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
@@ -19,10 +15,13 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
 from reconciler.testing.memory_shards import MemoryShards
+from reconciler.wiring.availability import ask_brokers, ask_databases, ask_redis, who_is_away
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
-from reconciler.wiring.rounds import build_witnesses, topic_plans
-from reconciler.wiring.subscriptions import inbox_evidence
+from reconciler.wiring.databases import inbox_databases, outbox_databases
+from reconciler.wiring.evidence import build_witnesses, inbox_evidence, witness_roles
+from reconciler.wiring.rights import needed_rights
+from reconciler.wiring.rounds import topic_plans
+from reconciler.wiring.sweep import open_outboxes
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 KEY = "7F00000100002A9F0000000000000090"
@@ -105,25 +104,25 @@ def test_an_absence_needs_every_database_of_the_list(tmp_path: Path) -> None:
 def test_the_sweeper_opens_every_database_and_waits_only_if_all_are_away(tmp_path: Path) -> None:
     there, gone = outbox_at(tmp_path / "there.db"), f"sqlite:///{tmp_path}/nowhere/gone.db"
     with Connections(settings_with({"outbox_url": [gone, there]})) as connections:
-        assert list(_open_outboxes(connections)) == [gone, there]
+        assert list(open_outboxes(connections)) == [gone, there]
     with (
         Connections(settings_with({"outbox_url": [gone, f"sqlite:///{tmp_path}/nowhere/lost.db"]})) as connections,
         pytest.raises(DatabaseAway),
     ):
-        _open_outboxes(connections)
+        open_outboxes(connections)
 
 
 def test_the_role_of_every_database_of_a_list_is_told(tmp_path: Path) -> None:
     urls = [outbox_at(tmp_path / "first.db"), outbox_at(tmp_path / "second.db")]
     with Connections(settings_with({"outbox_url": urls})) as connections:
-        assert [s.name for s in standings(connections)] == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]
+        assert [s.name for s in witness_roles(connections)] == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]
 
 
 def test_rights_and_commits_are_looked_at_in_every_database_of_a_list(tmp_path: Path) -> None:
     urls = [outbox_at(tmp_path / "first.db"), f"sqlite:///{tmp_path}/gone.db"]
     settings = settings_with({"outbox_url": urls}, {"outbox_url": urls[0], "topics": ["REFUNDS"]})
-    names = [needed.name for needed in needed_rights(settings) if needed.tree == "outbox"]
-    assert names == ["rights in the outbox of shop (1 of 2)", "rights in the outbox of shop (2 of 2)"]
+    names = [needed.database.name for needed in needed_rights(settings) if needed.database.tree == "outbox"]
+    assert names == ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"]
     with Connections(settings) as connections:
         accounting = Accounting(
             connections,

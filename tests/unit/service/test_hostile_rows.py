@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from reconciler import commands
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
-from reconciler.commands.finding import Finding
+from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.operate import Dismissed, Lifted, RepairedKey, RepairNow
 from reconciler.commands.setup import CreatedTopic
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, Column, Table
@@ -177,7 +176,7 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
     config: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr(commands, "repair_now", lambda *_args, **_options: repaired())
+    monkeypatch.setattr("reconciler.commands.operate.repair_now", lambda *_args, **_options: repaired())
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert run(["repair", "--all", "--config", str(config)]) == 4
     assert "Repair these 1? [y/N]: " in shown(capsys)
@@ -186,12 +185,12 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
 @pytest.mark.parametrize(
     ("function", "answer", "command"),
     [
-        ("repair_now", repaired(), ["repair", KEY]),
-        ("dismiss", Dismissed(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)), ["dismiss", KEY, "--reason", HOSTILE]),
-        ("place_hold", True, ["hold", HOSTILE]),
-        ("lift_hold", Lifted(lifted=(), left=()), ["resume", HOSTILE]),
-        ("create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
-        ("examine", [Finding(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
+        ("operate.repair_now", repaired(), ["repair", KEY]),
+        ("operate.dismiss", Dismissed(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)), ["dismiss", KEY, "--reason", HOSTILE]),
+        ("operate.place_hold", True, ["hold", HOSTILE]),
+        ("operate.lift_hold", Lifted(lifted=(), left=()), ["resume", HOSTILE]),
+        ("setup.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
+        ("doctor.checks.examine", [Diagnosis(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
     ],
     ids=["repair", "dismiss", "hold", "resume", "topics", "doctor"],
 )
@@ -205,7 +204,7 @@ def test_what_a_command_did_is_shown_and_not_obeyed(
     capsys: Captured,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(commands, function, lambda *_args, **_options: answer)
+    monkeypatch.setattr(f"reconciler.commands.{function}", lambda *_args, **_options: answer)
     assert run([*command, "--config", str(config), "--output", output]) in {0, 1, 4}
     assert ("u001b[2J" if output == "json" else "\\u{001B}[2J") in shown(capsys)
 
@@ -217,7 +216,7 @@ def test_the_text_of_an_error_is_shown_and_not_obeyed(
     def upgrade(_url: str, _tree: str) -> str:
         raise error
 
-    monkeypatch.setattr(commands, "upgrade_database", upgrade)
+    monkeypatch.setattr("reconciler.commands.setup.upgrade_database", upgrade)
     run(["db", "upgrade", "ledger", "--url", "sqlite:////tmp/never-opened.db"])
     assert "\\u{001B}[2J" in shown(capsys)
 

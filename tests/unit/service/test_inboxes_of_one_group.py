@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock
-from reconciler.commands.announcements import _only_inbox
 from reconciler.commands.doctor.inboxes import check_inbox_lists
 from reconciler.commands.status.double_effects import double_effects
 from reconciler.commands.status.report import StatusReport
@@ -27,6 +26,7 @@ from reconciler.settings.schema import Settings
 from reconciler.sql.tables import inbox
 from reconciler.testing.memory import MemoryLedger
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.replay import _only_inbox
 from reconciler.wiring.rounds import topic_plans
 from tests.unit.consumers.messages import inbox_engine, new_key
 

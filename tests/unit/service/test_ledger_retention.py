@@ -45,20 +45,20 @@ def left(engine: sa.Engine) -> int:
 
 def test_more_old_rows_than_one_pass_deletes_do_not_pile_up_from_hour_to_hour(engine: sa.Engine) -> None:
     retention = fill(engine, 4 * ROWS_A_PASS + 1)
-    delete_old_rows(retention, "test", stop=threading.Event(), clock=ManualClock())
+    delete_old_rows(lambda: retention.delete_old("test").has_more, stop=threading.Event(), clock=ManualClock())
     assert left(engine) == 0
 
 
 def test_a_turn_is_bounded_and_the_next_one_deletes_the_rest(engine: sa.Engine) -> None:
     retention = fill(engine, RETENTION_PASSES_MAX * ROWS_A_PASS + 5)
-    delete_old_rows(retention, "test", stop=threading.Event(), clock=ManualClock())
+    delete_old_rows(lambda: retention.delete_old("test").has_more, stop=threading.Event(), clock=ManualClock())
     assert left(engine) == 5
-    delete_old_rows(retention, "test", stop=threading.Event(), clock=ManualClock())
+    delete_old_rows(lambda: retention.delete_old("test").has_more, stop=threading.Event(), clock=ManualClock())
     assert left(engine) == 0
 
 
 def test_a_service_that_stops_does_not_wait_until_all_is_deleted(engine: sa.Engine) -> None:
     retention, stop = fill(engine, 4 * ROWS_A_PASS), threading.Event()
     stop.set()
-    delete_old_rows(retention, "test", stop=stop, clock=ManualClock())
+    delete_old_rows(lambda: retention.delete_old("test").has_more, stop=stop, clock=ManualClock())
     assert left(engine) == 3 * ROWS_A_PASS

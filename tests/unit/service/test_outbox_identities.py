@@ -14,7 +14,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.outbox_identities import require_own_identities
+from reconciler.wiring.evidence import require_own_identities
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkback_consumers import transactional_handler
-from reconciler.commands.announcements import run_replay
+from reconciler.commands.replay import run_replay
 from reconciler.errors import InvalidValue
 from reconciler.settings.file import load_settings
 

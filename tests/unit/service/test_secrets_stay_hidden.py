@@ -13,19 +13,19 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler import commands
+from reconciler.audit.collect.configuration import read_configuration
 from reconciler.audit.collect.sources import parse_sources, with_configured
 from reconciler.audit.errors import AuditError
-from reconciler.audit.subscriptions import read_configuration
 from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
+from reconciler.commands.setup import upgrade_database
 from reconciler.contract.urls import read_url, shown_url, shown_value
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.log import configure_logging
 from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client
 from reconciler.sql.engines import away, open_engine
-from reconciler.wiring.evidence_databases import inbox_databases, outbox_databases
+from reconciler.wiring.databases import inbox_databases, outbox_databases
 
 EXAMPLE = Path("config/reconciler.toml")
 URLS = 500
@@ -170,7 +170,7 @@ def test_no_secret_of_a_url_is_printed(
     for name in ("LEDGER__URL", "PRODUCERS__0__OUTBOX_URL", "SUBSCRIPTIONS__0__INBOX_URL"):
         monkeypatch.setenv(f"RECONCILER_{name}", sqlite)
     for tree in ("ledger", "outbox", "inbox"):
-        commands.upgrade_database(sqlite, tree)
+        upgrade_database(sqlite, tree)
     monkeypatch.setenv("RECONCILER_CONFIG", str(EXAMPLE))
     monkeypatch.setenv("RECONCILER_ROCKETMQ__NAME_SERVERS", NOWHERE)
     capfd.readouterr()

@@ -10,14 +10,13 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.clock import ManualClock, SystemClock
-from reconciler.commands.status.accounting import ledger_now_ms
 from reconciler.commands.status.damage import refused_announcements
-from reconciler.commands.status.outbox_backlog import look_into_outbox, oldest_unheard
 from reconciler.commands.status.standstill import history_behind, open_outage, unrepaired
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
+from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.policy.account import OutboxReading
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
@@ -161,7 +160,7 @@ def test_a_wrong_clock_of_the_host_that_asks_neither_hides_a_dead_job_nor_makes_
     )
     (tmp_path / "ledger.db").touch()
     with Connections(settings, clock=ManualClock()) as connections:
-        assert abs(ledger_now_ms(connections) - SystemClock().now_ms()) < 60_000
+        assert abs(connections.ledger_now_ms() - SystemClock().now_ms()) < 60_000
 
 
 def insert(engine: sa.Engine, key: str, **changes: object) -> None:
@@ -171,8 +170,8 @@ def insert(engine: sa.Engine, key: str, **changes: object) -> None:
 
 
 def look(shop: tuple[Connections, sa.Engine]) -> OutboxReading:
-    connections, engine = shop
-    return look_into_outbox(connections, str(engine.url), producer_group="shop", topic="ORDERS")
+    _, engine = shop
+    return OutboxInspector(engine).oldest_unannounced(producer_group="shop", topic="ORDERS")
 
 
 def test_the_oldest_row_that_nobody_announced_is_seen_beside_the_last_sweep(
@@ -196,10 +195,8 @@ def test_the_oldest_row_that_nobody_announced_is_seen_beside_the_last_sweep(
 def unheard(
     shop: tuple[Connections, sa.Engine], inbox: FakeInbox, ledger: MemoryLedger, *, until_ms: int = 1_000
 ) -> str | None:
-    connections, engine = shop
-    found = oldest_unheard(
-        connections,
-        str(engine.url),
+    _, engine = shop
+    found = OutboxInspector(engine).oldest_unheard(
         producer_group="shop",
         plan=SubscriptionPlan(subscription=SUBSCRIPTION, tags=frozenset({"paid"})),
         inbox=inbox,

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from reconciler import commands
 from reconciler.cli import report_commands, setup_commands
 from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
-from reconciler.commands.finding import Finding
+from reconciler.commands.doctor.diagnosis import Diagnosis
 from reconciler.commands.listing import LISTINGS, Listed
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
 from reconciler.commands.story import Explained
@@ -111,7 +110,7 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     rows = [tuple(map(value, columns))] * 2
     listed = Listed(columns=columns, rows=rows, notes=("the newest",))
-    monkeypatch.setattr(commands, "list_rows", lambda *_args, **_options: listed)
+    monkeypatch.setattr("reconciler.commands.listing.list_rows", lambda *_args, **_options: listed)
     assert run(["list", what.value, "--limit", "1"]) == 0
     note, more, _title, *lines = printed(capsys)
     assert (note, more) == ("note: the newest", "only the first 1: there are more, see --limit")
@@ -143,10 +142,11 @@ def test_a_hundred_repairs_of_long_ago_do_not_hide_one_that_failed() -> None:
 
 def test_failed_checks_come_before_those_that_are_well(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
-        Finding(check=f"check {level}", level=level, found="so", remedy="do") for level in ("ok", "note", "fail", "ok")
+        Diagnosis(check=f"check {level}", level=level, found="so", remedy="do")
+        for level in ("ok", "note", "fail", "ok")
     ]
     monkeypatch.setattr(setup_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr(commands, "examine", lambda _settings: found)
+    monkeypatch.setattr("reconciler.commands.doctor.checks.examine", lambda _settings: found)
     assert run(["doctor"]) == 1
     levels = [cells[1].strip() for line in printed(capsys) if len(cells := line.split("│")) > 2]
     assert levels == ["fail", "note", "ok", "ok"]
@@ -167,7 +167,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
     )  # fmt: skip
     remarks = ["away: redis: gone", "late: a", "undecided: b", "doubled: c", "damaged: d", "unproved: e", "rejected: f"]
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr(commands, "read_status", lambda *_args, **_options: report)
+    monkeypatch.setattr("reconciler.commands.status.report.read_status", lambda *_args, **_options: report)
     assert run(["status"]) == 3
     _summary, *lines = printed(capsys)
     assert lines[: len(remarks)] == remarks
@@ -183,7 +183,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
 def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     story = LifeStory(unique_key=KEYS[0], events=(), silent=("inbox: slow",), away=(), outlook=())
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr(commands, "explain", lambda *_args, **_options: Explained(stories=(story,)))
+    monkeypatch.setattr("reconciler.commands.story.explain", lambda *_args, **_options: Explained(stories=(story,)))
     assert run(["explain", KEYS[0]]) == 2
     assert printed(capsys) == [f"nobody who could tell has heard of {KEYS[0]}", "no answer: inbox: slow"]
 
@@ -195,7 +195,7 @@ def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monk
     )
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     told = Explained(stories=(story, story), notes=("two messages",))
-    monkeypatch.setattr(commands, "explain", lambda *_args, **_options: told)
+    monkeypatch.setattr("reconciler.commands.story.explain", lambda *_args, **_options: told)
     monkeypatch.setenv("COLUMNS", "60")
     assert run(["explain", KEYS[0]]) == 3
     life = [f"Life of {KEYS[0]}", f"{TIME}  broker  half message stored", "  evidence  queue 1"]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.commands.announcements import load_function
-from reconciler.commands.sweep import announcement_route
 from reconciler.contract.tables import Rung
 from reconciler.errors import InvalidValue
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
+from reconciler.wiring.replay import load_function
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.subscriptions import find_subscription
+from reconciler.wiring.sweep import announcement_route
 
 TOML = """
 environment = "test"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.audit import subscriptions
+from reconciler.audit.collect import configuration as subscriptions
 from reconciler.cli.app import run
 from reconciler.commands.setup import upgrade_database
 from reconciler.settings.file import NOT_SETTINGS, load_settings
@@ -32,7 +32,7 @@ def test_every_database_of_the_settings_is_upgraded_once(
         "schema_version": 1,
         "tree": "outbox",
         "revision": schema.head("outbox"),
-        "databases": ["outbox of shop (1 of 2)", "outbox of shop (2 of 2)"],
+        "databases": ["outbox of shop (1 of 2), bazaar (1 of 2)", "outbox of shop (2 of 2), bazaar (2 of 2)"],
     }
     assert [schema.current(url, "outbox") for url in urls] == [schema.head("outbox")] * 2
     assert run(["db", "upgrade", "ledger", "--config", str(EXAMPLE)]) == 0

@@ -1,0 +1,295 @@
+"""FILE, the service's own settings, read again: what the audit has to know of it, every problem told at once.
+
+The same file and the same RECONCILER_ variables as the service (`RECONCILER_LEDGER__URL_FILE=/run/secrets/ledger`
+too); the code is not the service's, so that a misreading there does not repeat itself here. Sections that say nothing
+about evidence are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.result.values import AuditedSubscription
+from reconciler.contract.urls import read_database_url, shown_url, shown_value
+
+PREFIX = "RECONCILER_"
+#: Variables with this prefix that are not settings (a test compares).
+NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
+SHARDS_DEFAULT = 16
+SHARDS_MAX = 1024
+SKEW_SECONDS_DEFAULT = 10.0
+GRACE_SECONDS_DEFAULT = 30.0
+LATE_SECONDS_DEFAULT = 300.0
+SECONDS_MAX = 7 * 86_400.0
+
+#: Settings of the sections that are read; another name is a misspelling (a test compares with the service's settings).
+PRODUCER_NAMES = frozenset({"group", "topics", "outbox_url", "answer_checks"})
+SUBSCRIPTION_NAMES = frozenset(
+    {
+        "topic",
+        "group",
+        "tags",
+        "inbox_url",
+        "inbox_keep_days",
+        "grace_period_seconds",
+        "late_after_seconds",
+        "repair_order",
+    }
+)
+_ENVIRONMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,160}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredProducer:
+    """One [[producers]] section."""
+
+    group: str
+    topics: tuple[str, ...]
+    #: May hold passwords: never shown.
+    outbox_urls: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedConfiguration:
+    """What FILE says about evidence."""
+
+    environment: str
+    shards: int
+    skew_bound_ms: int
+    producers: tuple[ConfiguredProducer, ...]
+    #: Sorted by topic and group; `inbox` and `effects` are set once it is known what was given.
+    subscriptions: tuple[AuditedSubscription, ...]
+    #: (topic, group) -> URLs.
+    inbox_urls: Mapping[tuple[str, str], tuple[str, ...]] = field(repr=False)
+    ledger_url: str | None = field(repr=False)
+
+
+def read_configuration(path: Path, environ: Mapping[str, str]) -> AuditedConfiguration:
+    """Reads FILE and the variables. Raises AuditError("configuration") with all problems."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        message = f"--subscriptions {path}: cannot be read: {why}; name the service's settings file"
+        raise AuditError("configuration", message) from error
+    except tomllib.TOMLDecodeError as error:
+        raise AuditError("configuration", f"--subscriptions {path}: no valid TOML: {error}") from error
+    problems = _apply_variables(document, environ)
+    reader = _Reader(problems)
+    found = _read(reader, document)
+    if problems or found is None:
+        lines = "\n".join(f"  {line}" for line in problems)
+        raise AuditError("configuration", f"--subscriptions {path}: {len(problems)} problem(s)\n{lines}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Takes typed values out of TOML tables; what does not fit becomes a line of `problems`."""
+
+    problems: list[str]
+
+    def section(self, document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        value = document.get(name, {})
+        if isinstance(value, Mapping):
+            return value
+        self.problems.append(f"{name}: expected a section [{name}]")
+        return {}
+
+    def sections(
+        self, document: Mapping[str, Any], name: str, known: frozenset[str]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        value = document.get(name, [])
+        if not isinstance(value, list) or not value or not all(isinstance(item, Mapping) for item in value):
+            self.problems.append(f"{name}: expected one section [[{name}]] or more")
+            return
+        for number, item in enumerate(value):
+            where = f"{name}[{number}]"
+            for unknown in sorted(item.keys() - known):
+                self.problems.append(f"{where}.{unknown}: unknown setting; remove it or correct its spelling")
+            yield where, item
+
+    def text(self, table: Mapping[str, Any], name: str, where: str, shape: re.Pattern[str]) -> str:
+        value = table.get(name)
+        if isinstance(value, str) and shape.fullmatch(value):
+            return value
+        shown = "missing" if value is None else f"{shown_value(value)} does not fit {shape.pattern}"
+        self.problems.append(f"{where}{name}: {shown}")
+        return ""
+
+    def number(self, table: Mapping[str, Any], name: str, where: str, default: float, most: float) -> float:
+        value = table.get(name, default)
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not 0 <= number <= most:
+            self.problems.append(f"{where}{name} = {shown_value(value)}: expected a number from 0 to {most:g}")
+            return default
+        return number
+
+    def url(self, table: Mapping[str, Any], name: str, where: str) -> str | None:
+        value = table.get(name)
+        if value is None:
+            return None
+        try:
+            read_database_url(value)
+        except ValueError as error:
+            self.problems.append(f"{where}{name} = {shown_url(value)}: {error}")
+            return None
+        return str(value)
+
+    def urls(self, table: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+        """One URL, or a list of them."""
+        value = table.get(name)
+        if not isinstance(value, list):
+            url = self.url(table, name, where)
+            return () if url is None else (url,)
+        found = [self.url({f"{name}[{place}]": url}, f"{name}[{place}]", where) for place, url in enumerate(value)]
+        if not found or len(set(found)) != len(found):
+            self.problems.append(f"{where}{name} = a list: expected one URL or more, each once")
+        return tuple(url for url in found if url is not None)
+
+
+def _read(reader: _Reader, document: Mapping[str, Any]) -> AuditedConfiguration | None:
+    environment = reader.text(document, "environment", "", _ENVIRONMENT)
+    queues = reader.number(
+        reader.section(document, "unique_key_topic"), "queues", "unique_key_topic.", SHARDS_DEFAULT, SHARDS_MAX
+    )
+    if queues < 1 or queues != int(queues):
+        reader.problems.append(f"unique_key_topic.queues = {queues:g}: expected a whole number from 1 to {SHARDS_MAX}")
+    skew = reader.number(
+        reader.section(document, "rounds"), "skew_margin_seconds", "rounds.", SKEW_SECONDS_DEFAULT, 3600
+    )
+    producers = tuple(_producers(reader, document))
+    subscriptions: dict[tuple[str, str], AuditedSubscription] = {}
+    inbox_urls: dict[tuple[str, str], tuple[str, ...]] = {}
+    for where, item in reader.sections(document, "subscriptions", SUBSCRIPTION_NAMES):
+        found = _subscription(reader, where, item, producers)
+        key = (found.topic, found.group)
+        if key in subscriptions:
+            reader.problems.append(f"{where} = {'/'.join(key)}: stands twice; remove one")
+        subscriptions[key] = found
+        urls = reader.urls(item, "inbox_url", f"{where}.")
+        if urls:
+            inbox_urls[key] = urls
+    ledger_url = reader.url(reader.section(document, "ledger"), "url", "ledger.")
+    if reader.problems:
+        return None
+    return AuditedConfiguration(
+        environment=environment,
+        shards=int(queues),
+        skew_bound_ms=round(skew * 1000),
+        producers=producers,
+        subscriptions=tuple(subscriptions[key] for key in sorted(subscriptions)),
+        inbox_urls=inbox_urls,
+        ledger_url=ledger_url,
+    )
+
+
+def _producers(reader: _Reader, document: Mapping[str, Any]) -> Iterator[ConfiguredProducer]:
+    for where, item in reader.sections(document, "producers", PRODUCER_NAMES):
+        topics = item.get("topics")
+        is_list = (
+            isinstance(topics, list) and topics and all(isinstance(t, str) and _TOPIC.fullmatch(t) for t in topics)
+        )
+        if not is_list:
+            reader.problems.append(f"{where}.topics = {shown_value(topics)}: expected a list of topics")
+        yield ConfiguredProducer(
+            group=reader.text(item, "group", f"{where}.", _GROUP),
+            topics=tuple(topics or ()) if is_list else (),
+            outbox_urls=reader.urls(item, "outbox_url", f"{where}."),
+        )
+
+
+def _subscription(
+    reader: _Reader, where: str, item: Mapping[str, Any], producers: Sequence[ConfiguredProducer]
+) -> AuditedSubscription:
+    topic = reader.text(item, "topic", f"{where}.", _TOPIC)
+    group = reader.text(item, "group", f"{where}.", _GROUP)
+    tags = item.get("tags", "*")
+    if not isinstance(tags, str):
+        reader.problems.append(f"{where}.tags = {shown_value(tags)}: expected '*' or 'a || b'")
+        tags = "*"
+    of_topic = sorted({producer.group for producer in producers if topic in producer.topics})
+    if topic and not of_topic:
+        reader.problems.append(f"{where}.topic = {topic!r}: no producer sends it; add it to topics of a [[producers]]")
+    grace = reader.number(item, "grace_period_seconds", f"{where}.", GRACE_SECONDS_DEFAULT, SECONDS_MAX)
+    late = reader.number(item, "late_after_seconds", f"{where}.", LATE_SECONDS_DEFAULT, SECONDS_MAX)
+    if late < grace:
+        # A window is closed `late_after_seconds` after its end: a shorter one would leave keys too young to be judged.
+        reader.problems.append(
+            f"{where}.late_after_seconds = {late:g} is shorter than grace_period_seconds = {grace:g}"
+        )
+    return AuditedSubscription(
+        topic=topic,
+        group=group,
+        tags=split_tags(tags),
+        producer_groups=tuple(of_topic),
+        grace_period_seconds=grace,
+        late_after_seconds=late,
+        inbox=False,
+        effects=False,
+    )
+
+
+def split_tags(expression: str) -> tuple[str, ...] | None:
+    """Tags of 'a || b', sorted; None for '*' or nothing (FilterAPI.buildSubscriptionData, 4.9.7)."""
+    if expression.strip() in {"", "*"}:
+        return None
+    return tuple(sorted({tag.strip() for tag in expression.split("||") if tag.strip()}))
+
+
+def _apply_variables(document: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """RECONCILER_A__B=..., and RECONCILER_A__B_FILE=... for secrets, over the file's values."""
+    problems: list[str] = []
+    for name in sorted(environ):
+        path = [part.lower() for part in name.removeprefix(PREFIX).split("__")]
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
+            continue
+        value = environ[name]
+        if path[-1].endswith("_file"):
+            path[-1] = path[-1].removesuffix("_file")
+            try:
+                value = Path(value).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError):  # no UTF-8 text, or no file's name
+                problems.append(f"{name} = {shown_value(value)}: cannot be read")
+                continue
+        if not _put(document, path, _parsed(value)):
+            problems.append(f"{name}: names no setting of the file")
+    return problems
+
+
+def _parsed(value: str) -> Any:
+    if not value.startswith(("[", "{")):
+        return value
+    for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
+        with suppress(ValueError, RecursionError):
+            return parse(value)
+    return value
+
+
+def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> bool:
+    place: Any = document
+    for part in path[:-1]:
+        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
+            place = place[int(part)]
+        elif isinstance(place, dict):
+            place = place.setdefault(part, {})
+        else:
+            return False
+    if not isinstance(place, dict):
+        return False
+    place[path[-1]] = value
+    return True

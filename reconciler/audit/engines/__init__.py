@@ -1,0 +1,1 @@
+"""Where an audit is computed: in this process or on Spark."""

@@ -1,0 +1,103 @@
+"""Where an audit is computed: in this process, or on Spark. Both judge by the same rules and find the same.
+
+"here" needs neither Java nor PySpark. It takes one piece after the other, so its memory is that of one
+(judge/prefix.py: 160 bytes a row, 5 million rows at once), and its time that of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reconciler.audit.collect.collecting import Runner
+from reconciler.audit.collect.tasks import Answer, Task
+from reconciler.audit.engines.job import judge, judge_here
+from reconciler.audit.engines.spark import engine_name, require_pyspark, require_seen, run_on, spark_session
+from reconciler.audit.errors import AuditError
+from reconciler.audit.result.values import EngineKind, JudgedWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Judge(Protocol):
+    """Judges an evidence folder: job.judge without its session."""
+
+    def __call__(
+        self, evidence_dir: Path | str, *, history: str | None, progress: Callable[[int], None] | None
+    ) -> JudgedWindow:
+        """Raises AuditError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What collects and judges."""
+
+    #: As page and statement tell it.
+    kind: EngineKind
+    #: For people: which version, and where.
+    name: str
+    run: Runner
+    judge: Judge
+    #: Raises AuditError where a process that is going to write into a folder does not see it.
+    require_seen: Callable[[Path], None]
+
+
+def check_engine(options: argparse.Namespace) -> None:
+    """Raises AuditError: "usage" for options of the other engine, "configuration" where PySpark is missing."""
+    spark_settings(options.spark)
+    if options.engine == "spark":
+        require_pyspark()
+        return
+    given = [f"--{name}" for name in ("master", "spark") if getattr(options, name)]
+    if given:
+        raise AuditError("usage", f"{' and '.join(given)} beside --engine here, which starts no Spark; leave one out")
+
+
+@contextmanager
+def opened_engine(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Engine]:
+    """The engine that the options name, until the block ends. Raises AuditError."""
+    if options.engine == "here":
+        yield Engine(kind="here", name="here", run=one_by_one, judge=judge_here, require_seen=_seen_by_us)
+        return
+    settings = spark_settings(options.spark)
+    say("starting Spark")
+    with spark_session(options.master, settings) as spark:
+        yield Engine(
+            kind="spark",
+            name=engine_name(spark),
+            run=partial(run_on, spark),
+            judge=partial(judge, spark=spark),
+            require_seen=partial(_require_seen, spark),
+        )
+
+
+def _require_seen(spark: SparkSession, folder: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".seen-") as mark:
+        require_seen(spark, [(str(folder), Path(mark.name).name)], writes=folder)
+
+
+def _seen_by_us(_folder: Path) -> None:
+    """Who reads is who made it."""
+
+
+def one_by_one(function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+    """Each task after the one before, answers in order."""
+    return [function(task) for task in tasks]
+
+
+def spark_settings(texts: Sequence[str]) -> Mapping[str, str]:
+    """--spark NAME=VALUE. Raises AuditError("usage")."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise AuditError("usage", f"--spark {text}: expected NAME=VALUE, for example spark.driver.memory=4g")
+        settings[name] = value
+    return settings

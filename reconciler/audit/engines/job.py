@@ -1,0 +1,159 @@
+"""The audit as a Spark job: each task judges prefixes with the kernel; Spark only schedules.
+
+Written as functions from DataFrame to DataFrame, so that classic Spark, Spark Connect and spark-submit all run it.
+A cluster's workers need this package (installed, or by --py-files), numpy and pyarrow, and have to see the evidence.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from reconciler.audit.engines.spark import require_seen
+from reconciler.audit.engines.spark_errors import spark_errors
+from reconciler.audit.engines.spark_progress import Progress, is_connect, watched
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.document import EVIDENCE_JSON
+from reconciler.audit.evidence.folder import Evidence, load_evidence
+from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
+from reconciler.audit.judge.merge import RESULT_DDL, error_rows, judged_window, merged, result_rows
+from reconciler.audit.judge.prefix import judge_prefix
+from reconciler.audit.places import place_of
+from reconciler.audit.result.values import JudgedWindow
+from reconciler.contract.history_row import PREFIXES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FINDINGS_MAX = 100_000
+_TASKS_MIN = 16
+_TASKS_A_CORE = 8
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def judge(
+    evidence_dir: Path | str,
+    spark: SparkSession,
+    *,
+    history: str | None = None,
+    findings_max: int = FINDINGS_MAX,
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    progress: Progress | None = None,
+) -> JudgedWindow:
+    """Judges an evidence folder (path or URL that every worker sees).
+
+    `history`: where it lies, if not where evidence.json says. `progress` is told the number of finished prefixes, of
+    64, from another thread. Raises AuditError: "inputs" names the file that is not to be believed, "engine" tells what
+    Spark said.
+    """
+    evidence = load_evidence(
+        evidence_dir,
+        history=history,
+        findings_a_prefix=findings_a_prefix(findings_max),
+        rows_at_once_max=rows_at_once_max,
+    )
+    one_of = {file.root: file.path for files in evidence.files.values() for file in files}
+    require_seen(spark, [(place_of(str(evidence_dir)), EVIDENCE_JSON), *one_of.items()])
+    return judged_by(evidence, spark_answers(spark, progress), findings_max)
+
+
+def judge_here(
+    evidence_dir: Path | str,
+    *,
+    history: str | None = None,
+    findings_max: int = FINDINGS_MAX,
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    progress: Progress | None = None,
+) -> JudgedWindow:
+    """The same answer without Spark, one prefix after the other in this process."""
+    evidence = load_evidence(
+        evidence_dir,
+        history=history,
+        findings_a_prefix=findings_a_prefix(findings_max),
+        rows_at_once_max=rows_at_once_max,
+    )
+    return judged_by(evidence, partial(_answers_here, progress), findings_max)
+
+
+def judged_by(
+    evidence: Evidence,
+    answers: Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table],
+    findings_max: int,
+) -> JudgedWindow:
+    """Asks for all prefixes and puts the answers together."""
+    table = answers(evidence.plan, evidence.files)
+    return judged_window(evidence, merged(table, len(evidence.plan.subscriptions), evidence.files), findings_max)
+
+
+def findings_a_prefix(findings_max: int) -> int:
+    """Twice its share: what the driver holds is bounded, and even a skewed prefix is seldom cut too early."""
+    return max(1, -(-2 * findings_max // PREFIXES))
+
+
+def spark_answers(
+    spark: SparkSession, progress: Progress | None
+) -> Callable[[JudgePlan, Mapping[int, Sequence[PlannedFile]]], pa.Table]:
+    """Answers of all prefixes, by one Spark job."""
+
+    def run(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
+        tasks = _tasks(spark)
+        told = None if progress is None else lambda done: progress(done * PREFIXES // tasks)
+        with spark_errors(), watched(spark, tasks, told):
+            return judged_prefixes(spark.range(0, PREFIXES, 1, tasks), plan, files).toArrow()
+
+    return run
+
+
+def _tasks(spark: SparkSession) -> int:
+    """Many a core, so that all end at about one time, but not one a prefix where there are few cores: a task costs
+    some 10 ms of its own."""
+    cores = PREFIXES if is_connect(spark) else spark.sparkContext.defaultParallelism
+    return max(_TASKS_MIN, min(PREFIXES, _TASKS_A_CORE * cores))
+
+
+def judged_prefixes(prefixes: DataFrame, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> DataFrame:
+    """Prefixes (column `id`) in, result rows (merge.RESULT_SCHEMA) out."""
+    with warnings.catch_warnings():
+        # PySpark warns of pandas 3 wherever a function is registered; Arrow in, Arrow out uses no pandas.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return prefixes.mapInArrow(_task(plan, files), RESULT_DDL)
+
+
+def _task(plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> Task:
+    # A year's history names 100 000 files: each task unpickles those of its own prefixes only.
+    packed_plan = pickle.dumps(plan)
+    packed_files = {prefix: pickle.dumps(tuple(of)) for prefix, of in files.items()}
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            own = batch.column(0).to_pylist()
+            yield from _answers(
+                pickle.loads(packed_plan),  # noqa: S301 - made above
+                ((prefix, pickle.loads(packed_files[prefix])) for prefix in own),  # noqa: S301 - made above
+            )
+
+    return task
+
+
+def _answers_here(progress: Progress | None, plan: JudgePlan, files: Mapping[int, Sequence[PlannedFile]]) -> pa.Table:
+    found: list[pa.RecordBatch] = []
+    for answer in _answers(plan, files.items()):
+        found.append(answer)
+        if progress is not None:
+            progress(len(found))
+    return pa.Table.from_batches(found)
+
+
+def _answers(plan: JudgePlan, files: Iterable[tuple[int, Sequence[PlannedFile]]]) -> Iterator[pa.RecordBatch]:
+    for prefix, of_prefix in files:
+        try:
+            yield result_rows(prefix, judge_prefix(plan, prefix, of_prefix))
+        except AuditError as error:
+            yield error_rows(prefix, error)

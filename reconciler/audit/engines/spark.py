@@ -1,0 +1,179 @@
+"""The Spark session of an audit: started, asked and ended here; nothing of it outlives the process.
+
+Under spark-submit the session is the submitted one. Otherwise a JVM is started as a child, and for a master that is
+not local the package travels to the executors as a zip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from reconciler.audit.collect.tasks import Answer, SeeTask, Task, answer, files_of
+from reconciler.audit.engines.package import ZIP_NAME, write_zip
+from reconciler.audit.engines.spark_errors import spark_errors
+from reconciler.audit.engines.spark_progress import is_connect
+from reconciler.audit.engines.spark_session import open_session
+from reconciler.audit.errors import AuditError
+from reconciler.audit.streams import tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MAJOR_MIN = 17
+JAVA_SECONDS = 30
+#: Enough that each executor gets one, of the few that there are at the start.
+SEEING_TASKS_MIN = 16
+#: What a JVM gets to end by itself.
+STOP_SECONDS = 10
+_VERSION = re.compile(r'version "(\d+)')
+
+
+def under_spark_submit(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a JVM has started us and not the other way round."""
+    return "PYSPARK_GATEWAY_PORT" in environ
+
+
+def require_pyspark() -> None:
+    """Raises AuditError("configuration") without it."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise AuditError(
+            "configuration",
+            "the package pyspark is missing: pip install 'checkback-reconciler[audit]', or judge without Spark: "
+            "--engine here",
+        )
+
+
+def require_java(environ: Mapping[str, str] = os.environ) -> None:
+    """Raises AuditError("configuration") unless there is a Java that Spark 4 runs on."""
+    remedy = f"install Java {JAVA_MAJOR_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless)"
+    home = environ.get("JAVA_HOME")
+    program = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH"))
+    if program is None:
+        raise AuditError("configuration", f"Java is missing, and Spark needs it: {remedy}, or set JAVA_HOME")
+    try:
+        told = subprocess.run(  # noqa: S603 - JAVA_HOME and PATH are the user's
+            [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AuditError("configuration", f"{program} cannot be run ({error}): {remedy}, or set JAVA_HOME") from error
+    found = _VERSION.search(told.stderr + told.stdout)
+    if found is None or int(found[1]) < JAVA_MAJOR_MIN:
+        is_what = f"is Java {found[1]}" if found else "does not tell its version"
+        raise AuditError("configuration", f"{program} {is_what}, and Spark needs {JAVA_MAJOR_MIN}: {remedy}")
+
+
+@contextlib.contextmanager
+def spark_session(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session; when the block ends its JVM has ended, too. Raises AuditError("engine") if it does not start.
+
+    `master`: None is local[*], or what spark-submit was told.
+    """
+    if not under_spark_submit():
+        require_java()
+        master = master or "local[*]"
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns about every host's name
+    # pandas 3 is what `audit` was tested with; the versions are pinned in pyproject.toml.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    spark: SparkSession | None = None
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(lambda: _end(spark))
+        spark = open_session(master, settings)
+        if not under_spark_submit() and not (master or "").startswith("local"):
+            with spark_errors():
+                folder = at_the_end.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-audit-"))
+                spark.sparkContext.addPyFile(str(write_zip(Path(folder) / ZIP_NAME)))
+        yield spark
+
+
+def run_on(spark: SparkSession, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> list[Answer]:
+    """One Spark task for each of the tasks, answers in order. Raises AuditError("engine")."""
+    packed = [pickle.dumps(task) for task in tasks]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                done = pickle.dumps(function(pickle.loads(packed[number])))  # noqa: S301 - made above
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([number], pa.int64()), pa.array([done], pa.binary())], names=["number", "answer"]
+                )
+
+    with spark_errors():
+        rows = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "number bigint, answer binary").collect()
+    answers = {row["number"]: pickle.loads(row["answer"]) for row in rows}  # noqa: S301 - made by our own tasks
+    if sorted(answers) != list(range(len(packed))):
+        raise AuditError("engine", f"Spark answered {len(answers)} of {len(packed)} tasks; run again")
+    return [answers[number] for number in range(len(packed))]
+
+
+def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, writes: Path | None = None) -> None:
+    """Every executor that is there sees these files (folder or URL, path below it) and can write into `writes`.
+
+    Asked before the hours of work; an executor that comes later says the same of what it lacks. Raises
+    AuditError("engine") with host and path. Processes of one machine are not asked.
+    """
+    if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
+        return
+    cores = SEEING_TASKS_MIN if is_connect(spark) else spark.sparkContext.defaultParallelism
+    task = SeeTask(files=tuple(files), writes=None if writes is None else str(writes))
+    files_of(run_on(spark, answer, [task] * max(SEEING_TASKS_MIN, 2 * cores)))
+
+
+def engine_name(spark: SparkSession) -> str:
+    """For people: which engine, and where."""
+    return f"spark {spark.version} {spark.sparkContext.master}"
+
+
+def _end(spark: SparkSession | None) -> None:
+    """Stops the session and waits for its JVM; one that does not go is killed."""
+    if under_spark_submit():
+        if spark is not None:
+            spark.stop()
+        return
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way to its JVM
+    child: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if spark is not None:
+        with contextlib.suppress(Exception):  # the JVM may have gone before us
+            spark.stop()
+    if gateway is None or child is None:
+        _end_unfinished_start()
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - another session in this process starts anew
+    if child.stdin is not None:
+        child.stdin.close()  # what the JVM waits for
+    try:
+        child.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        tell("reconciler audit: the JVM did not end and was killed\n")
+        child.kill()
+        child.wait()
+
+
+def _end_unfinished_start() -> None:
+    """Kills a JVM that was interrupted while it started: PySpark has let go of it. Linux only; elsewhere it ends when
+    it finds its standard input closed."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for pid in map(int, children.read_text().split()):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"org.apache.spark" in command or b"spark-submit" in command:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)

@@ -1,0 +1,217 @@
+"""evidence.json: what was asked, of whom, and which files answer. Parsed with distrust; nothing is guessed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.tables import EVIDENCE_NAMES
+from reconciler.audit.result.not_judged import KEPT_MAX, OMITTED, RowsOf, kept
+from reconciler.audit.result.values import AuditedSubscription, Window
+from reconciler.contract.evidence_layout import EVIDENCE_VERSION, LEDGER_ROUND_EVIDENCE
+from reconciler.contract.history_row import PREFIXES
+
+EVIDENCE_JSON = "evidence.json"
+_SKEW_BOUND_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceFile:
+    """One Parquet file below the evidence folder."""
+
+    path: str
+    table: str
+    #: None for tables without a key.
+    prefix: int | None
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceDocument:
+    """The parsed document."""
+
+    environment: str
+    window: Window
+    collected_at_ms: int
+    skew_bound_ms: int
+    shards: int
+    #: Sorted by topic and group.
+    subscriptions: tuple[AuditedSubscription, ...]
+    outboxes: frozenset[str]
+    ledger: bool
+    #: Relative to the evidence folder, absolute, or a URL; None: there is none.
+    history: str | None
+    #: Rows of the window that the sources have and nobody asked for, by table, topic and group; None: not counted.
+    not_asked: Mapping[RowsOf, int] | None
+    #: (topic, group) -> keys with business effects that nothing places in the window: left out.
+    undated_effects: Mapping[tuple[str, str], int]
+    #: Sorted by path.
+    files: tuple[EvidenceFile, ...]
+    #: Of the document's bytes.
+    sha256: str
+
+
+def parse_evidence(data: bytes) -> EvidenceDocument:
+    """Raises AuditError("inputs") that names the field."""
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise AuditError("inputs", f"{EVIDENCE_JSON}: no JSON ({error}); collect again") from error
+    if not isinstance(document, dict):
+        raise _wrong("the document", document, "an object")
+    version = _typed(document, "version", int)
+    if not 1 <= version <= EVIDENCE_VERSION:
+        raise AuditError(
+            "inputs",
+            f"{EVIDENCE_JSON}: version {version}, this audit knows up to {EVIDENCE_VERSION}; audit it with the version "
+            "that collected it",
+        )
+    window = _window(_typed(document, "window", dict))
+    asked = [_subscription(item, place) for place, item in enumerate(_typed(document, "subscriptions", list))]
+    names = [(one.topic, one.group) for one in asked]
+    if not names or len(set(names)) != len(names):
+        raise _wrong("subscriptions", names, "at least one subscription, and none twice")
+    files = [_file(path, item) for path, item in _typed(document, "files", dict).items()]
+    shards = _typed(document, "shards", int)
+    if shards < 1:
+        raise _wrong("shards", shards, "at least 1")
+    skew_bound_ms = _typed(document, "skew_bound_ms", int) if "skew_bound_ms" in document else _SKEW_BOUND_MS
+    if skew_bound_ms < 0:
+        raise _wrong("skew_bound_ms", skew_bound_ms, "at least 0")
+    return EvidenceDocument(
+        environment=_typed(document, "environment", str),
+        window=window,
+        collected_at_ms=_typed(document, "collected_at_ms", int),
+        skew_bound_ms=skew_bound_ms,
+        shards=shards,
+        subscriptions=tuple(sorted(asked, key=lambda one: (one.topic, one.group))),
+        outboxes=frozenset(_names(document, "outboxes")),
+        ledger=_typed(document, "ledger", bool),
+        history=None if document.get("history", "") is None else _typed(document, "history", str),
+        not_asked=_not_asked(document),
+        undated_effects=_undated_effects(document),
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def _window(item: Mapping[str, Any]) -> Window:
+    window = Window(start_ms=_typed(item, "start_ms", int, "window."), end_ms=_typed(item, "end_ms", int, "window."))
+    if window.start_ms >= window.end_ms:
+        raise _wrong("window", dict(item), "start_ms before end_ms")
+    return window
+
+
+def _subscription(item: Any, place: int) -> AuditedSubscription:
+    where = f"subscriptions[{place}]."
+    if not isinstance(item, dict):
+        raise _wrong(where[:-1], item, "an object")
+    tags = item.get("tags")
+    found = AuditedSubscription(
+        topic=_typed(item, "topic", str, where),
+        group=_typed(item, "group", str, where),
+        tags=None if tags is None else tuple(sorted(set(_names(item, "tags", where)))),
+        producer_groups=tuple(sorted(set(_names(item, "producer_groups", where)))),
+        grace_period_seconds=_seconds(item, "grace_period_seconds", where),
+        late_after_seconds=_seconds(item, "late_after_seconds", where),
+        inbox=_typed(item, "inbox", bool, where),
+        effects=_typed(item, "effects", bool, where),
+    )
+    if not found.producer_groups:
+        raise _wrong(f"{where}producer_groups", [], "at least one group: without one nothing says what was committed")
+    return found
+
+
+def not_asked_document(counts: Mapping[RowsOf, int]) -> dict[str, Any]:
+    """What `_not_asked` reads: the field `not_asked` of evidence.json."""
+    first = kept(counts, KEPT_MAX)
+    omitted = first.pop(OMITTED, 0)
+    listed = [{"table": t, "topic": topic, "group": group, "rows": n} for (t, topic, group), n in first.items()]
+    return {"listed": listed, "omitted_rows": omitted}
+
+
+def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
+    if document.get("not_asked") is None:
+        return None  # collected by somebody who does not count
+    item = _typed(document, "not_asked", dict)
+    found: dict[RowsOf, int] = {}
+    for place, one in enumerate(_typed(item, "listed", list, "not_asked.")):
+        where = f"not_asked.listed[{place}]."
+        if not isinstance(one, dict):
+            raise _wrong(where[:-1], one, "an object")
+        names = (_typed(one, "table", str, where), _typed(one, "topic", str, where), _typed(one, "group", str, where))
+        found[names] = _count(one, "rows", where)
+    if omitted := _count(item, "omitted_rows", "not_asked."):
+        found[OMITTED] = omitted
+    return found
+
+
+def _undated_effects(document: Mapping[str, Any]) -> Mapping[tuple[str, str], int]:
+    if document.get("undated_effects") is None:
+        return {}  # collected by somebody who leaves none out
+    found: dict[tuple[str, str], int] = {}
+    for place, one in enumerate(_typed(document, "undated_effects", list)):
+        where = f"undated_effects[{place}]."
+        if not isinstance(one, dict):
+            raise _wrong(where[:-1], one, "an object")
+        found[_typed(one, "topic", str, where), _typed(one, "group", str, where)] = _count(one, "keys", where)
+    return found
+
+
+def _count(item: Mapping[str, Any], name: str, where: str) -> int:
+    value: int = _typed(item, name, int, where)
+    if value < 0:
+        raise _wrong(where + name, value, "a number, 0 or more")
+    return value
+
+
+def _file(path: str, item: Any) -> EvidenceFile:
+    parts = path.split("/")
+    table = parts[0]
+    prefix = None
+    if not isinstance(item, dict) or ".." in parts or "" in parts or len(parts) < 2:
+        raise _wrong(f"files[{path!r}]", item, "a relative path with rows and sha256")
+    if table in EVIDENCE_NAMES:
+        name = parts[1].removeprefix("prefix=")
+        if len(parts) != 3 or not parts[1].startswith("prefix=") or not name.isdecimal() or int(name) >= PREFIXES:
+            raise _wrong(f"files[{path!r}]", path, f"{table}/prefix=NN/NAME.parquet with NN below {PREFIXES}")
+        prefix = int(name)
+    elif table != LEDGER_ROUND_EVIDENCE.name:
+        raise _wrong(f"files[{path!r}]", table, f"one of {', '.join((*EVIDENCE_NAMES, LEDGER_ROUND_EVIDENCE.name))}")
+    rows = _typed(item, "rows", int, f"files[{path!r}].")
+    return EvidenceFile(
+        path=path, table=table, prefix=prefix, rows=rows, sha256=_typed(item, "sha256", str, f"files[{path!r}].")
+    )
+
+
+def _typed(item: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
+    value = item.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise _wrong(
+            where + name, value, {int: "a whole number", str: "text", dict: "an object"}.get(kind, kind.__name__)
+        )
+    return value
+
+
+def _names(item: Mapping[str, Any], name: str, where: str = "") -> list[str]:
+    values = _typed(item, name, list, where)
+    if not all(isinstance(value, str) for value in values):
+        raise _wrong(where + name, values, "a list of texts")
+    return list(values)
+
+
+def _seconds(item: Mapping[str, Any], name: str, where: str) -> float:
+    value = item.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise _wrong(where + name, value, "seconds, 0 or more")
+    return float(value)
+
+
+def _wrong(field: str, value: object, expected: str) -> AuditError:
+    return AuditError("inputs", f"{EVIDENCE_JSON}: {field} = {value!r:.200}: expected {expected}; collect again")

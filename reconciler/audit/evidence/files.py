@@ -1,0 +1,209 @@
+"""One Parquet file as an Arrow table, believed only if its bytes, rows, columns and states are what they should be.
+
+Every doubt is an AuditError("inputs") that names the file and what to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs as arrow_fs
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, lengths_seen
+from reconciler.audit.evidence.plan import PlannedFile
+from reconciler.audit.evidence.tables import ReadTable
+from reconciler.audit.places import open_folder
+
+#: Files up to this size are read once, into memory; larger ones once for the digest and once by row groups.
+WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
+#: A SHA-256.
+DIGEST_BYTES = 32
+_OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
+_BRING_BACK = "bring it back, or collect again; executors of a cluster must all see it under this path"
+_HASH_BYTES = 4 * 1024 * 1024
+#: A time beyond the year 5000 is one in another unit.
+TIME_MS_MAX = 10**14
+
+_NAMES: tuple[Callable[[Any], bool], ...] = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    lambda kind: pa.types.is_dictionary(kind) and (pa.types.is_string(kind.value_type) or _is_large(kind.value_type)),
+)
+_BYTES: tuple[Callable[[Any], bool], ...] = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], ...]] = {
+    "key": _BYTES,
+    "digest": _BYTES,
+    "name": _NAMES,
+    "text": _NAMES,
+    "i32": (pa.types.is_int32, pa.types.is_int64),
+    "i64": (pa.types.is_int64, pa.types.is_int32),
+    "bool": (pa.types.is_boolean,),
+}
+
+
+class VerifiedFile:
+    """A file whose digest, size in rows and columns have been seen to be right."""
+
+    def __init__(self, file: PlannedFile, table: ReadTable | None, *, is_verified: bool = False) -> None:
+        """Reads it; without a table only the digest is looked at; `is_verified`: that was done by this task before."""
+        self._file = file
+        self._table = table
+        source = _open(file, is_verified=is_verified)
+        if self._table is None:
+            return
+        try:
+            # read_dictionary refuses what is absent.
+            names = [c.name for c in self._table.columns if c.kind == "name" and c.name != self._table.optional]
+            self._parquet = pq.ParquetFile(source, read_dictionary=names)
+        except KeyError as error:  # what read_dictionary names and the file has not got
+            name = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
+            raise wrong(file, f"has no column `{name}`", _OTHER_SCHEMA) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise wrong(file, f"is no readable Parquet file ({_line(error)})", "write it again") from error
+        if self._parquet.metadata.num_rows != file.rows:
+            raise wrong(file, f"has {self._parquet.metadata.num_rows} rows, {file.rows} were announced")
+        self._check_columns()
+
+    def batches(self, columns: Sequence[str], *, by_row_group: bool = False) -> Iterator[pa.Table]:
+        """These columns, the whole file or one row group at a time, NULLs and states checked."""
+        groups = [[n] for n in range(self._parquet.num_row_groups)] if by_row_group else [None]
+        for group in groups:
+            try:
+                table = (
+                    self._parquet.read(columns=[*columns], use_threads=False)
+                    if group is None
+                    else self._parquet.read_row_groups(group, columns=[*columns], use_threads=False)
+                )
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise wrong(self._file, f"cannot be decoded ({_line(error)})", "write it again") from error
+            self._check_values(table)
+            yield table
+
+    def has(self, column: str) -> bool:
+        """Whether the optional column is there."""
+        return column in self._parquet.schema_arrow.names
+
+    def _check_columns(self) -> None:
+        schema = self._parquet.schema_arrow
+        assert self._table is not None  # noqa: S101 - only called for tables that are read
+        for column in self._table.columns:
+            place = schema.get_field_index(column.name)
+            if place < 0 and column.name == self._table.optional:
+                continue
+            if place < 0:
+                raise wrong(self._file, f"has no column `{column.name}`", _OTHER_SCHEMA)
+            kind = schema.field(place).type
+            if column.nullable and pa.types.is_null(kind):
+                continue
+            if not any(fits(kind) for fits in _KINDS[column.kind]):
+                raise wrong(self._file, f"column `{column.name}` has the type {kind}, not {column.kind}")
+
+    def _check_values(self, table: pa.Table) -> None:
+        assert self._table is not None  # noqa: S101 - only called for tables that are read
+        for column in self._table.columns:
+            if not column.nullable and column.name in table.column_names and table[column.name].null_count:
+                raise wrong(self._file, f"column `{column.name}` has {table[column.name].null_count} NULLs")
+            if column.name.endswith("_ms") and column.name in table.column_names:
+                self._check_times(column.name, table[column.name])
+            if column.kind == "digest" and column.name in table.column_names:
+                self._check_digests(table[column.name].drop_null())
+        if self._table.states is not None and self._table.states[0] in table.column_names:
+            name, states = self._table.states
+            self._check_states(table[name], name, frozenset(states))
+        if "key" in table.column_names:
+            self._check_keys(table["key"])
+
+    def _check_states(self, column: pa.ChunkedArray, name: str, known: frozenset[str]) -> None:
+        for value in sorted(set(column.unique().to_pylist())):
+            if value not in known:
+                remedy = "it was written by a newer version: audit it with that one"
+                raise wrong(self._file, f"column `{name}` holds {value!r}, which this audit does not know", remedy)
+
+    def _check_digests(self, column: pa.ChunkedArray) -> None:
+        lengths = [] if pa.types.is_null(column.type) else lengths_seen(column.chunks)
+        if lengths not in ([], [DIGEST_BYTES]):
+            raise wrong(self._file, f"holds content digests of {lengths} bytes, not {DIGEST_BYTES}")
+
+    def _check_keys(self, column: pa.ChunkedArray) -> None:
+        lengths = lengths_seen(column.chunks)
+        if lengths and not 0 < lengths[0] <= lengths[-1] <= KEY_BYTES_MAX:
+            raise wrong(
+                self._file, f"column `key` holds keys of {lengths[0]} to {lengths[-1]} bytes, not 1 to {KEY_BYTES_MAX}"
+            )
+
+    def _check_times(self, name: str, column: pa.ChunkedArray) -> None:
+        found = pc.min_max(column).as_py()
+        for value in (found["min"], found["max"]):
+            if value is not None and not 0 <= value <= TIME_MS_MAX:
+                raise wrong(self._file, f"column `{name}` holds {value}, which is no time in milliseconds UTC")
+
+
+def wrong(file: PlannedFile, what: str, remedy: str = "collect it again") -> AuditError:
+    """The error for a file that cannot be believed."""
+    return AuditError("inputs", f"{file.shown}: {what}; {remedy}")
+
+
+def _open(file: PlannedFile, *, is_verified: bool) -> Any:
+    """A random-access source of the file's bytes, whose SHA-256 is the announced one."""
+    try:
+        filesystem, base = _folder(file.root)
+        path = f"{base.rstrip('/')}/{file.path}"
+        info = filesystem.get_file_info(path)
+        if info.type != arrow_fs.FileType.File:
+            raise wrong(file, f"is missing: {_shown_to(file)}", _BRING_BACK)
+        if info.size <= WHOLE_FILE_BYTES_MAX:
+            with filesystem.open_input_stream(path) as stream:
+                data = stream.read_buffer()
+            _same(file, hashlib.sha256(data).hexdigest(), is_verified=is_verified)
+            return pa.BufferReader(data)
+        if not is_verified:
+            digest = hashlib.sha256()
+            with filesystem.open_input_stream(path) as stream:
+                while chunk := stream.read(_HASH_BYTES):
+                    digest.update(chunk)
+            _same(file, digest.hexdigest(), is_verified=False)
+        return filesystem.open_input_file(path)
+    except (OSError, pa.ArrowException) as error:
+        where = f"{_shown_to(file)} ({_line(error)})"
+        raise wrong(file, f"cannot be read: {where}", "check the path and the permissions") from error
+
+
+def _shown_to(file: PlannedFile) -> str:
+    """Each executor of a cluster has a host, and perhaps disks, of its own."""
+    return f"{file.root}/{file.path} on {socket.gethostname()}"
+
+
+def _same(file: PlannedFile, found: str, *, is_verified: bool) -> None:
+    if not is_verified and found != file.sha256:
+        raise wrong(
+            file,
+            f"is not the file that was collected: SHA-256 {found[:16]}... instead of {file.sha256[:16]}..., so it is "
+            "truncated, altered or another window's",
+            "bring the right one back, or collect again",
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _folder(root: str) -> tuple[arrow_fs.FileSystem, str]:
+    return open_folder(root)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+def _is_large(kind: Any) -> bool:
+    return bool(pa.types.is_large_string(kind))

@@ -1,0 +1,321 @@
+"""An evidence folder made ready for judging: what holds for all prefixes, and the files of each.
+
+Before: a collector wrote the folder (contract/evidence_layout.py) and the service wrote the history. After: job.py
+sends `plan` and the files of a prefix to each task. Files of a prefix are believed or refused by the tasks that read
+them; evidence.json, the manifest, rounds, gaps and snapshots are read here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs as arrow_fs
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
+from reconciler.audit.evidence.files import VerifiedFile
+from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile, Snapshot, SubscriptionPlan
+from reconciler.audit.evidence.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
+from reconciler.audit.evidence.unchecked import not_checked
+from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
+from reconciler.audit.history.table import read_stream_file, trusted_bytes
+from reconciler.audit.places import open_folder, place_of
+from reconciler.audit.result.documents import time_text
+from reconciler.audit.result.values import AuditedSubscription, InputFile, NoAnswer, NotChecked
+from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
+from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT
+from reconciler.contract.manifest import HistoryFile, entry_name, manifest_folder
+
+#: Problems that a message names one by one.
+_PROBLEMS_NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What job.py needs."""
+
+    document: EvidenceDocument
+    history: HistoryState
+    plan: JudgePlan
+    #: By prefix, 0 to 63.
+    files: Mapping[int, tuple[PlannedFile, ...]]
+    #: Everything that was or will be read, sorted by path.
+    inputs: tuple[InputFile, ...]
+    closed: Mapping[tuple[str, str], bool]
+    not_checked: tuple[NotChecked, ...]
+    no_answer: NoAnswer | None
+
+
+def load_evidence(
+    folder: Path | str,
+    *,
+    findings_a_prefix: int,
+    rows_at_once_max: int = ROWS_AT_ONCE_MAX,
+    history: str | None = None,
+) -> Evidence:
+    """Reads everything but the files of the prefixes. Raises AuditError("inputs").
+
+    `history`: where it lies, if not where evidence.json says.
+    """
+    # Workers have a working directory of their own.
+    root = str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
+    document = parse_evidence(_document_bytes(root))
+    history_root, state = _history(root, document, history)
+    problems = list(state.problems)
+    used = _used_history(state, document)
+    snapshots = _snapshots(history_root, used, problems)
+    _look_at_the_rest(history_root, used, state.read, problems)
+    if problems:
+        more = len(problems) - _PROBLEMS_NAMED_MAX
+        named = "; ".join(problems[:_PROBLEMS_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
+        raise AuditError("inputs", f"{named}. Bring the history back from a copy, or audit another window")
+    _check_given(document)
+    subscriptions = tuple(_planned(asked, document, state, snapshots) for asked in document.subscriptions)
+    plan = JudgePlan(
+        window=document.window,
+        skew_bound_ms=document.skew_bound_ms,
+        ledger=document.ledger,
+        history=document.history is not None,
+        subscriptions=subscriptions,
+        findings_max=findings_a_prefix,
+        rows_at_once_max=rows_at_once_max,
+    )
+    closed = {(s.topic, s.group): _is_closed(s, document, state) for s in document.subscriptions}
+    return Evidence(
+        document=document,
+        history=state,
+        plan=plan,
+        files=_by_prefix(root, document, history_root, used),
+        inputs=_inputs(document, state, used),
+        closed=closed,
+        not_checked=not_checked(document, subscriptions),
+        no_answer=_no_answer(document, state, closed),
+    )
+
+
+def _document_bytes(root: str) -> bytes:
+    try:
+        filesystem, base = open_folder(root)
+        with filesystem.open_input_stream(f"{base}/{EVIDENCE_JSON}") as stream:
+            data: bytes = stream.read()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise AuditError(
+            "inputs", f"{root}/{EVIDENCE_JSON}: cannot be read ({error}); name an evidence folder"
+        ) from error
+    return data
+
+
+def _history(root: str, document: EvidenceDocument, moved: str | None) -> tuple[str, HistoryState]:
+    """Where it lies, and what it is worth. `moved`: if not where the document says."""
+    if document.history is None:
+        if moved is not None:
+            raise AuditError(
+                "usage", f"--history {moved}: the evidence was collected with --no-history; collect again with it"
+            )
+        return root, without_history(document.environment, document.subscriptions)
+    history_root = _history_root(root, document.history if moved is None else place_of(moved))
+    window_ms = (document.window.start_ms, document.window.end_ms)
+    stored = _ledger_rounds(root, document)
+    about = (document.environment, document.subscriptions, document.shards, window_ms)
+    return history_root, check_history(history_root, *about, asked_at_ms=document.collected_at_ms, ledger_rounds=stored)
+
+
+def _history_root(root: str, history: str) -> str:
+    if "://" in history or history.startswith("/"):
+        return history.rstrip("/")
+    return f"{root}/{history}".rstrip("/")
+
+
+def _ledger_rounds(root: str, document: EvidenceDocument) -> pa.Table | None:
+    """Rounds that the ledger stored; None without the ledger, or where they were not collected."""
+    files = [file for file in document.files if file.table == LEDGER_ROUND_EVIDENCE.name]
+    if not document.ledger or not files:
+        return None
+    tables: list[pa.Table] = []
+    for file in files:
+        verified = VerifiedFile(_planned_file(root, file), LEDGER_ROUND_TABLE)
+        tables += verified.batches(LEDGER_ROUND_TABLE.used)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _used_history(
+    history: HistoryState, document: EvidenceDocument
+) -> Mapping[str, Mapping[int | None, list[HistoryFile]]]:
+    """Files from a day before the window to a day after its close: a history that grows changes no old answer."""
+    late_ms = max(round(asked.late_after_seconds * 1000) for asked in document.subscriptions)
+    first_ms, last_ms = document.window.start_ms - DAY_MS, document.window.end_ms + late_ms + DAY_MS
+    return {
+        stream: {
+            prefix: [file for file in of if file.last_ms >= first_ms and file.first_ms <= last_ms]
+            for prefix, of in by_prefix.items()
+        }
+        for stream, by_prefix in history.files.items()
+    }
+
+
+def _snapshots(
+    history_root: str, used: Mapping[str, Mapping[int | None, list[HistoryFile]]], problems: list[str]
+) -> Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]]:
+    """Snapshots of every subscription by shard, in the order of time."""
+    found: dict[tuple[str, str], dict[int, set[tuple[int, str, int]]]] = defaultdict(lambda: defaultdict(set))
+    files = used.get(SNAPSHOT.name, {}).get(None, [])
+    filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
+    for file in files:
+        table = read_stream_file(filesystem, base, file, SNAPSHOT, problems)
+        for row in [] if table is None else table.to_pylist():
+            by_shard = found[row["topic"], row["consumer_group"]]
+            by_shard[row["shard"]].add((row["at_ms"], row["epoch"], row["generation"]))
+    return {
+        key: {
+            shard: tuple(Snapshot(at_ms=at, epoch=epoch, generation=number) for at, epoch, number in sorted(of))
+            for shard, of in by_shard.items()
+        }
+        for key, by_shard in found.items()
+    }
+
+
+def _look_at_the_rest(
+    history_root: str,
+    used: Mapping[str, Mapping[int | None, list[HistoryFile]]],
+    read: frozenset[str],
+    problems: list[str],
+) -> None:
+    """No rule needs the gate, or rounds long before the window; an altered file of them is told all the same."""
+    streams = (by_prefix.get(None, []) for name, by_prefix in used.items() if name != SNAPSHOT.name)
+    files = [file for of in streams for file in of if file.path not in read]
+    filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
+    for file in files:
+        trusted_bytes(filesystem, base, file, problems)
+
+
+def _check_given(document: EvidenceDocument) -> None:
+    """What nothing can be judged without."""
+    for asked in document.subscriptions:
+        name = f"{asked.topic}/{asked.group}"
+        if not document.outboxes & set(asked.producer_groups):
+            wanted = ", ".join(asked.producer_groups)
+            raise AuditError(
+                "inputs",
+                f"{name}: no outbox of its producer groups ({wanted}) was given, so nothing says what was "
+                "committed; collect again with one",
+            )
+        if not asked.inbox and not asked.effects:
+            raise AuditError(
+                "inputs",
+                f"{name}: neither its inbox nor its effects were given, so nothing says what took effect; "
+                "collect again with one of them",
+            )
+
+
+def _planned(
+    asked: AuditedSubscription,
+    document: EvidenceDocument,
+    history: HistoryState,
+    snapshots: Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]],
+) -> SubscriptionPlan:
+    watermark_ms = history.watermarks.get((asked.topic, asked.group))
+    return SubscriptionPlan(
+        topic=asked.topic,
+        group=asked.group,
+        tags=None if asked.tags is None else frozenset(asked.tags),
+        grace_ms=round(asked.grace_period_seconds * 1000),
+        late_after_ms=round(asked.late_after_seconds * 1000),
+        # What happened after the databases were read is in no database: nobody is lost for it.
+        as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
+        outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
+        snapshots=snapshots.get((asked.topic, asked.group), {}),
+    )
+
+
+def _is_closed(asked: AuditedSubscription, document: EvidenceDocument, history: HistoryState) -> bool:
+    """History, if there is one, and databases are known beyond the window's end and the time for late effects."""
+    watermark_ms = history.watermarks.get((asked.topic, asked.group))
+    closes_ms = _closes_ms(asked, document)
+    if document.history is None:
+        return document.collected_at_ms >= closes_ms
+    return watermark_ms is not None and min(watermark_ms, document.collected_at_ms) >= closes_ms
+
+
+def _closes_ms(asked: AuditedSubscription, document: EvidenceDocument) -> int:
+    return document.window.end_ms + round(asked.late_after_seconds * 1000)
+
+
+def _no_answer(
+    document: EvidenceDocument, history: HistoryState, closed: Mapping[tuple[str, str], bool]
+) -> NoAnswer | None:
+    """A gap says more than an open window, which may only follow from it."""
+    if history.gaps:
+        first = history.gaps[0]
+        between = f"from {time_text(first.from_ms)} to {time_text(first.to_ms)}"
+        more = f", and {len(history.gaps) - 1} more gaps" if len(history.gaps) > 1 else ""
+        return NoAnswer(
+            reason="gap",
+            message=f"history of {first.topic}/{first.group} lacks rows of {first.stream} {between} ({first.why}){more}"
+            "; audit a window without them",
+        )
+    for asked in document.subscriptions:
+        topic, group = asked.topic, asked.group
+        if closed[topic, group]:
+            continue
+        watermark_ms = history.watermarks.get((topic, group))
+        reached = "has no round of every shard" if watermark_ms is None else f"reaches {time_text(watermark_ms)}"
+        told, both = (f"history {reached}, ", "both") if document.history is not None else ("", "which")
+        return NoAnswer(
+            reason="window",
+            message=f"the window is not closed for {topic}/{group}: {told}the evidence was collected at "
+            f"{time_text(document.collected_at_ms)}, {both} must reach {time_text(_closes_ms(asked, document))} "
+            "(the window's end and late_after_seconds); audit again later",
+        )
+    return None
+
+
+def _by_prefix(
+    root: str,
+    document: EvidenceDocument,
+    history_root: str,
+    used: Mapping[str, Mapping[int | None, list[HistoryFile]]],
+) -> Mapping[int, tuple[PlannedFile, ...]]:
+    found: dict[int, list[PlannedFile]] = {prefix: [] for prefix in range(PREFIXES)}
+    for file in document.files:
+        if file.prefix is not None:
+            found[file.prefix].append(_planned_file(root, file))
+    for stream in (one for one in HISTORY_STREAMS if one.has_key):
+        # The others are only looked at: an altered file is told even if no rule needs it.
+        table = stream.name if stream.name in STREAM_NAMES else f"history.{stream.name}"
+        for prefix in range(PREFIXES):
+            for one in used.get(stream.name, {}).get(prefix, ()):
+                found[prefix].append(
+                    PlannedFile(
+                        root=history_root,
+                        path=one.path,
+                        shown=f"history/{one.path}",
+                        table=table,
+                        rows=one.rows,
+                        sha256=one.sha256,
+                    )
+                )
+    return {prefix: tuple(files) for prefix, files in found.items()}
+
+
+def _planned_file(root: str, file: EvidenceFile) -> PlannedFile:
+    return PlannedFile(root=root, path=file.path, shown=file.path, table=file.table, rows=file.rows, sha256=file.sha256)
+
+
+def _inputs(
+    document: EvidenceDocument,
+    history: HistoryState,
+    used: Mapping[str, Mapping[int | None, Sequence[HistoryFile]]],
+) -> tuple[InputFile, ...]:
+    files = [InputFile(path=EVIDENCE_JSON, sha256=document.sha256, rows=-1)]
+    files += [InputFile(path=file.path, sha256=file.sha256, rows=file.rows) for file in document.files]
+    if document.history is not None:
+        manifest = f"history/{manifest_folder(history.environment)}/{entry_name(history.sequence)}"
+        files.append(InputFile(path=manifest, sha256=history.digest, rows=-1))
+    of_history: Iterable[HistoryFile] = (one for by in used.values() for of in by.values() for one in of)
+    files += [InputFile(path=f"history/{one.path}", sha256=one.sha256, rows=one.rows) for one in of_history]
+    return tuple(sorted(files, key=lambda file: file.path))

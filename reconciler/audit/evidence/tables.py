@@ -1,0 +1,112 @@
+"""The tables that the kernel reads, from the contract: which columns, of which kind, with which values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.contract.evidence_layout import (
+    CANDIDATE_EVIDENCE,
+    EFFECTS_EVIDENCE,
+    EVIDENCE_TABLES,
+    INBOX_EVIDENCE,
+    LEDGER_ROUND_EVIDENCE,
+    OUTBOX_EVIDENCE,
+    REPAIR_EVIDENCE,
+    EvidenceColumn,
+)
+from reconciler.contract.history_row import (
+    ANNOUNCED,
+    CONSUMED,
+    HISTORY_STREAMS,
+    LEFT,
+    PENDING,
+    HistoryColumn,
+    Leaving,
+)
+from reconciler.contract.tables import CandidateState, OutboxState, RepairState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTable:
+    """One table as the kernel reads it."""
+
+    name: str
+    #: Every column of the contract has to be there with its type ...
+    columns: tuple[EvidenceColumn | HistoryColumn, ...]
+    #: ... and these are read; `key` always, digests where they are compared.
+    used: tuple[str, ...]
+    #: Evidence of older collectors lacks it, and is as good without: read of few rows only.
+    optional: str | None = None
+    #: A column with a closed list of values.
+    states: tuple[str, type[StrEnum]] | None = None
+
+
+_CONTRACT: dict[str, tuple[EvidenceColumn | HistoryColumn, ...]] = {
+    **{table.name: table.columns for table in EVIDENCE_TABLES},
+    **{f"history.{stream.name}": stream.columns for stream in HISTORY_STREAMS if stream.has_key},
+}
+
+
+def _t(
+    name: str, *used: str, states: tuple[str, type[StrEnum]] | None = None, optional: str | None = None
+) -> ReadTable:
+    return ReadTable(
+        name=name.removeprefix("history."), columns=_CONTRACT[name], used=used, optional=optional, states=states
+    )
+
+
+_TABLES = (
+    _t(
+        OUTBOX_EVIDENCE.name,
+        "topic",
+        "producer_group",
+        "tag",
+        "state",
+        "created_at_ms",
+        states=("state", OutboxState),
+        optional="business_id",
+    ),
+    _t(INBOX_EVIDENCE.name, "topic", "consumer_group", "source", "applied_at_ms"),
+    _t(EFFECTS_EVIDENCE.name, "topic", "consumer_group", "effects"),
+    _t(
+        CANDIDATE_EVIDENCE.name,
+        "topic",
+        "consumer_group",
+        "state",
+        "verdict",
+        "loss_verdict",
+        "first_seen_ms",
+        "updated_at_ms",
+        states=("state", CandidateState),
+    ),
+    _t(
+        REPAIR_EVIDENCE.name,
+        "topic",
+        "scope",
+        "state",
+        "rung",
+        "attempts",
+        "created_at_ms",
+        "sent_at_ms",
+        "first_sent_at_ms",
+        states=("state", RepairState),
+    ),
+    _t(f"history.{ANNOUNCED.name}", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"),
+    _t(f"history.{CONSUMED.name}", "topic", "consumer_group", "at_ms"),
+    _t(f"history.{LEFT.name}", "topic", "consumer_group", "at_ms", "reason", states=("reason", Leaving)),
+    _t(f"history.{PENDING.name}", "topic", "consumer_group", "shard", "at_ms"),
+)
+
+#: Not judged: rounds that history has to hold (history/check.py).
+LEDGER_ROUND_TABLE = ReadTable(
+    name=LEDGER_ROUND_EVIDENCE.name,
+    columns=LEDGER_ROUND_EVIDENCE.columns,
+    used=tuple(column.name for column in LEDGER_ROUND_EVIDENCE.columns),
+)
+#: By name: the evidence's tables and the history's streams that are judged.
+READ_TABLES: dict[str, ReadTable] = {table.name: table for table in _TABLES}
+#: Tables below the evidence folder itself.
+EVIDENCE_NAMES: tuple[str, ...] = tuple(table.name for table in EVIDENCE_TABLES)
+#: Streams of history that tasks read.
+STREAM_NAMES: tuple[str, ...] = tuple(name for name in READ_TABLES if name not in EVIDENCE_NAMES)

@@ -1,0 +1,52 @@
+"""Which rules cannot be applied, for want of which input: an auditor must not take silence for a check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.audit.evidence.document import EvidenceDocument
+from reconciler.audit.evidence.plan import SubscriptionPlan
+from reconciler.audit.result.classes import NUMBERS, KeyClass
+from reconciler.audit.result.values import AuditedSubscription, NotChecked
+
+
+def not_checked(document: EvidenceDocument, plans: Sequence[SubscriptionPlan]) -> tuple[NotChecked, ...]:
+    """By topic, group and the order of the list; one reason a rule."""
+    found: list[NotChecked] = []
+    for asked, plan in zip(document.subscriptions, plans, strict=True):
+        whys = _whys(asked, plan, document)
+        found += [
+            NotChecked(topic=asked.topic, group=asked.group, class_name=str(name), why=whys[name])
+            for name in sorted(whys, key=lambda one: NUMBERS[one])
+        ]
+    return tuple(found)
+
+
+def _whys(asked: AuditedSubscription, plan: SubscriptionPlan, document: EvidenceDocument) -> dict[KeyClass, str]:
+    whys: dict[KeyClass, str] = {}
+    missing = sorted(set(asked.producer_groups) - document.outboxes)
+    if missing:
+        why = f"no outbox was given for {', '.join(missing)}"
+        whys[KeyClass.EFFECT_WITHOUT_COMMIT] = why
+        for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.LOST):
+            whys[name] = f"{why}: keys of these producers are not checked"
+    if not asked.effects:
+        whys[KeyClass.DOUBLE_EFFECT] = "business effects were not counted; a key in two inboxes is found"
+    if not asked.inbox:
+        for name in (KeyClass.REPAIR_DIFFERS, KeyClass.UNNECESSARY_REPAIR, KeyClass.EFFECT_LATE):
+            whys[name] = "the inbox was not given"
+    if document.history is None:
+        for name in (KeyClass.NOT_ANNOUNCED_NOT_FOUND, KeyClass.UNACCOUNTED):
+            whys[name] = "there is no history"
+    elif not any(plan.snapshots.values()):
+        whys[KeyClass.UNACCOUNTED] = "history holds no snapshot of pending of this time"
+    if not document.ledger:
+        for name in (
+            KeyClass.REPAIR_DIFFERS,
+            KeyClass.UNNECESSARY_REPAIR,
+            KeyClass.NOT_ANNOUNCED_NOT_FOUND,
+            KeyClass.UNACCOUNTED,
+            KeyClass.REPAIRED,
+        ):
+            whys[name] = "the ledger was not given"
+    return whys

@@ -1,0 +1,82 @@
+"""Which announced keys nobody accounts for: neither consumed nor left, and gone from pending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from reconciler.audit.evidence.plan import Snapshot, SubscriptionPlan
+from reconciler.audit.judge.facts import Coded
+from reconciler.audit.judge.keys import Codes, Longs
+from reconciler.audit.judge.rows import Flags, Vocabulary
+
+
+def unaccounted(
+    suspects: Flags, announced: Coded, pending: Coded, asked: SubscriptionPlan, vocabulary: Vocabulary
+) -> tuple[Flags, Longs]:
+    """Suspects that the first snapshot after their newest announcement lacks, and that snapshot's time (else -1).
+
+    Suspects are announced, not consumed, not left, without a candidate. Without a later snapshot a key is accounted
+    for: nobody has looked yet.
+    """
+    size = len(suspects)
+    lacking = np.zeros(size, np.bool_)
+    looked_at = np.full(size, -1, np.int64)
+    rows = np.flatnonzero(suspects[announced.codes]) if suspects.any() else np.empty(0, np.intp)
+    if not len(rows):
+        return lacking, looked_at
+    newest = _newest(announced, rows, vocabulary)
+    codes = announced.codes[newest]
+    shards = announced.rows.times["shard"][newest]
+    for shard in np.unique(shards).tolist():
+        snapshots = asked.snapshots.get(shard, ())
+        of_shard = shards == shard
+        looked_at[codes[of_shard]] = _next_snapshot(announced, newest[of_shard], snapshots, vocabulary)
+    lacking[codes] = looked_at[codes] >= 0
+    lacking[_still_pending(pending, codes, shards, looked_at)] = False
+    looked_at[~lacking] = -1
+    return lacking, looked_at
+
+
+def _newest(announced: Coded, rows: npt.NDArray[np.intp], vocabulary: Vocabulary) -> npt.NDArray[np.intp]:
+    """The row of each code's newest announcement, in the order of codes."""
+    times = announced.rows.times
+    epochs = vocabulary.ranks()[announced.rows.names["epoch"][rows]]
+    codes = announced.codes[rows]
+    order = np.lexsort((epochs, times["shard"][rows], times["generation"][rows], times["at_ms"][rows], codes))
+    ordered = codes[order]
+    last = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
+    newest: npt.NDArray[np.intp] = rows[order[last]]
+    return newest
+
+
+def _next_snapshot(
+    announced: Coded, rows: npt.NDArray[np.intp], snapshots: Sequence[Snapshot], vocabulary: Vocabulary
+) -> Longs:
+    """Time of the first snapshot in the same life of Redis that was taken after each row's round, -1 without one.
+
+    A snapshot's time is taken before it is read, so one that is later by the clock may still have been read before
+    the round: the generation decides. One of another life says nothing: Redis lost its memory in between, and a
+    snapshot taken before the announcements were read again lacks keys that nobody forgot.
+    """
+    times = announced.rows.times["at_ms"][rows]
+    generations = announced.rows.times["generation"][rows]
+    epochs = announced.rows.names["epoch"][rows]
+    found = np.full(len(rows), -1, np.int64)
+    for snapshot in reversed(snapshots):
+        same_life = epochs == vocabulary.number(snapshot.epoch)
+        after = same_life & (times < snapshot.at_ms) & (generations <= snapshot.generation)
+        found[after] = snapshot.at_ms
+    return found
+
+
+def _still_pending(pending: Coded, codes: Codes, shards: Longs, looked_at: Longs) -> Codes:
+    """Codes that are in the snapshot that was looked at."""
+    shard_of = np.full(len(looked_at), -1, np.int64)
+    shard_of[codes] = shards
+    rows = pending.rows.times["at_ms"] == looked_at[pending.codes]
+    rows &= pending.rows.times["shard"] == shard_of[pending.codes]
+    found: Codes = pending.codes[rows]
+    return found

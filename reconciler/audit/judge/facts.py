@@ -1,0 +1,244 @@
+"""What is known of each key of one subscription, as dense columns by the key's code: the facts that rules ask for.
+
+Every column is a set's or a minimum's answer, so neither the order of rows nor a row that is there twice changes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reconciler.audit.evidence.plan import LATE_COMMIT_MS_MAX, UNSEEN_LATES, JudgePlan, SubscriptionPlan
+from reconciler.audit.judge.keys import Codes, Longs
+from reconciler.audit.judge.rows import NULL, Flags, Rows, Vocabulary
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
+from reconciler.contract.verdicts import QUARANTINING
+
+#: No such time: later than all.
+NEVER = np.int64(np.iinfo(np.int64).max)
+
+#: A later state of a candidate wins; at one time the graver one does.
+_GRAVITY = (CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coded:
+    """Rows and the code of each row's key."""
+
+    rows: Rows
+    codes: Codes
+
+    def take(self, places: npt.NDArray[np.intp] | None) -> Coded:
+        """The rows at these places; None: all."""
+        return self if places is None else Coded(rows=self.rows.take(places), codes=self.codes[places])
+
+
+def flagged(codes: Codes, size: int) -> Flags:
+    """True for each code that is there."""
+    flags = np.zeros(size, np.bool_)
+    flags[codes] = True
+    return flags
+
+
+def earliest(codes: Codes, times: Longs, size: int) -> Longs:
+    """The smallest time of each code, else NEVER."""
+    found = np.full(size, NEVER, np.int64)
+    found[codes] = times
+    beaten = found[codes] > times
+    if beaten.any():
+        np.minimum.at(found, codes[beaten], times[beaten])
+    return found
+
+
+def largest(codes: Codes, numbers: Longs, size: int) -> Longs:
+    """The largest number of each code, else NULL."""
+    found = np.full(size, NULL, np.int64)
+    found[codes] = numbers
+    beaten = found[codes] < numbers
+    if beaten.any():
+        np.maximum.at(found, codes[beaten], numbers[beaten])
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """What the outbox says of a topic's keys; `committed_at` of a tombstone is its row's time."""
+
+    size: int
+    outbox: Coded
+    #: Those of its rows that are no tombstones.
+    commits: Coded
+    committed: Flags
+    tombstone: Flags
+    created_at: Longs
+
+
+def topic_facts(outbox: Coded, size: int, vocabulary: Vocabulary) -> TopicFacts:
+    """A committed row beats a tombstone of the same key; of several the earliest counts."""
+    is_tombstone = outbox.rows.names["state"] == vocabulary.number(OutboxState.ROLLED_BACK)
+    times = outbox.rows.times["created_at_ms"]
+    if not is_tombstone.any():
+        created_at = earliest(outbox.codes, times, size)
+        return TopicFacts(
+            size=size,
+            outbox=outbox,
+            commits=outbox,
+            committed=created_at != NEVER,
+            tombstone=np.zeros(size, np.bool_),
+            created_at=created_at,
+        )
+    commits = outbox.take(np.flatnonzero(~is_tombstone))
+    created_at = earliest(commits.codes, commits.rows.times["created_at_ms"], size)
+    committed = created_at != NEVER
+    ended_at = earliest(outbox.codes[is_tombstone], times[is_tombstone], size)
+    return TopicFacts(
+        size=size,
+        outbox=outbox,
+        commits=commits,
+        committed=committed,
+        tombstone=~committed & (ended_at != NEVER),
+        created_at=np.where(committed, created_at, ended_at),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairFacts:
+    """Repairs that were sent and reach the group; `first_sent` by scope, NEVER where it is not known."""
+
+    seen: Flags
+    sent: Flags
+    first_sent: tuple[Longs, Longs]
+    #: When the loss was proved.
+    created_at: Longs
+
+
+def repair_facts(repairs: Coded, group: str, size: int, vocabulary: Vocabulary) -> RepairFacts:
+    """`repairs`: the topic's. The first send is known where it was stored, or where there was one send only."""
+    scopes = (vocabulary.number(EVERY_GROUP), vocabulary.number(group))
+    reaching = repairs.take(np.flatnonzero(np.isin(repairs.rows.names["scope"], scopes)))
+    times = reaching.rows.times
+    first, last, attempts = times["first_sent_at_ms"], times["sent_at_ms"], times["attempts"]
+    sent_at = np.where(first != NULL, first, np.where(attempts == 1, last, NULL))
+    sent = attempts > 0
+
+    def first_sent(scope: int) -> Longs:
+        rows = sent & (sent_at != NULL) & (reaching.rows.names["scope"] == scope)
+        return earliest(reaching.codes[rows], sent_at[rows], size)
+
+    return RepairFacts(
+        seen=flagged(reaching.codes, size),
+        sent=flagged(reaching.codes[sent], size),
+        first_sent=(first_sent(scopes[0]), first_sent(scopes[1])),
+        created_at=earliest(reaching.codes, times["created_at_ms"], size),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What the rules ask for (rules.py), one element a key code."""
+
+    #: Belongs to the subscription's window.
+    present: Flags
+    #: The time that decides it.
+    key_time: Longs
+    #: When the commit was first seen; NEVER: by nobody.
+    seen_at: Longs
+    committed: Flags
+    tombstone: Flags
+    created_at: Longs
+    accepted: Flags
+    effect: Flags
+    #: NEVER: no inbox row.
+    applied_at: Longs
+    #: As counted in the business tables; NULL: no row.
+    effects: Longs
+    repair: RepairFacts
+    digests_differ: Flags
+    unnecessary: Flags
+    announced_at: Longs
+    consumed_at: Longs
+    #: Announced in history, or in the ledger; without one of them nobody can say "neither".
+    watched: Flags
+    quarantined: Flags
+    unaccounted: Flags
+    #: The snapshot that lacks an unaccounted key, else -1.
+    looked_at: Longs
+    #: Committed, and the grace period is over.
+    old: Flags
+    #: Applied later than `late_after_seconds` after the commit.
+    late: Flags
+    #: Every producer group's outbox was given.
+    outboxes_complete: bool
+
+
+def accepted_tags(topic: TopicFacts, asked: SubscriptionPlan, vocabulary: Vocabulary) -> Flags:
+    """Committed with a tag that the group takes; a message without a tag is taken only by groups that take all."""
+    if asked.tags is None:
+        return topic.committed
+    numbers = [vocabulary.number(tag) for tag in sorted(asked.tags)]
+    return flagged(topic.commits.codes[np.isin(topic.commits.rows.names["tag"], numbers)], topic.size)
+
+
+def candidate_states(rows: Coded, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
+    """Which keys have a candidate, and which one's newest state is QUARANTINED; a dismissed one was, too."""
+    if not len(rows.codes):
+        none = np.zeros(size, np.bool_)
+        return none, none
+    names, gravity = rows.rows.names, np.zeros(len(rows.codes), np.int64)
+    for place, state in enumerate(_GRAVITY):
+        gravity[names["state"] == vocabulary.number(state)] = place
+    given_up = np.isin(names["verdict"], [vocabulary.number(verdict) for verdict in sorted(QUARANTINING)])
+    gravity[(names["state"] == vocabulary.number(CandidateState.SETTLED)) & given_up] = len(_GRAVITY) - 1
+    newest = largest(rows.codes, rows.rows.times["updated_at_ms"] * len(_GRAVITY) + gravity, size)
+    seen = newest != NULL
+    return seen, seen & (newest % len(_GRAVITY) == len(_GRAVITY) - 1)
+
+
+def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired: Longs, late_after_ms: int) -> Longs:
+    """The outbox row's time; without one the earliest time at which the key was seen by anyone.
+
+    A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
+    that was first seen more than `late_after_ms` after its row gets the time of being seen minus `late_after_ms`: an
+    audit, which waits for as long as that, has seen all that were seen in time.
+    A key that is only counted among the business effects has no time: it counts at the window's start.
+    """
+    times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))
+    times = np.where(times == NEVER, window_start_ms, times)
+    after_ms = np.where(seen_at == NEVER, UNSEEN_LATES * late_after_ms, seen_at - times - late_after_ms)
+    late = topic.committed & (after_ms > 0) & (after_ms <= LATE_COMMIT_MS_MAX)
+    return np.where(late, times + after_ms, times)
+
+
+def digests_differ(suspects: Flags, commits: Coded, inbox: Coded) -> Flags:
+    """Of the suspects, those whose two smallest known digests are unequal."""
+    differ = np.zeros(len(suspects), np.bool_)
+    if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
+        return differ
+    sent, consumed = _digest_by_code(commits, suspects), _digest_by_code(inbox, suspects)
+    both, at_sent, at_consumed = np.intersect1d(sent[0], consumed[0], assume_unique=True, return_indices=True)
+    differ[both] = (sent[1][at_sent] != consumed[1][at_consumed]).any(axis=1)
+    return differ
+
+
+def _digest_by_code(coded: Coded, wanted: Flags) -> tuple[Codes, npt.NDArray[np.uint64]]:
+    """Codes in order and the smallest digest of each."""
+    assert coded.rows.digests is not None  # noqa: S101 - asked by the caller
+    words, there = coded.rows.digests
+    rows = np.flatnonzero(there & wanted[coded.codes])
+    codes, words = coded.codes[rows], words[rows]
+    columns: list[npt.NDArray[Any]] = [words[:, place].byteswap() for place in reversed(range(words.shape[1]))]
+    columns.append(codes)
+    order = np.lexsort(columns)
+    codes, first = np.unique(codes[order], return_index=True)
+    return codes, words[order[first]]
+
+
+def quarantined_by_history(left: Coded, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
+    """Without the ledger, only history tells whom it gave up."""
+    if plan.ledger:
+        return np.zeros(size, np.bool_)
+    rows = left.rows.names["reason"] == vocabulary.number(CandidateState.QUARANTINED)
+    return flagged(left.codes[rows], size)

@@ -1,0 +1,97 @@
+"""Exact counts of milliseconds in buckets: order and partition change nothing, and prefixes simply add up.
+
+A bucket holds the numbers that share exponent and 7 bits of mantissa of `value + 1`: single values below 255 ms, then
+1/128 of the value wide. A percentile is the largest value of its bucket, so at most 1/128 too large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from reconciler.audit.judge.keys import Longs
+from reconciler.audit.result.values import Percentiles
+
+_MANTISSA_BITS = 7
+_SHIFT = np.int64(52 - _MANTISSA_BITS)
+#: Bucket of the value 0.
+_BASE = int(np.float64(1.0).view(np.int64)) >> int(_SHIFT)
+#: Times that are centuries apart are one bucket: the value's double has to be exact.
+_VALUE_MAX = 2**52
+
+
+@dataclass(slots=True)
+class LatencyCounts:
+    """How many values fell into each bucket."""
+
+    buckets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    smallest_ms: int = 0
+    largest_ms: int = 0
+
+    @property
+    def count(self) -> int:
+        """Values counted."""
+        return int(self.buckets.sum())
+
+    def add(self, values: Longs) -> None:
+        """Counts values; those below 0 as 0."""
+        if not len(values):
+            return
+        values = np.clip(values, 0, _VALUE_MAX)
+        places = ((values + 1).astype(np.float64).view(np.int64) >> _SHIFT) - _BASE
+        counts = np.bincount(places).astype(np.int64)
+        self.merge(LatencyCounts(counts, smallest_ms=int(values.min()), largest_ms=int(values.max())))
+
+    def merge(self, other: LatencyCounts) -> None:
+        """Adds another's counts."""
+        if not len(other.buckets):
+            return
+        first = not len(self.buckets)
+        self.smallest_ms = other.smallest_ms if first else min(self.smallest_ms, other.smallest_ms)
+        self.largest_ms = max(self.largest_ms, other.largest_ms)
+        size = max(len(self.buckets), len(other.buckets))
+        total = np.zeros(size, np.int64)
+        total[: len(self.buckets)] += self.buckets
+        total[: len(other.buckets)] += other.buckets
+        self.buckets = total
+
+    def percentiles(self) -> Percentiles | None:
+        """None without a value. The q-th percentile is the smallest bucket with at least q of the values up to it."""
+        count = self.count
+        if not count:
+            return None
+        ends = np.cumsum(self.buckets)
+
+        def at(share_of_1000: int) -> int:
+            rank = -(-count * share_of_1000 // 1000)
+            bucket = int(np.searchsorted(ends, rank))
+            return max(self.smallest_ms, min(self.largest_ms, _largest_of(bucket)))
+
+        return Percentiles(
+            count=count,
+            smallest_ms=self.smallest_ms,
+            p50_ms=at(500),
+            p90_ms=at(900),
+            p95_ms=at(950),
+            p99_ms=at(990),
+            p999_ms=at(999),
+            largest_ms=self.largest_ms,
+        )
+
+    def encoded(self) -> bytes:
+        """smallest, largest and the counts as little-endian int64."""
+        return np.concatenate([[self.smallest_ms, self.largest_ms], self.buckets]).astype("<i8").tobytes()
+
+    @classmethod
+    def decoded(cls, data: bytes) -> LatencyCounts:
+        """From `encoded`."""
+        numbers: npt.NDArray[np.int64] = np.frombuffer(data, "<i8").astype(np.int64)
+        return cls(numbers[2:], smallest_ms=int(numbers[0]), largest_ms=int(numbers[1]))
+
+
+def _largest_of(bucket: int) -> int:
+    """The largest value that falls into a bucket."""
+    next_start = float(np.int64((bucket + 1 + _BASE) << int(_SHIFT)).view(np.float64))
+    return int(np.ceil(next_start)) - 2

@@ -1,0 +1,266 @@
+"""Results of prefixes as Arrow rows and back, and all of them together as one judged window.
+
+Nothing here depends on the order in which prefixes come: counts add up, findings are sorted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from reconciler.audit.errors import AuditError, Reason
+from reconciler.audit.evidence.folder import Evidence
+from reconciler.audit.judge.findings import FoundKey
+from reconciler.audit.judge.latency_counts import LatencyCounts
+from reconciler.audit.judge.prefix import PrefixResult, SubscriptionCounts
+from reconciler.audit.result.classes import NAMES, RULES
+from reconciler.audit.result.not_judged import RowsOf, listed
+from reconciler.audit.result.values import (
+    LATENCIES,
+    Finding,
+    HourlyVolume,
+    JudgedSubscription,
+    JudgedWindow,
+    Percentiles,
+)
+
+#: What a task gives back: one row a count, a latency, a finding or an error. `place` is the subscription's in the plan.
+RESULT_SCHEMA = pa.schema(
+    [
+        pa.field("prefix", pa.int32(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("place", pa.int32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+#: The same for Spark.
+RESULT_DDL = (
+    "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
+    "count bigint not null, payload binary not null"
+)
+#: Subscriptions that a note names one by one.
+_NAMED_MAX = 20
+_Row = tuple[int, str, int, str, int, int, bytes]
+
+
+def error_rows(prefix: int, error: AuditError) -> pa.RecordBatch:
+    """A prefix whose inputs cannot be believed: an answer too, so that Spark neither retries nor hides it."""
+    return _batch([(prefix, "error", -1, error.reason, 0, 0, str(error).encode())])
+
+
+def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
+    """What a prefix says."""
+    rows: list[_Row] = [(prefix, "judged", -1, "", 0, 0, b"")]
+    rows += [(prefix, "rows", -1, name, 0, count, b"") for name, count in sorted(result.rows.items())]
+    rows += [(prefix, "doubled", -1, name, 0, count, b"") for name, count in sorted(result.doubled.items()) if count]
+    rows += [(prefix, "messages", -1, name, 0, count, b"") for name, count in sorted(result.messages.items())]
+    rows += [(prefix, "unjudged", -1, name[0], 0, n, _packed(name)) for name, n in sorted(result.unjudged.items())]
+    for place, counts in enumerate(result.subscriptions):
+        rows += [
+            (prefix, "keys", place, NAMES[number - 1], hour_ms, count, b"")
+            for (hour_ms, number), count in sorted(counts.hours.items())
+        ]
+        rows += [
+            (prefix, "latency", place, name, 0, found.count, found.encoded())
+            for name, found in counts.latencies.items()
+            if found.count
+        ]
+        rows += [
+            (prefix, "moved", place, name, 0, moved.count, json.dumps([key.hex() for key in moved.first]).encode())
+            for name, moved in (("late", counts.late), ("unseen", counts.unseen))
+            if moved.count
+        ]
+    rows += [
+        (
+            prefix,
+            "finding",
+            found.subscription,
+            NAMES[found.number - 1],
+            len(found.key),
+            1,
+            found.key + json.dumps(found.evidence, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+        )
+        for found in result.findings
+    ]
+    return _batch(rows)
+
+
+def _packed(name: RowsOf) -> bytes:
+    return json.dumps(name[1:], ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RESULT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RESULT_SCHEMA)
+
+
+def merged(table: pa.Table, subscriptions: int, prefixes: Iterable[int]) -> PrefixResult:
+    """All prefixes together. Raises AuditError: the first one by prefix, or "engine" where a prefix did not answer."""
+    total = PrefixResult(subscriptions=[SubscriptionCounts() for _ in range(subscriptions)])
+    answered: Counter[int] = Counter()
+    for row in sorted(table.to_pylist(), key=lambda row: (row["kind"] != "error", row["prefix"])):
+        if row["kind"] == "error":
+            reason: Reason = row["name"]
+            raise AuditError(reason, row["payload"].decode())
+        if row["kind"] == "judged":
+            answered[row["prefix"]] += 1
+        else:
+            _add(total, row)
+    wrong = sorted(prefix for prefix in prefixes if answered[prefix] != 1)
+    if wrong:
+        raise AuditError("engine", f"prefixes {wrong} were not answered once by the tasks; run the audit again")
+    return total
+
+
+def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
+    kind, name, count = row["kind"], row["name"], row["count"]
+    if kind == "rows":
+        total.rows[name] += count
+    elif kind == "messages":
+        total.messages[name] += count
+    elif kind == "doubled":
+        total.doubled[name] += count
+    elif kind == "unjudged":
+        topic, group = json.loads(row["payload"].decode("utf-8", "surrogatepass"))
+        total.unjudged[name, topic, group] += count
+    elif kind == "finding":
+        key, evidence = row["payload"][: row["number"]], row["payload"][row["number"] :]
+        number = NAMES.index(name) + 1
+        found = json.loads(evidence.decode("utf-8", "surrogatepass"))
+        total.findings.append(FoundKey(subscription=row["place"], number=number, key=key, evidence=found))
+    elif kind == "keys":
+        counts, number = total.subscriptions[row["place"]], NAMES.index(name) + 1
+        counts.classes[number] += count
+        counts.hours[row["number"], number] += count
+    elif kind == "latency":
+        latencies = total.subscriptions[row["place"]].latencies
+        latencies.setdefault(name, LatencyCounts()).merge(LatencyCounts.decoded(row["payload"]))
+    elif kind == "moved":
+        counts = total.subscriptions[row["place"]]
+        moved = counts.late if name == "late" else counts.unseen
+        moved.add(count, (bytes.fromhex(key) for key in json.loads(row["payload"])))
+    else:
+        raise AuditError(
+            "engine", f"a task answered with a row of the unknown kind {kind!r}; are the versions the same?"
+        )
+
+
+def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) -> JudgedWindow:
+    """The result as everybody else sees it."""
+    to_list: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
+    for counts in total.subscriptions:
+        to_list.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
+    total.keep_first(findings_max)
+    to_list.subtract(NAMES[found.number - 1] for found in total.findings)
+    document, asked = evidence.document, evidence.document.subscriptions
+    findings = [
+        Finding(
+            class_name=NAMES[found.number - 1],
+            key=found.key.hex().upper(),
+            topic=asked[found.subscription].topic,
+            group=asked[found.subscription].group,
+            rule=RULES[found.number - 1].text,
+            evidence=found.evidence,
+        )
+        for found in total.findings
+    ]
+    unjudged = total.unjudged + Counter(document.not_asked or {})
+    return JudgedWindow(
+        environment=document.environment,
+        window=document.window,
+        collected_at_ms=document.collected_at_ms,
+        skew_bound_ms=document.skew_bound_ms,
+        subscriptions=tuple(_subscription(evidence, place, counts) for place, counts in enumerate(total.subscriptions)),
+        findings=tuple(sorted(findings, key=lambda f: (f.topic, f.group, f.key, f.class_name))),
+        findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
+        not_checked=evidence.not_checked,
+        gaps=evidence.history.gaps,
+        notes=(
+            *_without_history(evidence),
+            *_not_asked(evidence),
+            *_undated(evidence),
+            *_moved(evidence, total),
+            *_notes(total),
+        ),
+        inputs=evidence.inputs,
+        rows={name: total.rows[name] for name in sorted(total.rows)},
+        messages={name: total.messages[name] for name in sorted(total.messages)},
+        not_judged=listed(unjudged, sources_counted=document.not_asked is not None),
+        no_answer=evidence.no_answer,
+    )
+
+
+def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) -> JudgedSubscription:
+    asked, plan = evidence.document.subscriptions[place], evidence.plan.subscriptions[place]
+    key = (asked.topic, asked.group)
+    by_hour: dict[int, dict[str, int]] = {}
+    for (hour_ms, number), count in sorted(counts.hours.items()):
+        by_hour.setdefault(hour_ms, {})[NAMES[number - 1]] = count
+    latencies: dict[str, Percentiles] = {}
+    for name in LATENCIES:
+        found = counts.latencies.get(name, LatencyCounts()).percentiles()
+        if found is not None:
+            latencies[name] = found
+    return JudgedSubscription(
+        subscription=asked,
+        watermark_ms=evidence.history.watermarks.get(key),
+        as_of_ms=plan.as_of_ms,
+        closed=evidence.closed[key],
+        classes={name: counts.classes[number] for number, name in enumerate(NAMES, start=1)},
+        volume=tuple(HourlyVolume(hour_start_ms=hour_ms, classes=classes) for hour_ms, classes in by_hour.items()),
+        latencies=latencies,
+    )
+
+
+def _without_history(evidence: Evidence) -> tuple[str, ...]:
+    if evidence.document.history is not None:
+        return ()
+    lacks = "what was announced is not known, and nothing tells of a message whose outbox row was deleted for its age"
+    return (f"there is no history: {lacks}",)
+
+
+def _not_asked(evidence: Evidence) -> tuple[str, ...]:
+    """Coverage: what the service reconciled in the window and this audit says nothing about."""
+    others = [f"{topic}/{group}" for topic, group in evidence.history.others]
+    if not others:
+        return ()
+    more = f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""
+    named = ", ".join(others[:_NAMED_MAX])
+    return (f"history has rounds in the window of {named}{more}, which this audit was not asked about: not audited",)
+
+
+def _undated(evidence: Evidence) -> tuple[str, ...]:
+    return tuple(
+        f"effects of {topic}/{group}: {count} keys of theirs stand nowhere else in the window's evidence and were left "
+        "out, because the query of --effects names no time (:start_ms, :end_ms)"
+        for (topic, group), count in sorted(evidence.document.undated_effects.items())
+    )
+
+
+def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
+    """Commits that the audit of the window of their rows has not counted, or that this one does not."""
+    for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
+        for moved, why in (
+            (counts.late, "written before the window, seen late or by nobody, and counted here"),
+            (counts.unseen, "written at the window's end, seen by nobody, and counted in the next window"),
+        ):
+            if moved.count:
+                more = f" and {moved.count - len(moved.first)} more" if moved.count > len(moved.first) else ""
+                named = ", ".join(key.hex().upper() for key in moved.first)
+                yield f"{asked.topic}/{asked.group}: committed keys {why}: {moved.count} ({named}{more})"
+
+
+def _notes(total: PrefixResult) -> tuple[str, ...]:
+    return tuple(
+        f"{name}: {count} rows were there more than once and counted once"
+        for name, count in sorted(total.doubled.items())
+        if count
+    )

@@ -1,0 +1,214 @@
+"""The judgement of one prefix: files in, counts and findings out; no database, no Spark, no clock.
+
+Rows become numpy columns (rows.py), keys become dense codes a topic (keys.py), every group's facts are
+columns by code (group.py), rules are tried over them (rules.py), and only findings become Python rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.plan import JudgePlan, PlannedFile
+from reconciler.audit.judge.business_ids import name_by_business
+from reconciler.audit.judge.facts import NEVER, Coded, GroupFacts, flagged, topic_facts
+from reconciler.audit.judge.findings import EvidenceOf, FoundKey, listed_codes
+from reconciler.audit.judge.group import GroupRows, group_facts
+from reconciler.audit.judge.keys import KeyIndex, KeyLayout, Longs, crc32_of
+from reconciler.audit.judge.latency_counts import LatencyCounts
+from reconciler.audit.judge.rows import places_of
+from reconciler.audit.judge.rules import classify
+from reconciler.audit.judge.slices import Slice, slices
+from reconciler.audit.judge.unjudged import unjudged_rows
+from reconciler.audit.result.classes import RULES
+from reconciler.audit.result.not_judged import KEPT_MAX, RowsOf, kept
+from reconciler.audit.result.values import Window
+from reconciler.contract.history_row import PREFIXES
+
+HOUR_MS = 3_600_000
+
+#: Outbox first: most keys are in it, in one row each.
+_TABLE_ORDER = ("outbox", "inbox", "announced", "consumed", "left", "pending", "candidate", "repair", "effects")
+_GROUP_TABLES = tuple(name for name in _TABLE_ORDER if name not in {"outbox", "repair"})
+#: Tables with one row a key (and group): more rows than keys are doubled ones.
+_ONE_ROW_A_KEY = ("inbox", "effects", "candidate")
+_NOWHERE = np.empty(0, np.intp)
+
+
+#: Keys of other windows' rows that are named one by one.
+MOVED_NAMED_MAX = 20
+
+
+@dataclass(slots=True)
+class MovedKeys:
+    """Keys that count in another window than the one their row was written in."""
+
+    count: int = 0
+    #: The smallest, at most MOVED_NAMED_MAX.
+    first: list[bytes] = field(default_factory=list)
+
+    def add(self, count: int, keys: Iterable[bytes]) -> None:
+        """More of them."""
+        self.count += count
+        self.first = sorted([*self.first, *keys])[:MOVED_NAMED_MAX]
+
+
+@dataclass(slots=True, kw_only=True)
+class SubscriptionCounts:
+    """One subscription's keys: by class, and by hour and class."""
+
+    #: Place in the list (from 1) -> keys.
+    classes: Counter[int] = field(default_factory=Counter)
+    #: (start of the UTC hour, place in the list) -> keys
+    hours: Counter[tuple[int, int]] = field(default_factory=Counter)
+    latencies: dict[str, LatencyCounts] = field(default_factory=dict)
+    #: Counted here, their rows are older than the window.
+    late: MovedKeys = field(default_factory=MovedKeys)
+    #: Seen by nobody, their rows are of the window: counted in the next one.
+    unseen: MovedKeys = field(default_factory=MovedKeys)
+
+
+@dataclass(slots=True, kw_only=True)
+class PrefixResult:
+    """What one prefix, or several together, says."""
+
+    subscriptions: list[SubscriptionCounts]
+    findings: list[FoundKey] = field(default_factory=list)
+    #: Topic -> keys that belong to the window in any of its groups, each once.
+    messages: Counter[str] = field(default_factory=Counter)
+    #: Rows read by table.
+    rows: Counter[str] = field(default_factory=Counter)
+    #: Rows by table that were there more than once and counted once.
+    doubled: Counter[str] = field(default_factory=Counter)
+    #: Rows of the window that no subscription judges.
+    unjudged: Counter[RowsOf] = field(default_factory=Counter)
+
+    def keep_first(self, findings_max: int) -> None:
+        """Bounds the findings: the first ones by class, subscription and key."""
+        self.findings.sort(key=lambda found: (found.number, found.subscription, found.key))
+        del self.findings[findings_max:]
+
+
+def judge_prefix(plan: JudgePlan, prefix: int, files: Sequence[PlannedFile]) -> PrefixResult:
+    """Every key of the prefix in one class a subscription. Raises AuditError("inputs") for a file not to be believed.
+
+    Memory: about 160 bytes a row, at most `plan.rows_at_once_max` rows at once and the largest row group.
+    """
+    result = PrefixResult(subscriptions=[SubscriptionCounts() for _ in plan.subscriptions])
+    for part in slices(files, plan.rows_at_once_max):
+        result.rows.update(part.read)
+        _judge_slice(plan, prefix, part, result)
+        result.keep_first(plan.findings_max)
+    result.unjudged = kept(result.unjudged, KEPT_MAX)
+    name_by_business(plan, files, result.findings)
+    return result
+
+
+def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult) -> None:
+    vocabulary = part.vocabulary
+    topics = {vocabulary.number(asked.topic): asked.topic for asked in plan.subscriptions}
+    places = {name: places_of(rows.names["topic"], topics) for name, rows in part.tables.items()}
+    judged: Counter[str] = Counter()
+    for number, topic in topics.items():
+        tables = {name: part.tables[name].take(places[name].get(number, _NOWHERE)) for name in _TABLE_ORDER}
+        index = KeyIndex(part.layout.width)
+        coded = {name: Coded(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
+        if len(index):
+            _check_prefix(prefix, index, part.layout, coded)
+            judged.update(_judge_topic(plan, topic, coded, index, part, result))
+    result.unjudged.update(unjudged_rows(plan, part.tables, vocabulary, judged))
+
+
+def _check_prefix(prefix: int, index: KeyIndex, layout: KeyLayout, coded: Mapping[str, Coded]) -> None:
+    """A key in another prefix's file would be judged without its other rows. Raises AuditError("inputs")."""
+    prefixes = crc32_of(layout, index.words) % PREFIXES
+    wrong = np.flatnonzero(prefixes != prefix)
+    if len(wrong):
+        key = min(layout.key_bytes(index.words[wrong])).hex().upper()
+        tables = sorted(name for name in coded if np.isin(coded[name].codes, wrong).any())
+        raise AuditError(
+            "inputs",
+            f"{' and '.join(tables)}: files of prefix={prefix:02d} hold {len(wrong)} keys of other prefixes, the first "
+            f"is {key}: not where it belongs; collect again",
+        )
+
+
+def _judge_topic(
+    plan: JudgePlan, topic: str, coded: Mapping[str, Coded], index: KeyIndex, part: Slice, result: PrefixResult
+) -> Counter[str]:
+    """Adds to the result; rows of each table that were judged (of repairs that is not known here)."""
+    layout, vocabulary = part.layout, part.vocabulary
+    facts = topic_facts(coded["outbox"], len(index), vocabulary)
+    result.doubled["outbox"] += len(coded["outbox"].codes) - int((facts.created_at != NEVER).sum())
+    judged = Counter({"outbox": len(coded["outbox"].codes)})
+    asked_here = [(place, asked) for place, asked in enumerate(plan.subscriptions) if asked.topic == topic]
+    groups = {vocabulary.number(asked.group) for _, asked in asked_here}
+    places = {name: places_of(coded[name].rows.names["consumer_group"], groups) for name in _GROUP_TABLES}
+    present = np.zeros(len(index), np.bool_)
+    for place, asked in asked_here:
+        number = vocabulary.number(asked.group)
+        mine = {name: coded[name].take(places[name].get(number, _NOWHERE)) for name in _GROUP_TABLES}
+        judged.update({name: len(rows.codes) for name, rows in mine.items()})
+        for name in _ONE_ROW_A_KEY:
+            result.doubled[name] += len(mine[name].codes) - int(flagged(mine[name].codes, len(index)).sum())
+        rows = GroupRows(**mine, repair=coded["repair"])
+        found = group_facts(facts, rows, asked, plan, vocabulary)
+        present |= found.present
+        classes = classify(found)
+        _count(result.subscriptions[place], found, classes)
+        _count_moved(result.subscriptions[place], found, plan.window, index, layout)
+        codes = listed_codes(classes, index.words, layout, plan.findings_max)
+        evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
+        for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):
+            result.findings.append(FoundKey(subscription=place, number=int(classes[code]), key=key, evidence=why))
+    result.messages[topic] += int(present.sum())
+    return judged
+
+
+def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[np.uint8]) -> None:
+    """Adds classes, hours and latencies of the keys that belong to the window."""
+    present = np.flatnonzero(facts.present)
+    if not len(present):
+        return
+    of_present = classes[present].astype(np.int64)
+    hours = facts.key_time[present] // HOUR_MS
+    first = int(hours.min())
+    cells = np.bincount((hours - first) * (len(RULES) + 1) + of_present)
+    for cell in np.flatnonzero(cells).tolist():
+        hour, number = divmod(cell, len(RULES) + 1)
+        counts.hours[(first + hour) * HOUR_MS, number] += int(cells[cell])
+        counts.classes[number] += int(cells[cell])
+    for name, (start, end) in _latency_times(facts).items():
+        start, end = start[present], end[present]
+        both = (start != NEVER) & (end != NEVER)
+        counts.latencies.setdefault(name, LatencyCounts()).add(end[both] - start[both])
+
+
+def _count_moved(
+    counts: SubscriptionCounts, facts: GroupFacts, window: Window, index: KeyIndex, layout: KeyLayout
+) -> None:
+    late = facts.present & facts.committed & (facts.created_at < window.start_ms)
+    unseen = facts.committed & (facts.seen_at == NEVER) & (facts.key_time >= window.end_ms)
+    unseen &= (facts.created_at >= window.start_ms) & (facts.created_at < window.end_ms)
+    for moved, flags in ((counts.late, late), (counts.unseen, unseen)):
+        codes = np.flatnonzero(flags)
+        if len(codes):
+            moved.add(len(codes), layout.key_bytes(index.words[codes]))
+
+
+def _latency_times(facts: GroupFacts) -> dict[str, tuple[Longs, Longs]]:
+    """Start and end of each latency (result.LATENCIES), NEVER where there is none."""
+    committed_at = np.where(facts.committed, facts.created_at, NEVER)
+    proved_at = np.where(facts.repair.sent, facts.repair.created_at, NEVER)
+    return {
+        "commit_to_announced": (committed_at, facts.announced_at),
+        "announced_to_consumed": (facts.announced_at, facts.consumed_at),
+        "commit_to_effect": (committed_at, facts.applied_at),
+        "commit_to_detected": (committed_at, facts.repair.created_at),
+        "detected_to_repaired": (proved_at, facts.applied_at),
+    }

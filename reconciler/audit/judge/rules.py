@@ -1,0 +1,47 @@
+"""The conditions of the ordered list (classes.py), each over whole columns; the first that matches wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from reconciler.audit.judge.facts import GroupFacts
+from reconciler.audit.judge.rows import Flags
+from reconciler.audit.result.classes import NUMBERS, KeyClass
+
+Condition = Callable[[GroupFacts], Flags]
+
+#: In the order of the list. A condition may assume that none before it matched, and says nothing else.
+CONDITIONS: dict[KeyClass, Condition] = {
+    KeyClass.EFFECT_WITHOUT_COMMIT: lambda f: f.effect & ~f.committed & np.bool_(f.outboxes_complete),
+    KeyClass.DOUBLE_EFFECT: lambda f: f.effects > 1,
+    KeyClass.REPAIR_DIFFERS: lambda f: f.repair.sent & f.effect & f.digests_differ,
+    KeyClass.UNNECESSARY_REPAIR: lambda f: f.unnecessary,
+    KeyClass.NOT_ANNOUNCED_NOT_FOUND: lambda f: f.accepted & ~f.effect & f.old & ~f.watched,
+    KeyClass.UNACCOUNTED: lambda f: f.unaccounted,
+    KeyClass.LOST: lambda f: f.accepted & ~f.effect & f.old & ~f.quarantined,
+    KeyClass.QUARANTINED: lambda f: f.quarantined,
+    KeyClass.REPAIRED: lambda f: f.effect & f.repair.sent,
+    KeyClass.EFFECT_LATE: lambda f: f.late,
+    KeyClass.EFFECT_IN_TIME: lambda f: f.effect,
+    KeyClass.FILTERED: lambda f: f.committed & ~f.accepted,
+    KeyClass.REJECTED: lambda f: ~f.committed & ~f.tombstone,
+    KeyClass.ROLLED_BACK: lambda f: f.tombstone,
+    KeyClass.PENDING: lambda f: f.accepted & ~f.old,
+}
+
+
+def classify(facts: GroupFacts) -> npt.NDArray[np.uint8]:
+    """Each key's place in the list, from 1; 0 for keys that do not belong to the window.
+
+    Raises AssertionError where no rule matches: a hole in the list.
+    """
+    classes = np.zeros(len(facts.present), np.uint8)
+    for name in reversed(CONDITIONS):
+        np.copyto(classes, np.uint8(NUMBERS[name]), where=CONDITIONS[name](facts))
+    if not classes[facts.present].all():
+        raise AssertionError("a key matched no rule of the list of classes")
+    classes[~facts.present] = 0
+    return classes

@@ -1,0 +1,118 @@
+"""The rows of one prefix, of all tables, as numpy columns; in slices of keys where there are too many for memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.files import DIGEST_BYTES, VerifiedFile
+from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, contiguous, lengths_seen
+from reconciler.audit.evidence.plan import PlannedFile
+from reconciler.audit.evidence.tables import READ_TABLES
+from reconciler.audit.judge.keys import KeyLayout, Words, hash_of
+from reconciler.audit.judge.rows import Flags, Rows, Vocabulary, longs
+
+_INTEGERS = frozenset({"i32", "i64"})
+#: Digests are read where a repair was sent, from these tables.
+_DIGEST = "content_digest"
+_NO_NAMES = np.empty(0, np.int32)
+_NO_TIMES = np.empty(0, np.int64)
+#: One hash for keys of every length, so that the slices of all files fit together.
+_ANY_LENGTH = KeyLayout((1, KEY_BYTES_MAX))
+
+
+@dataclass(slots=True, kw_only=True)
+class Slice:
+    """All rows of some keys of a prefix."""
+
+    layout: KeyLayout
+    vocabulary: Vocabulary
+    tables: dict[str, Rows]
+    #: Rows of each file's table, only in the first slice: what was read, doubled ones too.
+    read: Counter[str] = field(default_factory=Counter)
+
+
+def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slice]:
+    """The prefix in one slice, or in several with every file read again for each. Raises AuditError("inputs")."""
+    total = sum(file.rows for file in files if file.table in READ_TABLES)
+    count = max(1, -(-total // rows_at_once_max))
+    for number in range(count):
+        yield _slice(files, number, count)
+
+
+def _slice(files: Sequence[PlannedFile], number: int, count: int) -> Slice:
+    """Repairs are read before all others: they tell whether digests are needed."""
+    found: dict[str, list[pa.Table]] = {name: [] for name in READ_TABLES}
+    read: Counter[str] = Counter()
+    digests = False
+    for file in sorted(files, key=lambda file: (file.table != "repair", file.table, file.shown)):
+        table = READ_TABLES.get(file.table)
+        verified = VerifiedFile(file, table, is_verified=number > 0)
+        read[file.table] += file.rows
+        if table is None:
+            continue
+        has_digest = any(column.name == _DIGEST for column in table.columns)
+        columns = ["key", *table.used, *([_DIGEST] if has_digest and digests else [])]
+        for batch in verified.batches(columns, by_row_group=count > 1):
+            found[file.table].append(batch if count == 1 else _part(batch, number, count))
+        if file.table == "repair":
+            digests = digests or any((pc.max(t["attempts"]).as_py() or 0) > 0 for t in found["repair"])
+    keys = {name: _keys(tables) for name, tables in found.items()}
+    layout = KeyLayout(lengths_seen(list(keys.values())))
+    vocabulary = Vocabulary()
+    rows = {}
+    for name, tables in found.items():
+        try:
+            rows[name] = _rows(name, tables, keys[name], layout, vocabulary)
+        except UnicodeDecodeError as error:
+            raise AuditError("inputs", f"{name}: a name is no UTF-8 ({error}); collect again") from error
+        tables.clear()
+    return Slice(layout=layout, vocabulary=vocabulary, tables=rows, read=read if number == 0 else Counter())
+
+
+def _part(batch: pa.Table, number: int, count: int) -> pa.Table:
+    hashes = hash_of(_ANY_LENGTH.words(contiguous(batch["key"])))
+    return batch.filter(pa.array(hashes % np.uint64(count) == np.uint64(number)))
+
+
+def _keys(tables: Sequence[pa.Table]) -> pa.Array:
+    chunks = [chunk for table in tables for chunk in table["key"].chunks]
+    if len({chunk.type for chunk in chunks}) > 1:
+        chunks = [chunk.cast(pa.large_binary()) for chunk in chunks]
+    return contiguous(pa.chunked_array(chunks, type=chunks[0].type if chunks else pa.binary()))
+
+
+def _rows(name: str, tables: Sequence[pa.Table], keys: pa.Array, layout: KeyLayout, vocabulary: Vocabulary) -> Rows:
+    table = READ_TABLES[name]
+    kinds = {column.name: column.kind for column in table.columns}
+    times = [column for column in table.used if kinds[column] in _INTEGERS]
+    names = [column for column in table.used if kinds[column] not in _INTEGERS]
+    has_digests = bool(tables) and _DIGEST in tables[0].column_names
+    return Rows(
+        words=layout.words(keys),
+        names={name: np.concatenate([_NO_NAMES, *(vocabulary.codes(t[name]) for t in tables)]) for name in names},
+        times={name: np.concatenate([_NO_TIMES, *(longs(t[name]) for t in tables)]) for name in times},
+        digests=_digests(tables) if has_digests else None,
+    )
+
+
+def _digests(tables: Sequence[pa.Table]) -> tuple[Words, Flags]:
+    """Four words a row, zeros for NULL, and whether there is one."""
+    chunks = [chunk for table in tables for chunk in table[_DIGEST].chunks]
+    there = [np.empty(0, np.bool_)]
+    words = [np.empty((0, DIGEST_BYTES // 8), np.uint64)]
+    fixed = KeyLayout((DIGEST_BYTES,))
+    for chunk in chunks:
+        flags = pc.is_valid(chunk).to_numpy(zero_copy_only=False)
+        found = np.zeros((len(chunk), DIGEST_BYTES // 8), np.uint64)
+        if flags.any():
+            found[flags] = fixed.words(chunk.drop_null().cast(pa.binary()))
+        there.append(flags)
+        words.append(found)
+    return np.concatenate(words), np.concatenate(there)

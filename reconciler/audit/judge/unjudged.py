@@ -1,0 +1,73 @@
+"""Rows in the window that no subscription of the plan judges, counted by table, topic and group: nobody asked about
+them. Only columns that are read anyway are looked at, and nothing is counted where there are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from reconciler.audit.evidence.plan import JudgePlan
+from reconciler.audit.judge.keys import Codes
+from reconciler.audit.judge.rows import Flags, Rows, Vocabulary
+from reconciler.audit.result.not_judged import GROUP_COLUMNS, TIME_COLUMNS, RowsOf
+from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE, REPAIR_EVIDENCE
+from reconciler.contract.tables import EVERY_GROUP
+
+
+def unjudged_rows(
+    plan: JudgePlan, tables: Mapping[str, Rows], vocabulary: Vocabulary, judged: Mapping[str, int]
+) -> Counter[RowsOf]:
+    """Rows by (table, topic, group), doubled ones as often as they are there.
+
+    `judged`: rows of each table that were judged, where that is known: a table of which all were is not looked at.
+    """
+    found: Counter[RowsOf] = Counter()
+    for name, group_column in GROUP_COLUMNS.items():
+        rows = tables[name]
+        if judged.get(name) == len(rows):
+            continue
+        topics, groups = rows.names["topic"], rows.names[group_column]
+        others = ~_judged(name, plan, topics, groups, vocabulary)
+        if not others.any():
+            continue
+        if (time_column := TIME_COLUMNS.get(name)) is not None:
+            times = rows.times[time_column]
+            others &= (times >= plan.window.start_ms) & (times < plan.window.end_ms)
+        pairs = np.stack([topics[others], groups[others]], axis=1)
+        for (topic, group), count in zip(*np.unique(pairs, axis=0, return_counts=True), strict=True):
+            found[name, _name(vocabulary, topic), _name(vocabulary, group)] += int(count)
+    return found
+
+
+def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabulary: Vocabulary) -> Flags:
+    """Rows of an outbox and repairs for every group are judged by their topic; all others by topic and group."""
+    asked = [(vocabulary.number(one.topic), vocabulary.number(one.group)) for one in plan.subscriptions]
+    everybody = vocabulary.number(EVERY_GROUP)
+    topic_places = _places([topic for topic, _ in asked], vocabulary)
+    if table == OUTBOX_EVIDENCE.name:
+        by_topic: Flags = topic_places[topics] > 0
+        return by_topic
+    group_places = _places([everybody, *(group for _, group in asked)], vocabulary)
+    pairs = np.zeros((topic_places.max() + 1, group_places.max() + 1), np.bool_)
+    for topic, group in asked:
+        pairs[topic_places[topic], group_places[group]] = True
+        if table == REPAIR_EVIDENCE.name:
+            pairs[topic_places[topic], group_places[everybody]] = True
+    by_pair: Flags = pairs[topic_places[topics], group_places[groups]]
+    return by_pair
+
+
+def _places(numbers: list[int], vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
+    """By number of a name: its place from 1 among the wanted ones, 0 for all others and (at the end) for no name."""
+    places = np.zeros(len(vocabulary) + 1, np.int32)
+    for place, number in enumerate(dict.fromkeys(numbers), start=1):
+        places[number] = place
+    return places
+
+
+def _name(vocabulary: Vocabulary, number: int) -> str:
+    return vocabulary.name(number) or ""

@@ -1,1 +1,0 @@
-"""The vectorised judgement of one prefix."""

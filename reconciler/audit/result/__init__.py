@@ -1,0 +1,1 @@
+"""What an audit says, as plain values: classes, counts, findings, and the JSON documents of them."""

@@ -1,0 +1,164 @@
+"""The JSON documents of OUT, as plain data made from a judgement: pure, one order, nothing but what the inputs decide.
+
+Before: values.py (JudgedWindow). After: writing.py writes them, statement/document.py signs their digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from reconciler.audit.result.classes import NAMES, RULES
+from reconciler.audit.result.not_judged import NotJudged
+from reconciler.audit.result.values import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
+
+#: What makes a folder an audit's output: the value of "kind" in its result.json.
+RESULT_KIND = "checkback-reconciler audit result"
+OUTPUT_VERSION = 1
+#: Grows when a rule changes what it matches; the digest beside it changes with every word of the list.
+RULES_VERSION = 1
+
+
+def canonical(document: object) -> bytes:
+    """Canonical JSON: sorted keys, no spaces, UTF-8, one newline at the end. Raises ValueError for NaN."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8", "surrogatepass")
+
+
+def canonical_lines(items: Iterable[object]) -> bytes:
+    """A JSON list with one canonical element a line, so that a line is a row for people and for `diff`."""
+    rows = [canonical(item).rstrip(b"\n") for item in items]
+    return b"[\n" + b",\n".join(rows) + b"\n]\n" if rows else b"[]\n"
+
+
+def time_text(milliseconds: int) -> str:
+    """RFC 3339 UTC with milliseconds; outside the years 1 to 9999 the number itself."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def rules_document() -> dict[str, Any]:
+    """Which list of classes was applied: its version, and a digest of all its words."""
+    words = [(rule.name, rule.rule, rule.violation, rule.listed) for rule in RULES]
+    return {"version": RULES_VERSION, "sha256": hashlib.sha256(canonical(words)).hexdigest()}
+
+
+def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict[str, Any]:
+    """result.json: everything but the findings, the hours and the percentiles."""
+    no_answer = judged.no_answer
+    return {
+        "kind": RESULT_KIND,
+        "version": OUTPUT_VERSION,
+        "rules": rules_document(),
+        "engine": engine,
+        "environment": judged.environment,
+        "window": {
+            "start_ms": judged.window.start_ms,
+            "end_ms": judged.window.end_ms,
+            "start": time_text(judged.window.start_ms),
+            "end": time_text(judged.window.end_ms),
+            "zone": zone,
+        },
+        "collected_at_ms": judged.collected_at_ms,
+        "skew_bound_ms": judged.skew_bound_ms,
+        "verdict": judged.verdict,
+        "no_answer": None if no_answer is None else asdict(no_answer),
+        "violations": judged.violations,
+        "classes": _every_class(judged.classes),
+        "messages": dict(sorted(judged.messages.items())),
+        "subscriptions": [_subscription(judged, one) for one in judged.subscriptions],
+        "findings": {"listed": len(judged.findings), "omitted": dict(judged.findings_omitted)},
+        "not_checked": [asdict(item) for item in judged.not_checked],
+        "gaps": [asdict(gap) for gap in judged.gaps],
+        "notes": list(judged.notes),
+        "not_judged": not_judged_document(judged.not_judged),
+        "rows": dict(judged.rows),
+        "inputs": [asdict(file) for file in judged.inputs],
+    }
+
+
+def not_judged_document(not_judged: NotJudged) -> dict[str, Any]:
+    """Rows of the window of topics and groups that nobody asked about."""
+    return {
+        "rows": not_judged.rows,
+        "listed": [asdict(one) for one in not_judged.listed],
+        "omitted_rows": not_judged.omitted_rows,
+        "sources_counted": not_judged.sources_counted,
+    }
+
+
+def _subscription(judged: JudgedWindow, one: JudgedSubscription) -> dict[str, Any]:
+    asked = one.subscription
+    mine = (asked.topic, asked.group)
+    return {
+        **asdict(asked),
+        "tags": None if asked.tags is None else list(asked.tags),
+        "producer_groups": list(asked.producer_groups),
+        "watermark_ms": one.watermark_ms,
+        "as_of_ms": one.as_of_ms,
+        "closed": one.closed,
+        "keys": one.keys,
+        "violations": sum(one.classes.get(rule.name, 0) for rule in RULES if rule.violation),
+        "classes": _every_class(one.classes),
+        "not_checked": [n.class_name for n in judged.not_checked if (n.topic, n.group) == mine],
+    }
+
+
+def _every_class(classes: Mapping[str, int]) -> dict[str, int]:
+    return {name: classes.get(name, 0) for name in NAMES}
+
+
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """One element of findings.json."""
+    return {
+        "class": finding.class_name,
+        "key": finding.key,
+        "topic": finding.topic,
+        "group": finding.group,
+        "rule": finding.rule,
+        "evidence": dict(finding.evidence),
+    }
+
+
+def sorted_findings(judged: JudgedWindow) -> list[Finding]:
+    """By topic, group, key and class."""
+    return sorted(judged.findings, key=lambda f: (f.topic, f.group, f.key, f.class_name))
+
+
+def volume_rows(judged: JudgedWindow) -> list[dict[str, Any]]:
+    """volume.json: one row a subscription and UTC hour that has keys, hours in order."""
+    return [
+        {
+            "topic": one.subscription.topic,
+            "group": one.subscription.group,
+            "hour_start_ms": hour.hour_start_ms,
+            "hour": time_text(hour.hour_start_ms),
+            "keys": sum(hour.classes.values()),
+            "classes": {name: count for name, count in hour.classes.items() if count},
+        }
+        for one in judged.subscriptions
+        for hour in sorted(one.volume, key=lambda hour: hour.hour_start_ms)
+    ]
+
+
+def latency_rows(judged: JudgedWindow) -> list[dict[str, Any]]:
+    """latency.json: one row a subscription and latency that has any pair of times; milliseconds."""
+    return [
+        {
+            "topic": one.subscription.topic,
+            "group": one.subscription.group,
+            "latency": name,
+            "meaning": meaning,
+            **asdict(one.latencies[name]),
+        }
+        for one in judged.subscriptions
+        for name, meaning in LATENCIES.items()
+        if name in one.latencies
+    ]

@@ -1,0 +1,286 @@
+"""The demo's acts in order: prepare, load with losses, mark, repair, let the lagging group go, count, audit."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from reconciler.clock import Clock
+from reconciler.contract.tables import Rung
+from reconciler.demo.audit_step import AuditAnswer, audit, is_closed, window_of
+from reconciler.demo.broker_view import BrokerView
+from reconciler.demo.job import Job, settings_toml
+from reconciler.demo.patience import Patience
+from reconciler.demo.plan import PRODUCERS
+from reconciler.demo.processes import Child, Children, DemoFailed
+from reconciler.demo.truth import (
+    LAGGING,
+    LOAD_ENDED,
+    REFERENCE,
+    DemoCounts,
+    connect,
+    count,
+    create_effects,
+    create_orders,
+    create_truth,
+    set_mark,
+    write_copies,
+)
+from reconciler.instrumentation.console import people, tell
+from reconciler.sql import schema
+
+#: What a slow machine may take to start Spark, on top of that.
+AUDIT_SECONDS = 480.0
+#: Consumers of the reference group.
+CONSUMERS = 2
+
+
+class Scenario:
+    """One run. Used by one thread."""
+
+    def __init__(self, job: Job, children: Children, clock: Clock) -> None:
+        self._job = job
+        self._files = job.files
+        self._children = children
+        self._clock = clock
+        self._patience = Patience(clock)
+        #: Consumers that should run, restarted when they were killed: name -> child.
+        self._consumers: dict[str, Child] = {}
+        #: The daemon and the sweeper.
+        self._services: list[Child] = []
+        console = people()
+        columns = (TextColumn("{task.description:36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+
+    def run(self) -> tuple[DemoCounts, AuditAnswer]:
+        """All acts; raises DemoFailed or what a child's failure means."""
+        with self._progress, BrokerView(self._job, self._clock) as broker:
+            self._prepare(broker)
+            self._load()
+            self._await_consumers(broker)
+            self._mark()
+            self._await_verdicts()
+            if self._job.repair_order:
+                self._repair()
+            self._release_lagging(broker)
+            write_copies(self._files.truth, broker.copies())
+            self._stop()
+            return count(self._files), self._audit()
+
+    # ----------------------------------------------------------------- acts
+
+    def _prepare(self, broker: BrokerView) -> None:
+        task = self._act("databases and topics", 1)
+        files = self._files
+        self._job.write()
+        files.settings.write_text(settings_toml(self._job, reference=REFERENCE, lagging=LAGGING))
+        create_truth(files.truth)
+        create_orders(files.outbox)
+        schema.upgrade(f"sqlite:///{files.outbox}", "outbox")
+        schema.upgrade(f"sqlite:///{files.ledger}", "ledger")
+        for group in (REFERENCE, LAGGING):
+            create_effects(files.inbox(group))
+            schema.upgrade(f"sqlite:///{files.inbox(group)}", "inbox")
+        broker.create_business_topic()
+        self._reconciler("topics", "create", "--config", str(files.settings))
+        self._reconciler("hold", self._job.topic, "--reason", "demo: load", "--config", str(files.settings))
+        self._count(task, 1)
+
+    def _load(self) -> None:
+        total = self._job.messages + max(1, self._job.messages // 20)
+        task = self._act("transactions", total)
+        # The recorder of the consumers asks how many shards there are: the service writes that first.
+        service = self._children.start_module("run", "reconciler", "run", "--config", self._files.settings)
+        sweeper = self._children.start_module("sweep", "reconciler", "sweep", "--config", self._files.settings)
+        for number in range(CONSUMERS):
+            self._start_consumer(REFERENCE, number)
+        self._start_consumer(LAGGING, 0)
+        if Rung.HAND_OVER.value in self._job.repair_order:
+            for group in (REFERENCE, LAGGING):
+                self._start_replay(group)
+        self._wait(self._has_begun, "the service has had its first rounds")
+        producers = {number: self._start_producer(number) for number in range(PRODUCERS + 1)}
+        self._wait(lambda: self._tend_producers(producers, task), "producers have finished")
+        self._services = [service, sweeper]
+        for child in self._services:
+            if child.exit_code is not None:
+                raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
+
+    def _has_begun(self) -> bool:
+        """The audit answers for no time before the first round of a group."""
+        self._children.require_alive()
+        return self._ledger("SELECT count(DISTINCT consumer_group) FROM reconciler_round") == len((REFERENCE, LAGGING))
+
+    def _await_consumers(self, broker: BrokerView) -> None:
+        task = self._act("consumed before repairs", self._job.messages - self._job.lose)
+        group = self._job.consumer_group(REFERENCE)
+
+        def reached() -> bool:
+            self._tend_consumers()
+            self._count(task, self._effects(REFERENCE))
+            return broker.is_at_end(group)
+
+        self._wait(reached, "the reference group has read everything")
+
+    def _mark(self) -> None:
+        set_mark(self._files.truth, LOAD_ENDED, self._clock.now_ms())
+
+    def _await_verdicts(self) -> None:
+        task = self._act("losses found", self._job.lose)
+
+        def found() -> bool:
+            self._tend_consumers()
+            self._children.require_alive()
+            sql = "SELECT count(DISTINCT unique_key) FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
+            number = self._ledger(sql)
+            self._count(task, number)
+            return number >= self._job.lose
+
+        self._wait(found, "every loss is found")
+
+    def _repair(self) -> None:
+        task = self._act("lost messages repaired", self._job.lose)
+        self._resume()
+        before = self._job.messages - self._job.lose
+
+        def repaired() -> bool:
+            self._tend_consumers()
+            self._children.require_alive()
+            if self._ledger("SELECT count(*) FROM reconciler_hold"):
+                self._resume()  # so many losses at once open the breaker, as they should
+            effects = self._effects(REFERENCE)
+            self._count(task, max(0, effects - before))
+            return effects >= self._job.messages
+
+        self._wait(repaired, "every lost message has taken effect in the reference group")
+
+    def _resume(self) -> None:
+        self._reconciler("resume", self._job.topic, "--breaker", "--config", str(self._files.settings))
+
+    def _release_lagging(self, broker: BrokerView) -> None:
+        expected = self._job.messages - (0 if self._job.repair_order else self._job.lose)
+        task = self._act("lagging group catches up", expected)
+        self._files.released.touch()
+        group = self._job.consumer_group(LAGGING)
+
+        def caught_up() -> bool:
+            self._tend_consumers()
+            self._children.require_alive()
+            effects = self._effects(LAGGING)
+            self._count(task, effects)
+            return effects >= expected and broker.is_at_end(group)
+
+        self._wait(caught_up, "the lagging group has caught up")
+        if self._job.repair_order:
+            self._wait(self._no_repair_open, "every repair is verified")
+
+    def _stop(self) -> None:
+        for child in list(self._consumers.values()):
+            # One that was killed and started again a moment ago may not have its handler for SIGTERM yet.
+            self._children.stop(child, expected=(0, -signal.SIGTERM))
+        self._consumers.clear()
+
+    def _audit(self) -> AuditAnswer:
+        if not self._job.is_audited:
+            return AuditAnswer(verdict=None, classes={})
+        task = self._act("audit", 1)
+        window = window_of(self._job)
+        self._wait(lambda: is_closed(self._job, window[1]), "the window of the audit is closed")
+        for child in self._services:
+            self._children.stop(child)  # the daemon seals its history
+        said = audit(self._job, self._children, window, partial(self._wait, beyond_seconds=AUDIT_SECONDS))
+        self._count(task, 1)
+        return said
+
+    # ----------------------------------------------------------------- tending processes
+
+    def _start_producer(self, number: int) -> Child:
+        return self._children.start_module(
+            f"producer-{number}", "reconciler.demo.producer", self._job.path, str(number)
+        )
+
+    def _tend_producers(self, producers: dict[int, Child], task: TaskID) -> bool:
+        self._tend_consumers()
+        self._children.require_alive()
+        for number, child in list(producers.items()):
+            match child.exit_code:
+                case None:
+                    continue
+                case 0:
+                    del producers[number]
+                case code if code == -signal.SIGKILL and number == PRODUCERS:
+                    del producers[number]  # the doomed group is dead as a whole and stays so
+                case code if code == -signal.SIGKILL:
+                    producers[number] = self._start_producer(number)
+                case code:
+                    raise DemoFailed(f"{child.name} ended with {code}:\n{child.tail()}")
+            self._children.forget(child)
+        with closing(connect(self._files.truth)) as db:
+            (attempts,) = db.execute("SELECT count(*) FROM attempts").fetchone()
+        self._count(task, attempts)
+        return not producers
+
+    def _start_consumer(self, group: str, number: int) -> None:
+        name = f"consumer-{group}-{number}"
+        self._consumers[name] = self._children.start_module(
+            name, "reconciler.demo.consumer", self._job.path, group, str(number)
+        )
+
+    def _tend_consumers(self) -> None:
+        for name, child in list(self._consumers.items()):
+            if child.exit_code == -signal.SIGKILL:
+                self._children.forget(child)
+                _, group, number = name.split("-")
+                self._start_consumer(group, int(number))
+            elif child.exit_code is not None:
+                raise DemoFailed(f"{name} ended with {child.exit_code}:\n{child.tail()}")
+
+    def _start_replay(self, group: str) -> None:
+        self._children.start_module(
+            f"replay-{group}",
+            "reconciler",
+            "replay",
+            *("--handler", "reconciler.demo.effect:apply_effect", "--topic", self._job.topic),
+            *("--group", self._job.consumer_group(group), "--config", self._files.settings),
+        )
+
+    def _reconciler(self, *arguments: str) -> None:
+        name = arguments[0]
+        child = self._children.start_module(name, "reconciler", *arguments)
+        self._wait(lambda: child.exit_code is not None, f"reconciler {' '.join(arguments[:3])} has ended")
+        self._children.forget(child)
+        if child.exit_code != 0:
+            raise DemoFailed(f"reconciler {' '.join(arguments)} ended with {child.exit_code}:\n{child.tail()}")
+
+    # ----------------------------------------------------------------- looking
+
+    def _effects(self, group: str) -> int:
+        with closing(connect(self._files.inbox(group))) as db:
+            return int(db.execute("SELECT count(DISTINCT key) FROM effects").fetchone()[0])
+
+    def _no_repair_open(self) -> bool:
+        self._tend_consumers()
+        self._children.require_alive()
+        return self._ledger("SELECT count(*) FROM reconciler_repair WHERE state NOT IN ('DONE', 'FAILED')") == 0
+
+    def _ledger(self, sql: str) -> int:
+        with closing(connect(self._files.ledger)) as db:
+            return int(db.execute(sql).fetchone()[0])
+
+    def _act(self, title: str, total: int) -> TaskID:
+        if not sys.stderr.isatty():
+            tell(title)
+        self._patience.begin()
+        return self._progress.add_task(title, total=total)
+
+    def _count(self, task: TaskID, number: int) -> None:
+        self._progress.update(task, completed=number)
+        self._patience.count(number)
+
+    def _wait(self, reached: Callable[[], bool], what: str, *, beyond_seconds: float = 0.0) -> None:
+        self._patience.wait(reached, what, beyond_seconds=beyond_seconds)

@@ -1,0 +1,46 @@
+"""What the handler of a request works with: the parts of one broker, without the loop that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reconciler.clock import Clock
+from reconciler.embedded.check_service import CheckService
+from reconciler.embedded.consumers import ClientRegistry, RebalanceLocks
+from reconciler.embedded.families import Family
+from reconciler.embedded.faults import Faults
+from reconciler.embedded.long_polling import LongPolling
+from reconciler.embedded.routes import RouteTable
+from reconciler.embedded.settings import BrokerSettings
+from reconciler.embedded.state import BrokerState
+from reconciler.embedded.store import MessageStore
+from reconciler.embedded.transactions import Transactions
+
+
+@dataclass(kw_only=True, slots=True)
+class BrokerServices:
+    """Confined to the broker's loop. ``host`` and ``port`` are what clients reach it under, known when it listens."""
+
+    family: Family
+    settings: BrokerSettings
+    faults: Faults
+    clock: Clock
+    started_ms: int
+    state: BrokerState
+    store: MessageStore
+    transactions: Transactions
+    checks: CheckService
+    clients: ClientRegistry
+    locks: RebalanceLocks
+    polling: LongPolling
+    routes: RouteTable
+    #: Runs an action after some seconds, if the broker still runs then.
+    later: Callable[[float, Callable[[], None]], None]
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    @property
+    def address(self) -> str:
+        """host:port as clients reach it."""
+        return f"{self.host}:{self.port}"

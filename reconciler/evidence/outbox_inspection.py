@@ -1,0 +1,171 @@
+"""What commands ask of one outbox database besides the rows of known keys: its backlog, and rows of a business id.
+
+The reconciler hears of a committed message by its announcement only. So `status` asks each outbox which rows were never
+announced, and which were announced without a verdict in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.contract.row_values import ReadRow, RowReader
+from reconciler.contract.tables import OUTBOX, OutboxState
+from reconciler.errors import ReconcilerError
+from reconciler.policy.account import OrphanRow, OutboxReading
+from reconciler.policy.inquiry.case_file import PAGE_KEYS
+from reconciler.policy.plan import SubscriptionPlan
+from reconciler.policy.ports import Candidates, InboxEvidence
+from reconciler.sql.engines import now_ms, reading
+from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.sql.tables import outbox, outbox_identity
+from reconciler.sql.witness_database import NOT_PROVED, WitnessDatabase
+
+#: Rows of a business id beyond those that are read are counted up to this; a producer may give all its messages one id.
+ROWS_COUNTED_MAX = 10_000
+
+_OLDEST = RowReader(OUTBOX, ("created_at_ms",))
+_ANNOUNCED_NAMES = ("unique_key", "tag", "announced_at_ms")
+_ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
+_BUSINESS_NAMES = ("unique_key", "topic", "producer_group", "state", "created_at_ms")
+_BUSINESS = RowReader(OUTBOX, _BUSINESS_NAMES)
+#: Pages of the oldest announced rows that are looked at for one without an effect and without a verdict.
+_ANNOUNCED_PAGES_MAX = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusinessRows:
+    """Rows of one business id in one outbox."""
+
+    #: The newest first.
+    newest: Sequence[ReadRow]
+    #: Rows that were not read, counted up to ROWS_COUNTED_MAX.
+    older: int
+    #: Why there may be rows that this database does not have; empty: there are none.
+    doubt: str = ""
+
+
+class OutboxInspector:
+    """Reads one outbox database by SELECT. Holds no state.
+
+    Each method raises DatabaseAway, or ConfigurationError where the tables are missing.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        """The caller disposes the engine."""
+        self._engine = engine
+
+    def oldest_unannounced(self, *, producer_group: str, topic: str) -> OutboxReading:
+        """The oldest NEW row of a group's topic beside the last sweep, both from one statement of one server.
+
+        Where the sign of life cannot be read (the outbox is not upgraded, or the login may not), the row comes alone.
+        """
+        swept = sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
+        try:
+            row = self._oldest_new(producer_group, topic, swept.scalar_subquery())
+        except ReconcilerError:
+            row = self._oldest_new(producer_group, topic, sa.null())
+        read = _OLDEST.read((row.created_at_ms,))
+        return OutboxReading(
+            producer_group=producer_group,
+            now_ms=row.now_ms,
+            swept_at_ms=row.swept_at_ms if type(row.swept_at_ms) is int else None,
+            oldest_key=None if row.unique_key is None else str(row.unique_key),
+            oldest_ms=read.values["created_at_ms"] if read.damage is None else None,
+        )
+
+    def _oldest_new(self, producer_group: str, topic: str, swept: sa.ColumnElement[Any]) -> sa.Row[Any]:
+        oldest = (
+            sa.select(outbox.c.unique_key, outbox.c.created_at_ms)
+            .where(
+                outbox.c.producer_group == producer_group,
+                outbox.c.topic == topic,
+                outbox.c.state == OutboxState.NEW.value,
+            )
+            .order_by(outbox.c.created_at_ms, outbox.c.unique_key)
+            .limit(1)
+            .subquery("oldest")
+        )
+        now = sa.select(now_ms(self._engine.dialect.name).label("now_ms"), swept.label("swept_at_ms")).subquery("asked")
+        query = sa.select(now, oldest).select_from(now.outerjoin(oldest, sa.true()))
+        with reading(self._engine) as connection:
+            return connection.execute(query).one()
+
+    def oldest_unheard(
+        self,
+        *,
+        producer_group: str,
+        plan: SubscriptionPlan,
+        inbox: InboxEvidence,
+        candidates: Candidates,
+        until_ms: int,
+    ) -> OrphanRow | None:
+        """The oldest row announced until then, by the outbox' clock, that the group takes, that has no effect by the
+        inbox' proof, and of which the ledger has no verdict. None: there is none among the pages that are read."""
+        at = outbox.c.announced_at_ms
+        query = (
+            sa.select(*(outbox.c[name] for name in _ANNOUNCED_NAMES))
+            .where(
+                outbox.c.state == OutboxState.ANNOUNCED.value,
+                outbox.c.producer_group == producer_group,
+                outbox.c.topic == plan.subscription.topic,
+                at <= until_ms,
+            )
+            .order_by(at, outbox.c.unique_key)
+        )
+        for page in range(_ANNOUNCED_PAGES_MAX):
+            rows = self._announced(query.limit(PAGE_KEYS).offset(page * PAGE_KEYS))
+            waiting = {
+                row.values["unique_key"]: row.values["announced_at_ms"]
+                for row in rows
+                if row.damage is None and plan.accepts(row.values["tag"])
+            }
+            effects = inbox.read(plan.subscription, list(waiting)) if waiting else {}
+            missed = [key for key in waiting if effects[key].is_absent]
+            known = candidates.read(plan.subscription, missed)
+            for key in missed:
+                if key not in known:
+                    return OrphanRow(unique_key=key, producer_group=producer_group, announced_ms=waiting[key])
+            if len(rows) < PAGE_KEYS:
+                break
+        return None
+
+    def _announced(self, query: sa.Select[Any]) -> list[ReadRow]:
+        with reading(self._engine) as connection:
+            return [_ANNOUNCED.read(row) for row in connection.execute(query)]
+
+    def has_row(self, unique_key: str) -> bool:
+        """Whether there is a row of a unique key, in any state."""
+        query = sa.select(outbox.c.unique_key).where(outbox.c.unique_key == unique_key)
+        with reading(self._engine) as connection:
+            return connection.scalar(query) is not None
+
+    def newest_of_business(self, business_id: str, *, limit: int) -> BusinessRows:
+        """The newest rows whose business id is exactly this, case and accents included."""
+        # The first condition finds rows by the index, in any collation; the second takes the very same text only.
+        column = outbox.c.business_id
+        conditions = (column == business_id, _exactly(column, business_id, self._engine.dialect.name))
+        newest = sa.select(*(outbox.c[name] for name in _BUSINESS_NAMES)).where(*conditions)
+        newest = newest.order_by(outbox.c.created_at_ms.desc()).limit(limit)
+        counted = sa.select(sa.literal(1)).where(*conditions).limit(limit + ROWS_COUNTED_MAX + 1).subquery()
+        with reading(self._engine) as connection:
+            rows = [_BUSINESS.read(row) for row in connection.execute(newest)]
+            is_full = len(rows) == limit
+            total = connection.scalar(sa.select(sa.func.count()).select_from(counted)) if is_full else len(rows)
+        is_replica = not rows and WitnessDatabase(self._engine, outbox).role().is_primary is False
+        doubt = f"no row, {NOT_PROVED}: a replica" if is_replica else ""
+        return BusinessRows(newest=rows, older=(total or 0) - len(rows), doubt=doubt)
+
+
+def _exactly(column: sa.Column[str], text: str, dialect: str) -> sa.ColumnElement[bool]:
+    """Tables that users make by their own migrations may fold case, and MySQL ignores spaces at the end."""
+    match dialect:
+        case "postgresql":
+            return sa.collate(column, "C") == text
+        case "sqlite":
+            return sa.collate(column, "BINARY") == text
+        case _:
+            return sa.cast(column, sa.BINARY()) == sa.cast(sa.literal(text, sa.String()), sa.BINARY())

@@ -1,0 +1,87 @@
+"""Which databases prove an absence: primaries, and outboxes on replicas as long as signs of life of a sweep arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from reconciler.errors import ReconcilerError
+from reconciler.sql.engines import database_now_ms, reading
+from reconciler.sql.identity import SIGN_OF_LIFE_ID
+from reconciler.sql.tables import inbox, outbox, outbox_identity
+from reconciler.sql.witness_database import NOT_PROVED, DatabaseRole, WitnessDatabase
+
+SWEEP_RIGHT = "with the right to UPDATE reconciler_outbox_identity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessRole:
+    """What one database of evidence is now."""
+
+    #: Whose outboxes or inboxes it has.
+    name: str
+    #: outbox or inbox.
+    tree: str
+    role: DatabaseRole
+    #: Of an outbox: age of the sign of life that is in it, by its own clock; None: none, or it may not be read.
+    swept_seconds: float | None = None
+    #: What of being a primary the login may not read, with what mends it.
+    unread: tuple[str, ...] = ()
+
+    @property
+    def is_doubted(self) -> bool:
+        """It is not proved to be a primary."""
+        return self.role.is_primary is not True or bool(self.unread)
+
+    def is_swept(self, within_seconds: float) -> bool:
+        """A sweep has shown life in that time."""
+        return self.swept_seconds is not None and self.swept_seconds <= within_seconds
+
+    def is_blind(self, within_seconds: float) -> bool:
+        """A replica that proves nothing: what it lacks may be committed, gets no verdict, and is never repaired."""
+        return self.role.is_primary is False and (self.role.swept_at_ms is None or not self.is_swept(within_seconds))
+
+    @property
+    def found(self) -> str:
+        """What it is."""
+        if self.role.is_primary is not False:
+            return f"{NOT_PROVED}: {'; '.join(self.unread)}" if self.unread else "a primary"
+        if self.tree == "inbox":
+            return f"{NOT_PROVED}: a replica"
+        if self.role.swept_at_ms is None or self.swept_seconds is None:
+            return f"{NOT_PROVED}: a replica, no sign of life of a sweep has come to it"
+        return f"{NOT_PROVED}: a replica, the last sign of life that has come to it is {self.swept_seconds:.0f} s old"
+
+    @property
+    def remedy(self) -> str:
+        """What makes a blind one see."""
+        if self.tree == "inbox":
+            return "point inbox_url at the primary: a missing effect is UNKNOWN until then, and nothing is repaired"
+        return (
+            "point outbox_url at the primary, or let the replica replicate and `reconciler sweep` run on the primary "
+            f"{SWEEP_RIGHT}: what it lacks is UNKNOWN until then"
+        )
+
+
+def read_role(engine: sa.Engine, *, name: str, tree: str) -> WitnessRole:
+    """Asks one database. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
+    is_outbox = tree == "outbox"
+    database = WitnessDatabase(engine, outbox if is_outbox else inbox, has_sign_of_life=is_outbox)
+    return WitnessRole(
+        name=name,
+        tree=tree,
+        role=database.role(),
+        swept_seconds=_swept_seconds(engine) if is_outbox else None,
+        unread=database.unread(),
+    )
+
+
+def _swept_seconds(engine: sa.Engine) -> float | None:
+    find = sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
+    try:
+        with reading(engine) as connection:
+            swept_at_ms = connection.scalar(find)
+            return None if swept_at_ms is None else (database_now_ms(connection) - swept_at_ms) / 1000
+    except ReconcilerError:
+        return None  # not upgraded, or not for this login

@@ -1,0 +1,144 @@
+"""From the spool into the history: sealing, adopting what dead writers left, compaction, retention.
+
+Raises nothing that a later turn could cure: a failure is told once and tried again with growing pauses, while rows
+wait in the spool.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.clock import Clock
+from reconciler.errors import TransientError
+from reconciler.history.chain import ManifestChain
+from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
+from reconciler.history.health import Counters, Health
+from reconciler.history.retention import Retention
+from reconciler.history.sealer import Sealer
+from reconciler.history.spool import Spool, WriterFolder, adoptable
+from reconciler.history.store import HistoryStore
+from reconciler.history.tables import date_of
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 1.0, 60.0
+#: How often days are retired and deleted files looked for.
+RETENTION_SECONDS = 3600.0
+#: A day is over for compaction this long after its midnight: late seals have come.
+DAY_OVER_MS = 1_800_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRules:
+    """How the history is kept."""
+
+    seal_seconds: float
+    compact_files: int
+    #: None: for ever.
+    keep_days: int | None
+
+
+class HistoryMaintenance:
+    """Confined to one thread."""
+
+    def __init__(
+        self,
+        store: HistoryStore,
+        chain: ManifestChain,
+        *,
+        rules: MaintenanceRules,
+        spool_folder: Path,
+        counters: Counters,
+        clock: Clock,
+        sealer: Sealer | None = None,
+    ) -> None:
+        self._chain = chain
+        self._rules = rules
+        self._spool_folder = spool_folder
+        self._counters = counters
+        self._clock = clock
+        self._sealer = sealer or Sealer(store, chain, clock=clock)
+        self._compactor = Compactor(store, chain)
+        self._retention = Retention(store, chain, keep_days=rules.keep_days)
+        self._adopted: list[WriterFolder] = []
+        self._pause_seconds = 0.0
+        self._not_before = 0.0
+        self._next: dict[str, float] = {}
+        self.health = Health("history", clock=clock)
+
+    def adopt(self, folders: Sequence[WriterFolder]) -> None:
+        """Takes over what dead writers left. Their locks are ours already."""
+        self._adopted += folders
+
+    def run_turn(self, spool: Spool | None, *, is_last: bool = False) -> None:
+        """Seals what is closed, then whatever else is due; `is_last`: seals, whatever failed a moment ago."""
+        if self._clock.monotonic_seconds() < self._not_before and not is_last:
+            return
+        try:
+            self.seal_all(spool)
+            if is_last:
+                return
+            self._when_due("adopt", self._rules.seal_seconds, self._adopt_more)
+            self._when_due("compact", self._rules.seal_seconds, self.compact)
+            self._when_due("retain", RETENTION_SECONDS, self.retain)
+        except (OSError, TransientError) as error:
+            self.health.failed(error)
+            self._pause_seconds = min(max(PAUSE_SECONDS_MIN, self._pause_seconds * 2), PAUSE_SECONDS_MAX)
+            self._not_before = self._clock.monotonic_seconds() + self._pause_seconds
+        else:
+            self.health.worked()
+            self._pause_seconds = 0.0
+
+    def seal_all(self, spool: Spool | None) -> None:
+        """Every closed segment, ours and adopted ones. Raises OSError, ChainContended."""
+        for folder in list(self._adopted):
+            for segment in folder.segments():
+                self._seal(segment, done=Path.unlink)
+            folder.leave()
+            self._adopted.remove(folder)
+        if spool is not None:
+            for segment in spool.closed():
+                self._seal(segment, done=spool.done)
+
+    def _seal(self, segment: Path, *, done: Callable[[Path], object]) -> None:
+        sealed = self._sealer.seal(segment)
+        done(segment)
+        counters = self._counters
+        counters.rows_sealed += sealed.rows
+        counters.files_sealed += sealed.files
+        counters.sealed_at_ms = self._clock.now_ms()
+        logger.info(
+            "history_sealed",
+            extra={"segment": sealed.segment, "rows": sealed.rows, "files": sealed.files, **counters.as_dict()},
+        )
+        if sealed.damaged:
+            logger.error("history_spool_damaged", extra={"segment": sealed.segment, "places": sealed.damaged})
+
+    def _adopt_more(self) -> None:
+        self.adopt(adoptable(self._spool_folder))
+        self.seal_all(None)
+
+    def compact(self) -> None:
+        """Every merge that is worth it; files that were altered stay as they are. Raises OSError, ChainContended."""
+        self._chain.refresh()
+        over_before = date_of(self._clock.now_ms() - DAY_OVER_MS)
+        files = [f for f in self._chain.files().values() if f.path not in self._compactor.damaged]
+        merges = list(plan_merges(files, over_before=over_before, files_max=self._rules.compact_files))
+        for start in range(0, len(merges), MERGES_AN_ENTRY):
+            self._counters.files_compacted += self._compactor.merge(merges[start : start + MERGES_AN_ENTRY])
+
+    def retain(self) -> None:
+        """Retires old days and deletes files that are no part of the history any more. Raises OSError."""
+        now_ms = self._clock.now_ms()
+        self._chain.refresh()
+        self._counters.files_retired += self._retention.retire(now_ms=now_ms)
+        self._retention.clean(now_ms=now_ms)
+
+    def _when_due(self, name: str, seconds: float, act: Callable[[], None]) -> None:
+        now = self._clock.monotonic_seconds()
+        if now >= self._next.get(name, 0.0):
+            act()
+            self._next[name] = now + seconds

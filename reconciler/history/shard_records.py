@@ -1,0 +1,156 @@
+"""One shard's newest rounds, read back and made into rows: what is new, what is missing, and where it stands then.
+
+Pure but for the port; positions move only when the rows are durable, so a failure in between captures again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.contract.history_row import SnapshotKind
+from reconciler.contract.subscription import Shard
+from reconciler.history.batch import RowBatch
+from reconciler.history.round_rows import (
+    SnapshotHead,
+    gap_of_rounds,
+    is_key,
+    members_of,
+    pending_batch,
+    round_batches,
+    snapshot_batch,
+    without_junk,
+)
+from reconciler.policy.ports import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundDone, RoundMark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRecords:
+    """A shard's new rows."""
+
+    shard: Shard
+    #: One list a round, or a gap: in the spool all of it or nothing.
+    records: tuple[list[RowBatch], ...]
+    #: Where the shard stands once the records are durable; None: nothing was ever captured.
+    mark: RoundMark | None
+    rounds: int
+    #: Rounds that are known to be missing.
+    missed: int
+    #: Redis TIME of the capture.
+    now_ms: int
+    #: Members of the rounds' sets that are no unique keys, and were left out.
+    junk: int = 0
+
+
+def capture_shard(
+    port: RoundCapture,
+    shard: Shard,
+    *,
+    after: RoundMark | None,
+    ran: Mapping[tuple[str, int], RoundDone],
+    uncaptured: Mapping[str, tuple[int, int]],
+    stored: RoundDone | None = None,
+) -> ShardRecords:
+    """Captures one shard. Raises RedisAway and InvariantViolation.
+
+    `ran`: the last rounds of this process, for their counts. `uncaptured`: epoch -> first and last generation that ran
+    in this process and were not captured. Only those are recorded as a gap: other rounds may lie in another writer's
+    spool, and readers find every hole between generations by themselves. `stored`: the last round that the ledger knew
+    when the process began; rounds that went with Redis' memory leave no hole between generations.
+    """
+    capture = port.capture(shard, after=after)
+    first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
+    known = dict(ran)
+    if stored is not None and after is not None and stored.epoch == after.epoch:
+        known.setdefault((stored.epoch, stored.generation), stored)
+        if stored.generation > after.generation and stored.epoch != capture.epoch:
+            uncaptured = {stored.epoch: (after.generation + 1, stored.generation), **uncaptured}
+    missed = list(_missed(capture, uncaptured, known))
+    records = [
+        [
+            gap_of_rounds(
+                shard,
+                epoch=epoch,
+                generations=(first, last),
+                from_ms=_not_before_ms(after, known.get((epoch, first))),
+                at_ms=first_ms,
+                reason=reason,
+            )
+        ]
+        for epoch, first, last, reason in missed
+    ]
+    junk = 0
+    for of_redis in capture.rounds:
+        captured = without_junk(of_redis)
+        junk += members_of(of_redis) - members_of(captured)
+        done = ran.get((captured.epoch, captured.generation))
+        counts = done.counts if done is not None and done.at_ms == captured.at_ms else None
+        records.append(round_batches(captured, counts))
+    return ShardRecords(
+        shard=shard,
+        records=tuple(records),
+        mark=capture.rounds[-1].mark if capture.rounds else _mark_without_rounds(capture, after, first_ms),
+        rounds=len(capture.rounds),
+        missed=sum(last - first + 1 for _, first, last, _ in missed),
+        now_ms=capture.now_ms,
+        junk=junk,
+    )
+
+
+def _missed(
+    capture: Capture, uncaptured: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
+) -> Iterator[tuple[str, int, int, str]]:
+    """Epoch, first and last generation, reason."""
+    if capture.epoch is None:
+        return
+    for epoch, (first, last) in uncaptured.items():
+        if epoch != capture.epoch:
+            # Where only the epoch's marker was lost the counter goes on, and rounds are read under the new one.
+            while last >= first and _is_among(capture.rounds, known.get((epoch, last))):
+                last -= 1
+            reason = "Redis lost its memory before the rounds were captured"
+        elif capture.missed is not None:
+            first, last = max(first, capture.missed[0]), min(last, capture.missed[1])
+            reason = "the rounds' sets had rotated away before they were captured"
+        else:
+            continue
+        if first <= last:
+            yield epoch, first, last, reason
+
+
+def _not_before_ms(after: RoundMark | None, done: RoundDone | None) -> int:
+    if after is not None:
+        return after.at_ms
+    return done.at_ms if done is not None else 0
+
+
+def _is_among(rounds: Sequence[CapturedRound], done: RoundDone | None) -> bool:
+    return done is not None and any((r.generation, r.at_ms) == (done.generation, done.at_ms) for r in rounds)
+
+
+def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:
+    """A gap that was recorded must not be recorded again."""
+    if capture.epoch is not None and (capture.missed is not None or capture.new_memory):
+        generation = 0 if capture.missed is None else capture.missed[1]
+        return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)
+    return after
+
+
+def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[list[RowBatch]]:
+    """Pages as they come, then the snapshot's own row; nothing for a shard without memory. Raises RedisAway."""
+    if snapshot.epoch is None:
+        return
+    head = SnapshotHead(
+        shard=snapshot.shard,
+        epoch=snapshot.epoch,
+        generation=snapshot.generation,
+        at_ms=snapshot.at_ms,
+        kind=kind,
+    )
+    rows = 0
+    for members in snapshot.pages:
+        page = [(member, seen_ms) for member, seen_ms in members if is_key(member)]
+        if page:
+            rows += len(page)
+            yield [pending_batch(head, page)]
+    yield [snapshot_batch(head, rows)]

@@ -1,0 +1,197 @@
+-- One round of one shard. It is sent by EVAL inside the MULTI of round_commands.py, which says why it is a script.
+--
+-- KEYS: epoch, generation, pending, new, taken, offsets, covered;
+--       half, half:1 .. half:X;  matched, matched:1 .. matched:X;  commit, commit:1 .. commit:H
+-- ARGV: 1 epoch and 2 generation that the shard must have
+--       3 lowest time of the round, in ms
+--       4 H, older commit sets that are kept           5 X, generations of half and matched that can be kept
+--       6 generations of them that are kept for the history, 0 to X
+--       7 rounds whose times are kept for the history  8 members a command
+--       9 rounds kept for the floor                    10 how far a round's time may be ahead of the clock, in ms
+-- Answers: {'moved'}: another round ran, or Redis has another epoch; nothing was done.
+--          {'wrong', key, its type, the expected type}; nothing was done.
+--          {'ran', keys announced, of these new, pending before, added to pending, matched late, pending after,
+--           generation, time of the round in ms, time by which keys age in ms, floor (queue and offset, a line each)}
+
+local epoch, generation, pending, new, taken, offsets, covered = unpack(KEYS, 1, 7)
+local expected_epoch, expected_generation, lowest_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local commit_generations, history_generations_max = tonumber(ARGV[4]), tonumber(ARGV[5])
+local history_generations, times_kept = tonumber(ARGV[6]), tonumber(ARGV[7])
+local members_a_command, covered_rounds_max, ahead_ms_max = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+
+-- Places of the three current sets in KEYS; the kept generations follow each of them.
+local half = 8
+local matched = half + history_generations_max + 1
+local commit = matched + history_generations_max + 1
+
+
+-- 1. The fence and the types, before anything is written.
+
+if redis.call('GET', epoch) ~= expected_epoch or (redis.call('GET', generation) or '0') ~= expected_generation then
+  return {'moved'}
+end
+
+local function first_of_another_type(first, last, expected)
+  for place = first, last do
+    local found = redis.call('TYPE', KEYS[place])
+    if type(found) == 'table' then found = found['ok'] end
+    if found ~= 'none' and found ~= expected then return {'wrong', KEYS[place], found, expected} end
+  end
+end
+local wrong = first_of_another_type(3, 3, 'zset') or first_of_another_type(4, 4, 'set')
+  or first_of_another_type(5, 7, 'hash')
+  or first_of_another_type(half, half + history_generations_max, 'set')
+  or first_of_another_type(matched, matched + history_generations_max, 'zset')
+  or first_of_another_type(commit, commit + commit_generations, 'set')
+if wrong then return wrong end
+
+
+-- 2. The time of the round. It is asked for here: a client that is paused between TIME and EXEC would give its keys an
+-- age that they do not have.
+
+local now = redis.call('TIME')
+local clock_ms = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
+local at_ms = math.max(lowest_ms, clock_ms)
+-- A round is dated later than the round before, and no earlier than any pending key, even if the clock was set back.
+local youngest_ms = tonumber(redis.call('ZRANGE', pending, -1, -1, 'WITHSCORES')[2] or 0)
+-- A score above 2^53 is no time of a clock: another program wrote it. Its key is dated again, as below.
+local is_damaged = youngest_ms > 2 ^ 53
+if is_damaged then youngest_ms = 0 end
+local last_round_ms = string.match(redis.call('HGET', covered, 'last') or '', ' (%d+)$')
+at_ms = math.max(at_ms, youngest_ms, tonumber(last_round_ms or -1) + 1)
+-- Keys age by the time of the round, but by the clock if rounds are far ahead of it.
+if at_ms <= clock_ms + ahead_ms_max then clock_ms = at_ms end
+at_ms, clock_ms = string.format('%.0f', at_ms), string.format('%.0f', clock_ms)
+
+
+-- 3. pending := pending + announced keys that no commit set holds. With few new keys, key by key.
+
+local pending_before = redis.call('ZCARD', pending)
+local announced = redis.call('SCARD', KEYS[half])
+local consumed = redis.call('SCARD', KEYS[commit])
+local fresh = redis.call('SDIFFSTORE', new, KEYS[half], unpack(KEYS, commit, commit + commit_generations))
+local added = 0
+if pending_before * 2 < fresh then
+  -- Members of a plain set score 1, so the weight makes it the time of now; MIN keeps older ages.
+  local size = redis.call('ZUNIONSTORE', pending, 2, pending, new, 'WEIGHTS', 1, clock_ms, 'AGGREGATE', 'MIN')
+  added = size - pending_before
+elseif fresh > 0 then
+  local cursor = '0'
+  repeat
+    local page = redis.call('SSCAN', new, cursor, 'COUNT', members_a_command)
+    cursor = page[1]
+    local members = page[2]
+    for first = 1, #members, members_a_command do
+      local scored = {}
+      for i = first, math.min(first + members_a_command - 1, #members) do
+        scored[#scored + 1] = clock_ms
+        scored[#scored + 1] = members[i]
+      end
+      added = added + redis.call('ZADD', pending, 'NX', unpack(scored))
+    end
+  until cursor == '0'
+end
+
+-- Keys that were dated by a clock that was ahead get the time of now: a bounded number a round, until none is left.
+local pages_to_date = (clock_ms == at_ms and not is_damaged) and 0 or 10
+for _ = 1, pages_to_date do
+  local ages, dated = redis.call('ZRANGE', pending, -members_a_command, -1, 'WITHSCORES'), {}
+  for i = 1, #ages, 2 do
+    if tonumber(ages[i + 1]) > tonumber(clock_ms) then
+      dated[#dated + 1] = clock_ms
+      dated[#dated + 1] = ages[i]
+    end
+  end
+  if #dated == 0 then break end
+  redis.call('ZADD', pending, unpack(dated))
+end
+
+
+-- 4. pending := pending - consumed keys of the current commit set. The older sets hold no pending key, because
+-- (a) new keys were announced minus all commit sets, (b) what was pending before this round held none of the sets that
+-- were older then, and lost those of the current one. Between rounds only the current commit set grows, and only
+-- rounds add to pending. A Redis that falls back does so with all keys of the shard at once, to a moment between two
+-- rounds. Where an operator lowers and raises commit_generations, a stale set costs a look-up and no more.
+
+local matched_late = redis.call('ZINTERSTORE', KEYS[matched], 2, pending, KEYS[commit], 'WEIGHTS', 1, 0)
+if matched_late * 2 > pending_before + added then
+  redis.call('ZDIFFSTORE', pending, 2, pending, KEYS[matched])
+else
+  for first = 0, matched_late - 1, members_a_command do
+    local members = redis.call('ZRANGE', KEYS[matched], first, first + members_a_command - 1)
+    redis.call('ZREM', pending, unpack(members))
+  end
+end
+
+
+-- 5. Every set moves to the next generation, the oldest first: RENAME onto a big key would free it in place.
+
+local function rotate(current, kept, oldest, size_command)
+  for place = current + kept, oldest do redis.call('UNLINK', KEYS[place]) end
+  for place = current + kept - 1, current, -1 do
+    if redis.call(size_command, KEYS[place]) > 0 then redis.call('RENAME', KEYS[place], KEYS[place + 1]) end
+  end
+end
+rotate(commit, commit_generations, commit + commit_generations, 'SCARD')
+rotate(matched, history_generations, matched + history_generations_max, 'ZCARD')
+rotate(half, history_generations, half + history_generations_max, 'SCARD')
+redis.call('UNLINK', new)
+if history_generations > 0 then
+  redis.call('HSET', taken, expected_generation + 1, table.concat({at_ms, announced, consumed, matched_late}, ' '))
+  redis.call('HDEL', taken, expected_generation + 1 - times_kept)
+else
+  redis.call('UNLINK', taken)
+end
+
+
+-- 6. The floor, from which announcements are read again after Redis lost everything: the announcement offsets that the
+-- newest round before the oldest pending key had covered; those of this round if nothing is pending. Keys that were
+-- announced below the offsets of a round and are not settled are pending, dated no later than that round. (A key that
+-- was taken up again after it was settled may not be: its open row in the ledger is followed without Redis.) `covered`
+-- lies in the same memory as `pending`: a Redis that falls back, however often and however far, takes both along, and
+-- the rounds of the ledger that it has undone need not be found out. A floor that was true once stays true: what was
+-- matched or settled below it is so for good.
+
+-- A queue whose name holds a line end, or whose offset is no number, has no floor: the answer would be no lines.
+local queues, lines = redis.call('HGETALL', offsets), {}
+for i = 1, #queues, 2 do
+  if string.find(queues[i], '^[^\n]*/%d+$') and string.find(queues[i + 1], '^%d+$') then
+    lines[#lines + 1] = queues[i]
+    lines[#lines + 1] = queues[i + 1]
+  end
+end
+redis.call('HSET', covered, at_ms, table.concat(lines, '\n'))
+redis.call('HSET', covered, 'last', (expected_generation + 1) .. ' ' .. at_ms)
+
+local oldest_ms = tonumber(redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2])
+local rounds = {}
+local fields = redis.call('HGETALL', covered)
+for i = 1, #fields, 2 do rounds[#rounds + 1] = tonumber(fields[i]) end
+table.sort(rounds)
+local base = 0
+for i = 1, #rounds do
+  if not oldest_ms or rounds[i] < oldest_ms then base = i end
+end
+
+local function forget_round(i) redis.call('HDEL', covered, string.format('%.0f', rounds[i])) end
+for i = 1, base - 1 do forget_round(i) end
+local first_kept = math.max(base, 1)
+if #rounds - first_kept + 1 > covered_rounds_max then
+  -- The round goes that leaves the smallest gap in proportion to its age; never the floor's, never the last.
+  local chosen, smallest_gap
+  for i = first_kept + 1, #rounds - 1 do
+    local gap = (rounds[i + 1] - rounds[i - 1]) / (tonumber(at_ms) - rounds[i - 1])
+    if not smallest_gap or gap < smallest_gap then chosen, smallest_gap = i, gap end
+  end
+  forget_round(chosen)
+end
+local floor = base > 0 and redis.call('HGET', covered, string.format('%.0f', rounds[base])) or ''
+
+
+-- 7. The fence moves last.
+
+local pending_after = redis.call('ZCARD', pending)
+local next_generation = redis.call('INCRBY', generation, 1)
+return {
+  'ran', announced, fresh, pending_before, added, matched_late, pending_after, next_generation, at_ms, clock_ms, floor
+}

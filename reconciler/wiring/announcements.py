@@ -1,0 +1,62 @@
+"""Step 6: the announcement consumer of all subscriptions."""
+
+from __future__ import annotations
+
+from reconciler.announcing.consumer import AnnouncementConsumer, consumer_token
+from reconciler.announcing.rules import AnnouncementRules
+from reconciler.announcing.source import RemotingAnnouncementSource
+from reconciler.announcing.step import AnnouncementStep
+from reconciler.errors import InvalidValue
+from reconciler.settings.schema import Settings
+from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.subscriptions import subscription_of
+
+__all__ = ["AnnouncementConsumer", "build_announcement_consumer", "has_outbox", "require_stored_shards"]
+
+
+def build_announcement_consumer(connections: Connections) -> AnnouncementConsumer:
+    """One consumer for every subscription; not started."""
+    settings = connections.settings
+    source = RemotingAnnouncementSource(connections.rocketmq.client, connections.rocketmq.routes)
+    half_sets = RedisHalfSets(connections.redis)
+    token = consumer_token()
+    steps = [
+        AnnouncementStep(
+            subscription_of(settings, configured),
+            unique_key_topic=settings.unique_key_topic.name_for(configured.topic),
+            shards=settings.unique_key_topic.queues,
+            half_sets=half_sets,
+            ledger=connections.ledger.announcements,
+            source=source,
+            rules=AnnouncementRules(
+                environment=settings.environment,
+                topic=configured.topic,
+                bare_keys=settings.unique_key_topic.bare_keys,
+                signature_secret=settings.unique_key_topic.signature_key,
+                tags=configured.tag_set if has_outbox(settings, configured.topic) else None,
+            ),
+            token=token,
+            clock=connections.clock,
+            half_set_keys_max=settings.redis.half_set_keys_max,
+            lease_seconds=settings.rounds.lease_seconds,
+        )
+        for configured in settings.subscriptions
+    ]
+    return AnnouncementConsumer(steps, source, clock=connections.clock)
+
+
+def has_outbox(settings: Settings, topic: str) -> bool:
+    """True if some outbox can tell the tag of a key of the topic."""
+    return any(topic in p.topics and p.outbox_url is not None for p in settings.producers)
+
+
+def require_stored_shards(connections: Connections) -> None:
+    """Raises InvalidValue if `reconciler run` wrote down another number of shards for a subscription."""
+    settings, sets = connections.settings, RedisCommitSets(connections.redis)
+    for configured in settings.subscriptions:
+        subscription = subscription_of(settings, configured)
+        stored = sets.stored_shards(subscription)
+        if stored not in (None, settings.unique_key_topic.queues):
+            expected = f"{subscription} runs with {stored} shards: put that number back, or drain as the docs say"
+            raise InvalidValue("unique_key_topic.queues", settings.unique_key_topic.queues, expected)

@@ -1,0 +1,128 @@
+"""The databases that the settings name: the ledger, outboxes of groups, inboxes of subscriptions; and their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from reconciler.settings.schema import Settings
+from reconciler.sql import schema
+from reconciler.sql.engines import missing_driver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceDatabase:
+    """One database of one group. Groups may share a database: then it is here for each of them."""
+
+    tree: Literal["outbox", "inbox"]
+    #: Producer group, or topic/group of a subscription.
+    owner: str
+    #: With its password: never shown.
+    url: str = field(repr=False)
+    #: Where the settings name it.
+    setting: str
+    #: For people; of several databases of one group it tells which.
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredDatabase:
+    """One database and the tables that are kept there for all of their owners."""
+
+    tree: str
+    #: With its password: never shown.
+    url: str = field(repr=False)
+    #: Where the settings name it first.
+    setting: str
+    #: For people, with every owner.
+    name: str
+
+    def upgrade(self) -> str:
+        """Creates or upgrades the tables; returns the revision."""
+        return schema.upgrade(self.url, self.tree)
+
+    def has_tables(self) -> bool:
+        """Whether all tables are there. Raises DatabaseAway."""
+        return schema.has_tables(self.url, self.tree)
+
+    def revision(self) -> str | None:
+        """The revision of the tables; None: no migration made them. Raises DatabaseAway."""
+        return schema.current(self.url, self.tree)
+
+    def newest_revision(self) -> str:
+        """The newest revision that this release knows."""
+        return schema.head(self.tree)
+
+    def missing_driver(self) -> str | None:
+        """What to install to reach it; None: nothing."""
+        return missing_driver(self.url)
+
+
+def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
+    """Every database, once for each tree: the ledger first, then outboxes, then inboxes."""
+    ledger_url = settings.ledger.url.get_secret_value()
+    found = {
+        ("ledger", ledger_url): ConfiguredDatabase(tree="ledger", url=ledger_url, setting="ledger.url", name="ledger")
+    }
+    for database in (*outbox_databases(settings), *inbox_databases(settings)):
+        place = (database.tree, database.url)
+        owner = database.name.removeprefix(f"{database.tree} of ")
+        if place in found:
+            found[place] = replace(found[place], name=f"{found[place].name}, {owner}")
+        else:
+            found[place] = ConfiguredDatabase(
+                tree=database.tree, url=database.url, setting=database.setting, name=database.name
+            )
+    return list(found.values())
+
+
+def named_database(url: str, tree: str) -> ConfiguredDatabase:
+    """A database that a person names instead of the settings."""
+    return ConfiguredDatabase(tree=tree, url=url, setting="--url", name=tree)
+
+
+def tables_as_sql(tree: str, dialect: str) -> str:
+    """The DDL of a tree as text."""
+    return schema.ddl(tree, dialect)
+
+
+def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
+    """Every database of every producer group, once, also where several sections of the group name it."""
+    return _databases(
+        "outbox",
+        (
+            (producer.group, url, f"producers[{number}].outbox_url{_place(place, producer.outbox_urls)}")
+            for number, producer in enumerate(settings.producers)
+            for place, url in enumerate(producer.outbox_urls)
+        ),
+    )
+
+
+def inbox_databases(settings: Settings) -> list[EvidenceDatabase]:
+    """Every database of every subscription."""
+    return _databases(
+        "inbox",
+        (
+            (f"{s.topic}/{s.group}", url, f"subscriptions[{number}].inbox_url{_place(place, s.inbox_urls)}")
+            for number, s in enumerate(settings.subscriptions)
+            for place, url in enumerate(s.inbox_urls)
+        ),
+    )
+
+
+def _place(place: int, urls: tuple[str, ...]) -> str:
+    return f"[{place}]" if len(urls) > 1 else ""
+
+
+def _databases(tree: Literal["outbox", "inbox"], named: Iterable[tuple[str, str, str]]) -> list[EvidenceDatabase]:
+    owners: dict[str, dict[str, str]] = {}
+    for owner, url, setting in named:
+        owners.setdefault(owner, {}).setdefault(url, setting)
+    return [found for owner, urls in owners.items() for found in _of_owner(tree, owner, urls)]
+
+
+def _of_owner(tree: Literal["outbox", "inbox"], owner: str, urls: dict[str, str]) -> Iterator[EvidenceDatabase]:
+    for number, (url, setting) in enumerate(urls.items(), start=1):
+        which = f" ({number} of {len(urls)})" if len(urls) > 1 else ""
+        yield EvidenceDatabase(tree=tree, owner=owner, url=url, setting=setting, name=f"{tree} of {owner}{which}")

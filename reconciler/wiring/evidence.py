@@ -1,0 +1,123 @@
+"""Witnesses of the settings: outboxes, inboxes and brokers, all asked through connections that cannot write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reconciler.errors import ConfigurationError, ReconcilerError
+from reconciler.evidence.brokers import RemotingBrokerEvidence
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
+from reconciler.evidence.outbox_inspection import ROWS_COUNTED_MAX, OutboxInspector
+from reconciler.evidence.witness_role import SWEEP_RIGHT, WitnessRole, read_role
+from reconciler.policy.ports import BrokerEvidence, InboxEvidence, OutboxEvidence
+from reconciler.sql.identity import read_identity
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import configured_databases
+from reconciler.wiring.subscriptions import subscription_of
+
+__all__ = [
+    "ROWS_COUNTED_MAX",
+    "SWEEP_RIGHT",
+    "WitnessRole",
+    "Witnesses",
+    "broker_evidence",
+    "build_witnesses",
+    "inbox_evidence",
+    "inspect_outbox",
+    "require_own_identities",
+    "shared_identity",
+    "witness_roles",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnesses:
+    """The witnesses that verdicts rest on."""
+
+    brokers: BrokerEvidence
+    outbox: OutboxEvidence
+    inbox: InboxEvidence
+
+
+def build_witnesses(connections: Connections) -> Witnesses:
+    """Brokers by the remoting client; outboxes and inboxes by connections that cannot write."""
+    settings = connections.settings
+    outbox = SqlOutboxReader(
+        ReadOutbox(producer_group=p.group, topics=frozenset(p.topics), url=url)
+        for p in settings.producers
+        for url in p.outbox_urls or (None,)
+    )
+    connections.close_at_end(outbox.close)
+    return Witnesses(brokers=broker_evidence(connections), outbox=outbox, inbox=inbox_evidence(connections))
+
+
+def broker_evidence(connections: Connections) -> BrokerEvidence:
+    """Every broker of the name servers."""
+    settings = connections.settings
+    return RemotingBrokerEvidence(
+        connections.rocketmq,
+        skew_margin_seconds=settings.rounds.skew_margin_seconds,
+        probe_topic=settings.rocketmq.probe_topic,
+        retired_brokers=settings.rocketmq.retired_brokers,
+    )
+
+
+def inbox_evidence(connections: Connections) -> SqlInboxEvidence:
+    """The inboxes of all subscriptions that have one."""
+    settings = connections.settings
+    return SqlInboxEvidence(
+        {
+            subscription_of(settings, s): [connections.engine(url, read_only=True) for url in s.inbox_urls]
+            for s in settings.subscriptions
+        }
+    )
+
+
+def inspect_outbox(connections: Connections, url: str) -> OutboxInspector:
+    """One outbox database, for what is not asked by unique key."""
+    return OutboxInspector(connections.engine(url, read_only=True))
+
+
+def witness_roles(connections: Connections) -> Iterator[WitnessRole]:
+    """The role of each database of evidence; one that is away, or has no tables, is left out."""
+    for database in configured_databases(connections.settings):
+        if database.tree == "ledger":
+            continue
+        try:
+            engine = connections.engine(database.url, read_only=True)
+            yield read_role(engine, name=database.name, tree=database.tree)
+        except ReconcilerError:
+            continue
+
+
+def shared_identity(connections: Connections) -> str | None:
+    """What is wrong where two outbox_urls lead to databases of one identity; None: nothing that could be seen.
+
+    A copy has the identity of its original and could not be told from it. A database that does not answer, or whose
+    identity the login may not read, is not compared.
+    """
+    first: dict[str, str] = {}
+    for database in configured_databases(connections.settings):
+        if database.tree != "outbox":
+            continue
+        try:
+            identity = read_identity(connections.engine(database.url, read_only=True))
+        except ReconcilerError:
+            continue
+        same = first.setdefault(identity, database.setting)
+        if same != database.setting:
+            return (
+                f"{same} and {database.setting} lead to databases with one identity: "
+                "they are one database under two names (write the same URL in both), or one is a copy of the other "
+                "(delete the row of its reconciler_outbox_identity and run `reconciler db upgrade outbox`)"
+            )
+    return None
+
+
+def require_own_identities(connections: Connections) -> None:
+    """Raises ConfigurationError for two outboxes with one identity."""
+    problem = shared_identity(connections)
+    if problem is not None:
+        raise ConfigurationError(problem)

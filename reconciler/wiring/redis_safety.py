@@ -1,0 +1,34 @@
+"""Whether the Redis of the settings is safe to keep the sets: asked by `doctor`, and by `run` again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.settings.schema import Settings
+from reconciler.shards.checks import RedisFinding, check_redis, require_safe
+from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.wiring.connections import Connections
+
+#: `doctor` waits this long for one answer.
+_TIMEOUT_SECONDS = 3.0
+
+
+def redis_findings(connections: Connections) -> Sequence[RedisFinding]:
+    """All findings, of every primary where it is a cluster. Raises RedisAway."""
+    settings = connections.settings
+    redis = open_redis(settings.redis.url.get_secret_value(), timeout_seconds=_TIMEOUT_SECONDS)
+    try:
+        return _findings(redis, settings)
+    finally:
+        redis.close()
+
+
+def require_safe_redis(redis: RoundRedis, settings: Settings) -> None:
+    """Raises ConfigurationError for a Redis that could lose what it acknowledged, RedisAway."""
+    require_safe(_findings(redis, settings))
+
+
+def _findings(redis: RoundRedis, settings: Settings) -> Sequence[RedisFinding]:
+    return check_redis(
+        redis.client, environment=settings.environment, accept_unverified=settings.redis.accept_unverified
+    )

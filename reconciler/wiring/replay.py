@@ -1,0 +1,98 @@
+"""The replay worker of one group: handed-over messages go through its inbox to the business handler."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from checkback_consumers.hand_over_rows import HandOverRows
+from checkback_consumers.handler import TransactionalHandler, transactional_handler
+from checkback_consumers.recorder import CommitRecorder
+from checkback_consumers.replay import ReplayWorker
+from reconciler.errors import ConfigurationError, InvalidValue
+from reconciler.settings.schema import SubscriptionSettings
+from reconciler.wiring.connections import Connections
+
+
+def load_handler(name: str, *, topic: str, group: str) -> Any:
+    """The handler behind package.module:function, plain or decorated.
+
+    Raises InvalidValue if there is none, or if it is decorated for another group or other topics.
+    """
+    handler = load_function(name)
+    if isinstance(handler, TransactionalHandler):
+        # A decorated handler keeps its own group: rows of another one would wait for ever.
+        if handler.group != group:
+            raise InvalidValue("--group", group, f"the handler is decorated for group {handler.group!r}")
+        if handler.topics is not None and topic not in handler.topics:
+            raise InvalidValue("--topic", topic, f"the handler is decorated for {', '.join(sorted(handler.topics))}")
+    return handler
+
+
+def load_function(name: str) -> Any:
+    """The object behind package.module:function; raises InvalidValue if there is none."""
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # an installed command has its own folder there instead of the caller's
+        sys.path.append(os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidValue("--handler", name, f"expected package.module:function ({error})") from error
+    if not callable(found):
+        raise InvalidValue("--handler", name, "is not callable")
+    return found
+
+
+def build_replay_worker(connections: Connections, configured: SubscriptionSettings, handler: Any) -> ReplayWorker:
+    """A worker for the group, with the handler behind its inbox; not running.
+
+    The ledger is asked at once for what the worker itself will ask: its login needs no other table.
+    Raises DatabaseAway.
+    """
+    topic, group = configured.topic, configured.group
+    settings = connections.settings
+    secret = settings.unique_key_topic.signature_secret
+    rows = HandOverRows(connections.engine(settings.ledger.url.get_secret_value()))
+    rows.claimable(settings.environment, topic, scope=group, limit=1)
+    rows.active(settings.environment)
+    if isinstance(handler, TransactionalHandler):
+        wrapped = handler
+    else:
+        engine = connections.engine(_only_inbox(configured))
+        recorder = CommitRecorder.open(
+            settings.redis.url.get_secret_value(),
+            environment=settings.environment,
+            group=group,
+            topics=[topic],
+            shards=settings.unique_key_topic.queues,
+        )
+        connections.close_at_end(recorder.close)
+        wrapped = transactional_handler(engine, group=group, topics=topic, recorder=recorder)(handler)
+    worker = ReplayWorker(
+        wrapped,
+        environment=settings.environment,
+        topics=topic,
+        ledger_url=settings.ledger.url.get_secret_value(),
+        inbox_keep_days=configured.inbox_keep_days,
+        signature_secret=None if secret is None else secret.get_secret_value(),
+        clock=connections.clock,
+    )
+    connections.close_at_end(worker.close)
+    return worker
+
+
+def _only_inbox(configured: SubscriptionSettings) -> str:
+    """The inbox of a plain handler. Raises ConfigurationError where there is none, or nothing says which it is."""
+    subscription = f"{configured.topic}/{configured.group}"
+    if not configured.inbox_urls:
+        raise ConfigurationError(f"subscription {subscription} has no inbox_url: a hand-over needs an inbox")
+    if len(configured.inbox_urls) > 1:
+        raise ConfigurationError(
+            f"subscription {subscription} has several inboxes and the handler is a plain function: decorate it with "
+            "@transactional_handler(database=...), a function of the message"
+        )
+    return configured.inbox_urls[0]

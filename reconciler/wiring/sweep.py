@@ -1,0 +1,117 @@
+"""The sweeper of the producers' plug-in over every outbox of the settings, and the answers to check-backs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from checkback_producers.announcer import AnnouncementRoute, Announcer
+from checkback_producers.check_answer import StandIn
+from checkback_producers.filter_review import SweptSubscription
+from checkback_producers.outbox import SqlOutbox, settled_tags_in
+from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport
+from reconciler.errors import DatabaseAway
+from reconciler.settings.schema import Settings
+from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import EvidenceDatabase, outbox_databases
+from reconciler.wiring.evidence import inbox_evidence
+from reconciler.wiring.subscriptions import subscription_of
+
+logger = logging.getLogger(__name__)
+
+#: The report of a sweep that had nothing to do.
+NOTHING_SWEPT = SweepReport()
+#: Producer group under which announcements are sent; nobody asks it anything.
+SWEEPER_GROUP = "reconciler-sweeper"
+
+
+def announcement_route(settings: Settings) -> AnnouncementRoute:
+    """How announcements travel, from the settings."""
+    return AnnouncementRoute(
+        environment=settings.environment,
+        unique_key_topic=settings.unique_key_topic.name,
+        queues=settings.unique_key_topic.queues,
+        topics=settings.unique_key_topic.topics,
+        signature_secret=settings.unique_key_topic.signature_key,
+        bare_keys=settings.unique_key_topic.bare_keys,
+    )
+
+
+def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper:
+    """A sweeper of all outboxes, and stand-ins that answer check-backs from now on for the groups that want it.
+
+    Raises DatabaseAway if all outboxes are away, ConfigurationError for missing tables.
+    """
+    outboxes = open_outboxes(connections)
+    _answer_checks(connections, outboxes)
+    return _build(connections, outboxes, stop)
+
+
+def open_outboxes(connections: Connections) -> dict[str, SqlOutbox]:
+    """One outbox a URL. One that is away stops nothing of the others: it is swept when it is back.
+
+    Raises DatabaseAway if all are away, ConfigurationError for missing tables.
+    """
+    opened: dict[str, SqlOutbox] = {}
+    away: list[DatabaseAway] = []
+    for database in outbox_databases(connections.settings):
+        if database.url not in opened:
+            outbox = SqlOutbox(database.url)
+            connections.close_at_end(outbox.close)
+            try:
+                outbox.identity()
+            except DatabaseAway as error:
+                away.append(error)
+                logger.warning("outbox_away", extra={"group": database.owner, "detail": str(error)})
+            opened[database.url] = outbox
+    if away and len(away) == len(opened):
+        raise away[0]
+    return opened
+
+
+def _build(connections: Connections, outboxes: dict[str, SqlOutbox], stop: threading.Event) -> Sweeper:
+    settings = connections.settings
+    sweep = settings.sweep
+    return Sweeper(
+        [
+            OutboxSource(producer_group=database.owner, outbox=outboxes[database.url])
+            for database in outbox_databases(settings)
+        ],
+        announcer=Announcer(RemotingAnnouncements(SWEEPER_GROUP, connections.rocketmq), announcement_route(settings)),
+        subscriptions=[
+            SweptSubscription(subscription=subscription_of(settings, s), tags=s.tag_set) for s in settings.subscriptions
+        ],
+        inboxes=inbox_evidence(connections),
+        policy=SweepPolicy(
+            sweep_after_seconds=sweep.sweep_after_seconds,
+            settle_after_seconds=sweep.settle_after_seconds,
+            announce_again_after_seconds=sweep.announce_again_after_seconds,
+            keep_seconds=sweep.keep_days * 86_400.0,
+            retention_seconds=settings.rounds.retention_seconds,
+        ),
+        is_stopping=stop.is_set,
+    )
+
+
+def _answer_checks(connections: Connections, outboxes: dict[str, SqlOutbox]) -> None:
+    """Joins the groups that want it, so that brokers ask this process about their halves, too."""
+    producers = connections.settings.producers
+    for group in dict.fromkeys(p.group for p in producers if p.answer_checks):
+        of_group = [outboxes[d.url] for d in outbox_databases(connections.settings) if d.owner == group]
+        stand_in = StandIn(of_group, clock=connections.clock)
+        halves = RemotingHalves(group, connections.rocketmq)
+        halves.start(stand_in.answer)
+        connections.close_at_end(halves.shutdown)
+
+
+def settled_tags(
+    connections: Connections, database: EvidenceDatabase
+) -> Mapping[tuple[str, str], frozenset[str] | None]:
+    """(Topic, consumer group) -> the tags by which rows of the producer group were settled; None: all tags.
+
+    A subscription that no sweep has written down is left out. Raises DatabaseAway.
+    """
+    found = settled_tags_in(connections.engine(database.url, read_only=True), database.owner)
+    return {place: kept.tags for place, kept in found.items()}

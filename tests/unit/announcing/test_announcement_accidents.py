@@ -1,0 +1,211 @@
+"""Step 6 when Redis forgets or refuses, the broker deletes or is away: suspended visibly, resumed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from reconciler.announcing.port import EventKind, StepKind
+from reconciler.contract.subscription import Shard
+from reconciler.errors import InvariantViolation, RedisAway
+from reconciler.policy.ports import Admission, AnnouncementQueue
+from reconciler.testing.memory_shards import MemoryShards
+from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement, away
+from tests.unit.consumers.messages import new_key
+
+
+def test_a_wipe_is_told_once_suspends_and_rewinds_to_the_floor() -> None:
+    world = World()
+    keys = [new_key() for _ in range(8)]
+    for key in keys:
+        world.topic.send(announcement(key))
+    step = world.step()
+    world.run(step)
+    world.set_floor(5)
+    world.memory.wipe()
+    # The queue is idle: it has to notice by itself within a second or so.
+    world.run_seconds(step, 2.0)
+    assert world.kinds().count(EventKind.MEMORY_LOST) == 1
+    outage = world.rows.outages.current("test")
+    assert outage is not None
+    assert outage.reason == "MEMORY_LOST"
+    world.run_seconds(step, 30.0)
+    assert world.half() == set()
+    assert step.states()[0].kind is StepKind.SUSPENDED
+    world.scan_outage()
+    world.run_seconds(step, 3.0)
+    assert world.half() == set(keys[5:])
+    world.close_outage()
+    world.run_seconds(step, 30.0)
+    assert world.rows.outages.current("test") is None
+    assert world.kinds().count(EventKind.MEMORY_LOST) == 1
+    assert world.kinds()[-1] is EventKind.RESUMED
+
+
+def test_a_wipe_under_load_is_noticed_by_the_compare_and_set() -> None:
+    world = World()
+    keys = [new_key(), new_key()]
+    world.topic.send(announcement(keys[0]))
+    step = world.step()
+    world.run(step)
+    world.memory.wipe()
+    world.topic.send(announcement(keys[1]))
+    assert world.run(step).kind is StepKind.SUSPENDED
+    assert world.half() == set()
+    world.scan_outage()
+    world.run_seconds(step, 3.0)
+    assert world.half() == set(keys)
+
+
+def test_sixteen_queues_tell_one_loss_once() -> None:
+    queues = [AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="a", queue_id=n) for n in range(16)]
+    world = World(queues=queues)
+    step = world.step()
+    for queue in queues:
+        world.topic.send(announcement(new_key()), queue=queue)
+        world.run(step, queue)
+    world.memory.wipe()
+    for _ in range(3):
+        for queue in queues:
+            world.run_seconds(step, 0.5, queue)
+    world.scan_outage()
+    world.close_outage()
+    for _ in range(5):
+        for queue in queues:
+            world.run_seconds(step, 1.2, queue)
+    assert all(len(world.half(queue)) == 1 for queue in queues)
+    assert world.kinds().count(EventKind.MEMORY_LOST) == 1
+    assert len(world.rows.reports.outages("test", limit=10)) == 1
+
+
+def test_a_loss_is_not_forgotten_while_the_ledger_is_away() -> None:
+    world = World()
+    world.topic.send(announcement(new_key()))
+    step = world.step()
+    world.run(step)
+    world.memory.wipe()
+    original = world.ledger.open_outage
+    world.ledger.open_outage = lambda environment, *, reason, noticed_by: away()  # type: ignore[method-assign]
+    world.run_seconds(step, 5.0)
+    assert world.half() == set()
+    world.ledger.open_outage = original  # type: ignore[method-assign]
+    world.run_seconds(step, 8.0)
+    assert world.rows.outages.current("test") is not None
+
+
+def test_a_redis_that_fell_back_is_followed() -> None:
+    world = World()
+    keys = [new_key() for _ in range(6)]
+    world.topic.send(announcement(*keys[:2]))
+    step = world.step()
+    world.run(step)
+    saved = world.memory.snapshot()
+    world.topic.send(announcement(*keys[2:]))
+    world.run(step)
+    world.memory.restore(saved)
+    assert world.half() == set(keys[:2])
+    world.run_seconds(step, 3.0)
+    assert world.half() == set(keys)
+    assert EventKind.REWOUND in world.kinds()
+    assert world.rows.outages.current("test") is None
+
+
+def test_announcements_that_the_broker_deleted_are_told_with_their_range() -> None:
+    world = World()
+    step = world.step()
+    world.topic.send(announcement(new_key()))
+    world.run(step)
+    for _ in range(9):
+        world.topic.send(announcement(new_key()))
+    world.topic.minimum[QUEUE] = 6
+    world.run(step)
+    alarm = next(event for event in world.events if event.kind is EventKind.OFFSET_ILLEGAL)
+    assert (alarm.first_offset, alarm.last_offset) == (1, 6)
+    assert len(world.half()) == 1 + 4
+
+
+@pytest.mark.parametrize(("floor", "expected"), [(None, 0), (3, 3), (90, 0)])
+def test_an_offset_beyond_the_queue_goes_back_never_to_its_end(floor: int | None, expected: int) -> None:
+    world = World()
+    for _ in range(5):
+        world.topic.send(announcement(new_key()))
+    shard = Shard(subscription=SUBSCRIPTION, number=3)
+    world.memory.admit(shard, QUEUE, expected=None, following=80, unique_keys=[])
+    if floor is not None:
+        world.set_floor(floor)
+    world.run(world.step())
+    assert len(world.half()) == 5 - expected
+    assert EventKind.OFFSET_ILLEGAL in world.kinds()
+
+
+class Refusing(MemoryShards):
+    """A Redis that is there and does not take part."""
+
+    error: Exception | None = None
+
+    def admit(
+        self,
+        shard: Shard,
+        queue: AnnouncementQueue,
+        *,
+        expected: int | None,
+        following: int,
+        unique_keys: Sequence[str],
+        apart: Sequence[str] = (),
+    ) -> Admission:
+        if self.error is not None:
+            raise self.error
+        return super().admit(shard, queue, expected=expected, following=following, unique_keys=unique_keys, apart=apart)
+
+
+@pytest.mark.parametrize("error", [RedisAway("OOM"), RedisAway("READONLY"), InvariantViolation("WRONGTYPE")])
+def test_a_refusing_redis_suspends_visibly_and_it_resumes_by_itself(error: Exception) -> None:
+    world = World()
+    sets = Refusing(world.clock)
+    step = world.step(half_sets=sets)
+    world.run(step)
+    key = new_key()
+    world.topic.send(announcement(key))
+    sets.error = error
+    waits = []
+    for _ in range(12):
+        outcome = step.run_once(QUEUE)
+        assert outcome.kind is StepKind.SUSPENDED
+        waits.append(outcome.wait_seconds)
+        world.clock.advance(outcome.wait_seconds)
+    assert 0.05 <= waits[0] <= 0.2
+    assert 2.5 <= waits[-1] <= 5.0
+    assert str(error) in step.states()[0].detail
+    assert world.kinds() == [EventKind.SUSPENDED]
+    sets.error = None
+    world.run(step)
+    assert world.kinds() == [EventKind.SUSPENDED, EventKind.RESUMED]
+    assert sets.size(Shard(subscription=SUBSCRIPTION, number=3)) == 1
+
+
+def test_a_full_half_set_suspends_before_anything_is_pulled() -> None:
+    world = World()
+    step = world.step(half_set_keys_max=10)
+    world.topic.send(announcement(*[new_key() for _ in range(11)]))
+    assert world.run(step).kind is StepKind.SUSPENDED
+    pulls = world.topic.pulls
+    world.run_seconds(step, 10)
+    assert world.topic.pulls == pulls
+    assert "at most 10" in step.states()[0].detail
+    world.memory._shards[Shard(subscription=SUBSCRIPTION, number=3)].half.clear()  # a round took them
+    assert world.run(step).kind is StepKind.IDLE
+
+
+def test_broker_and_ledger_may_be_away_without_harm() -> None:
+    world = World()
+    step = world.step()
+    key = new_key()
+    world.topic.send(announcement(key))
+    for part in (world.topic, world.ledger):
+        part.is_away = True
+        world.run_seconds(step, 10)
+        assert step.states()[0].kind is StepKind.SUSPENDED
+        part.is_away = False
+    world.run_seconds(step, 10)
+    assert world.half() == {key}
