@@ -407,7 +407,7 @@ class ReconcileRound:
     # ---- single keys, for commands
 
     def verify_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> Judgement:
-        """Verifies one key now, whatever the gate says. Writes its verdict down unless it is a dry run."""
+        """Verifies one key now, with the gate shut, too. Writes its verdict down unless it is a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.read(subscription, [unique_key]).get(unique_key)
         suspect = Suspect(
@@ -430,7 +430,7 @@ class ReconcileRound:
         """Verifies and repairs one key through the same brakes; a repair that had FAILED gets another chance:
         a hand-over is handed over again, everything else is sent again from the first rung of the ladder.
 
-        None: there is nothing to repair. A dry run changes nothing and tells the next step.
+        None: there is nothing to repair. A dry run changes nothing and returns the next step.
         """
         topic, _plan = self._plan(subscription)
         if not dry_run:
@@ -457,13 +457,13 @@ class ReconcileRound:
             self._candidates.reopen(subscription, unique_key)
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        """The effect came by another way than the hand-over that FAILED: no worker may run it any more."""
+        """The effect came by another way than the FAILED hand-over: its row is closed, so that no worker runs it."""
         rows = self._repairs.read(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
                 self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
-        """When the outbox row was written; 0 if nobody knows: any proved index is late enough then."""
+        """When the outbox row was written. 0: not known, and any proved index is late enough."""
         lookup = self._outbox.read(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].created_at_ms if lookup is not None and lookup.is_found else 0

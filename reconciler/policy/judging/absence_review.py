@@ -1,4 +1,4 @@
-"""Behind everything else of a round: whether what was closed by an absence is there after all.
+"""Last in a round: closed rows whose verdict rests on an absence are checked once more.
 
 An absence may come from a replica that was behind, or a transaction that took its time. So a key that was REJECTED for
 want of an outbox row, and a key that waits for a person because its effect is missing, are asked for again, by one
@@ -58,7 +58,7 @@ def pause_seconds(row: Candidate, suspect: Suspect, *, retention_seconds: float)
     A tombstone is final. Once the brokers' retention has passed since the verdict, the row stays as it is.
     """
     if row.ask_again_at_ms is None:
-        return ASK_AGAIN_SECONDS_MIN  # nobody can read it: it is written anew
+        return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable: it is written again
     stood_seconds = (row.ask_again_at_ms - row.updated_at_ms) / 1000
     is_final = suspect.outbox is not None and suspect.outbox.is_found
     if is_final or stood_seconds >= retention_seconds:

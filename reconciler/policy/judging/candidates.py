@@ -2,7 +2,7 @@
 
 A key is due when it is older than the grace period and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
-are still found: what databases alone settle leaves first, and takes no place in it. Whatever has waited for a quarter
+are still found: what databases alone settle leaves first, and takes no place in it. A key that has waited for a quarter
 of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (tag_filter.py).
 """
 
@@ -97,7 +97,7 @@ class CandidateSelection:
     trickle: tuple[Suspect, ...]
     #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
     closed: Mapping[Shard, Sequence[LeftKey]]
-    #: Members of pending that are no unique keys: somebody else wrote them, no message will ever match them.
+    #: Members of pending that are no unique keys: written by another program, never matched by a message.
     misshapen: Mapping[Shard, Sequence[str]]
     #: Keys that became due since the last round of this process and that the ledger did not know.
     became_due: int
@@ -112,7 +112,7 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan) -> bool:
     announces somebody's key before its commit must not hide the loss that may follow, and of several databases one may
     hold a tombstone and another one commit later. So is FILTERED, which says what the setting `tags` was at that time.
     So is CONSUMED where a second effect may have come in another inbox, and where no commit was there that the effect
-    could be compared with: it may be another message's. Nor does a row close anything that nobody can read.
+    could be compared with: it may be another message's. Nor does a row with an unreadable value close a key.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
@@ -125,7 +125,7 @@ def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
     """True if a round asks the ledger for the row: it is open, and of a shard that there still is.
 
     After the number of queues was lowered, rows of the others are looked at where their keys are pending now; so are
-    rows that nobody can read, which may never be due.
+    rows with unreadable values, which may never be due.
     """
     return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
 
@@ -203,14 +203,14 @@ class CandidateSelector:
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
         known: list[Suspect] = []
         for row in rows:
-            # Seen while Redis' clock was ahead, it would wait until that time comes: the round dates pending keys anew,
+            # Seen while Redis' clock was ahead, it would wait until that time comes: the round re-dates pending keys,
             # too. What is recorded keeps the earlier time.
             first_seen_ms = min(row.first_seen_ms, gate.now_ms)
             known.append(
                 replace(
                     suspect_of(topic, plan, row),
                     first_seen_ms=first_seen_ms,
-                    # A loss is followed whatever the gate says: it was proved already.
+                    # A loss is followed with the gate shut, too: it was proved already.
                     gate_open=row.loss_verdict is not None or gate.lets_through(first_seen_ms),
                 )
             )
@@ -248,7 +248,7 @@ class CandidateSelector:
     ) -> Iterator[CandidateSelection]:
         """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
 
-        `due` are those that the ledger does not follow. Whoever has enough of them stops; scan_max bounds all passes.
+        `due` are those that the ledger does not follow. The caller stops when it has enough; scan_max bounds all passes.
         """
         if gate.due_until_ms >= gate.old_until_ms:
             return

@@ -35,10 +35,10 @@ UNDECIDED_WAIT_SECONDS_MAX = 60.0
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: A service announces within this time of writing its row, or the grace period; what is later is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
-#: Looks in a row at something that nobody can read, before a person has to: some twelve minutes with the waits of
-#: UNKNOWN. A witness that is away is not meant: it comes back by itself.
+#: Consecutive looks at an unreadable value before a person must look: about twelve minutes with the waits of UNKNOWN.
+#: A witness that is away does not count: it comes back by itself.
 DAMAGED_LOOKS_MAX = 15
-#: Wait before a key is looked at again of which nobody here can know whether the group takes it.
+#: Wait before the next look at a key of a group that filters by SQL92: the filter cannot be evaluated here.
 SQL92_WAIT_SECONDS = 3600.0
 #: Verdicts that a filter explains, too.
 _FILTERED_PERHAPS = frozenset({Verdict.DELIVERED_NOT_APPLIED, Verdict.EXPIRED})
@@ -107,14 +107,14 @@ def _effect(d: Suspect) -> Answer:
 
 
 def _under_repair(d: Suspect) -> Answer:
-    """A proved loss whose repair is not finished: only its effect matters, and the inbox has none yet."""
+    """A proved loss with an unfinished repair: the inbox has no effect yet, so the loss is still open."""
     if d.known is None or d.known.loss_verdict is None or d.repair is None or _is_finished(d.repair):
         return None
     return Ruling(verdict=d.known.loss_verdict, reason=f"repair is {d.repair.state} on rung {d.repair.rung}")
 
 
 def _wanted(d: Suspect) -> Answer:
-    """A committed message whose tag the group does not take needs no broker to be asked."""
+    """The outbox row has the tag: a message that the group does not take needs no look-up at a broker."""
     if d.has_outbox and d.outbox is None:
         return Question.OUTBOX
     if (contradicted := _contradicted(d)) is not None:
@@ -126,7 +126,7 @@ def _wanted(d: Suspect) -> Answer:
 
 
 def _unheard_of(d: Suspect) -> Answer:
-    """Nobody has committed it, and nobody has seen a copy of it: a flood of such keys must cost the brokers nothing."""
+    """No commit and no known copy: decided without a broker, so that a flood of forged keys costs the brokers nothing."""
     is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
     is_answered = d.outbox is not None and not d.outbox.is_unknown
     row = d.row
@@ -146,7 +146,7 @@ def _filtered(d: Suspect, tag: str | None) -> Ruling | None:
 
 
 def _gate(d: Suspect) -> Answer:
-    """Rung 2: what was undecided stays so while the gate is shut."""
+    """Rung 2: an undecided key stays undecided while the gate is shut."""
     if d.gate_open:
         return None
     verdict = d.known.verdict if d.known is not None and d.known.verdict in WAITING else Verdict.UNKNOWN
@@ -231,8 +231,8 @@ def _young(d: Suspect) -> Answer:
     own_ms = written_ms + max(grace_ms, OWN_ANNOUNCEMENT_SECONDS_MAX * 1000)
     announced_ms = min(d.now_ms if row.announced_at_ms is None else row.announced_at_ms, own_ms)
     ahead_ms = d.now_ms + d.skew_margin_seconds * 1000
-    told = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
-    left_ms = max(told, default=0) + grace_ms - d.now_ms
+    counted = [at_ms for at_ms in (written_ms, announced_ms) if at_ms <= ahead_ms]
+    left_ms = max(counted, default=0) + grace_ms - d.now_ms
     if left_ms <= 0:
         return None
     return _unknown("committed after it was first announced: within the grace period", wait_seconds=left_ms / 1000)
@@ -358,7 +358,7 @@ def _unless_filtered(answer: Ruling | Question, d: Suspect) -> Ruling | Question
 
 
 def _damaged(answer: Ruling | Question, d: Suspect) -> Ruling | Question:
-    """What stays UNKNOWN for nothing but a damaged value stays so for ever: it leaves pending, and a person is told."""
+    """UNKNOWN for nothing but an unreadable value would never end: the key leaves pending and waits for a person."""
     is_unknown = isinstance(answer, Ruling) and answer.verdict is Verdict.UNKNOWN
     if not is_unknown or d.damaged_looks < DAMAGED_LOOKS_MAX:
         return answer
@@ -388,7 +388,7 @@ def state_of(verdict: Verdict) -> CandidateState:
 def ask_again_seconds(finding: Ruling, d: Suspect) -> float | None:
     """Of what leaves pending for want of a row in a database: how soon that is asked again; None: it is final.
 
-    A tombstone is final, and so is another content. An effect that is there already would be found each time anew.
+    A tombstone is final, and so is another content. A present effect would be found again each time.
     """
     if finding.verdict is Verdict.REJECTED:
         lacks_row = d.row is None

@@ -13,7 +13,7 @@ from reconciler.policy.inquiry.delivery import difference
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, Repair
 
-#: Name in the evidence of how many looks in a row met something that nobody can read.
+#: Name in the evidence of the number of consecutive looks that met an unreadable value.
 DAMAGED_LOOKS = "damaged_looks"
 #: Name in the evidence of the verdict that closed the key before, and was taken back since.
 TAKEN_BACK = "taken_back"
@@ -65,7 +65,7 @@ class Suspect(CaseFile):
 
     @property
     def damaged_looks(self) -> int:
-        """How many looks in a row met damage, this one included."""
+        """Number of consecutive looks that met an unreadable value, this one included."""
         if self.damage is None:
             return 0
         before = self.known.evidence.get(DAMAGED_LOOKS) if self.known is not None else None

@@ -3,7 +3,7 @@
 | from | to | when |
 |---|---|---|
 | OPEN | SENDING | target and attempt are written and committed before a byte leaves |
-| OPEN | SENT | somebody else delivered it: a committed copy is there |
+| OPEN | SENT | a committed copy is there, made by another repair or by the broker |
 | SENDING | SENT | answered "done", or a committed copy is found later |
 | SENDING | OPEN | certainly not executed, or no copy although the index has passed the send by 5 s |
 | SENT | DONE | every group that takes the message has its inbox row |
@@ -39,7 +39,7 @@ BACK_OFF_SECONDS_MAX = 300.0
 #: Longest pause between two looks at a repair whose effect is waited for.
 SENT_WAIT_SECONDS_MAX = 60.0
 
-#: How long a repair that was not sent waits for a value that nobody can read.
+#: How long a repair that was not sent waits for an unreadable value to be mended.
 DAMAGED_SECONDS_MAX = 900.0
 
 _LEGAL = {
@@ -151,14 +151,16 @@ class RepairCase(CaseFile):
 
     @property
     def unneeded(self) -> tuple[Repair, ...]:
-        """Hand-over rows that are not finished, of groups that lack no effect any more. A group that is not configured
-        may lack it: nobody looks into its inbox."""
+        """Unfinished hand-over rows of groups that have the effect: their handler must not run.
+
+        Groups without a [[subscriptions]] section are left out: their inbox is never read.
+        """
         served = {plan.group for plan in self.topic.subscriptions} - {plan.group for plan in self.missing}
         return tuple(row for row in self.hand_overs or () if row.scope in served and row.state not in FINISHED_REPAIRS)
 
     @property
     def effect_unknown(self) -> str | None:
-        """Why no group is known to lack the effect; None: one is known to, or has no inbox that could tell."""
+        """Why no group is known to lack the effect. None: a group is known to lack it, or has no inbox configured."""
         lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
         return unknown[0] if unknown and len(unknown) == len(lookups) else None
@@ -170,7 +172,7 @@ class RepairCase(CaseFile):
 
     @property
     def other_content(self) -> str | None:
-        """Of the first group whose inbox has another content under this key, why; None: no inbox is known to."""
+        """Why the effect of a group is that of another message; None: no such effect is known."""
         found = ((group, other_content(answers.inbox, self.row)) for group, answers in sorted(self.of_group.items()))
         return next((f"the inbox of {group} has another content: {why}" for group, why in found if why), None)
 

@@ -37,7 +37,7 @@ def decide(case: RepairCase) -> Question | RepairStep:
 
 
 def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """Nothing was sent, and what it waits for is a value that nobody can read: that does not pass by itself."""
+    """A repair that waits for an unreadable value, and has sent nothing, fails: such a value does not mend itself."""
     if isinstance(answer, Question) or answer.state is not RepairState.OPEN or answer.goes_on:
         return answer
     if case.damage is None or case.waited_seconds < DAMAGED_SECONDS_MAX:
@@ -60,7 +60,7 @@ def _write(case: RepairCase, state: RepairState, reason: str, *, rung: Rung | No
 def _wait(case: RepairCase, reason: str, seconds: float | None = None) -> RepairStep:
     usual = min(max(1.0, case.topic.grace_period_seconds / 2), 30.0)
     if case.repair.state is RepairState.SENT:
-        # A group that stands still for hours keeps every repair SENT: asked less and less often, never forgotten.
+        # A group that consumes nothing for hours keeps every repair SENT: looked at ever more rarely, never dropped.
         usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
@@ -79,7 +79,7 @@ def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
         return _done(case, "healed without a repair")
     if case.rung.proof is Question.HAND_OVERS:
         # The effect is committed before its row: a worker may still hold it, and a failed one is for a person. A row
-        # that nobody has run is withdrawn: its worker may come when the inbox has long forgotten the effect.
+        # that was not run is withdrawn: its worker may run it when the effect's inbox row has been deleted.
         if case.hand_overs is None:
             return Question.HAND_OVERS
         if case.hand_overs:
@@ -266,7 +266,7 @@ def _climb(case: RepairCase, reason: str) -> RepairStep:
 
 
 def _sending(case: RepairCase) -> Question | RepairStep:
-    """A send whose answer nobody has: its trace decides."""
+    """A send without an answer: what it left decides."""
     if case.rung.proof is Question.HAND_OVERS:
         # Inserting the rows again is harmless, and nothing else tells whether they are there.
         return _too_often(case) or _commit_unproved(case) or _send_again(case)
@@ -334,8 +334,10 @@ def _handed_over(case: RepairCase, rows: Sequence[Repair]) -> Question | RepairS
 
 
 def _withdrawn(case: RepairCase) -> RepairStep:
-    """Before the repair may end: nobody looks at its rows afterwards. What a worker holds, or has put off, is waited
-    for; it finds the effect, or its claim ends."""
+    """Ends free hand-over rows before the repair ends, since they are not read afterwards.
+
+    A row that a worker holds or has put off is waited for: the worker finds the effect, or its claim runs out.
+    """
     free = tuple(row for row in case.unneeded if _is_free(row, case.now_ms))
     if not free:
         return _wait(case, "waits for the replay workers")
@@ -350,7 +352,7 @@ def _withdrawn(case: RepairCase) -> RepairStep:
 
 
 def _is_free(row: Repair, now_ms: int) -> bool:
-    """As claims are given: due, and nobody's, or a dead worker's."""
+    """Same rule as Repairs.claimable: due, and unclaimed or its lease has expired."""
     return row.next_at_ms <= now_ms and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 

@@ -1,7 +1,7 @@
 """Step 10: works on claimed repairs, one effect a call; what to do is decided in ladder.py.
 
-Every step may be the last: a claim that nobody releases runs out, a SENDING row tells the next owner that a send may
-have happened, and the inbox makes a second copy harmless. Whoever finds that a row is no longer his stops at once.
+A crash may follow every step: an unreleased claim runs out, a SENDING row shows the next owner that a send may have
+happened, and the inbox makes a second copy harmless. A process whose claim on a row was lost stops work on it at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, re
 STEPS_MAX = 24
 
 
-#: What a repair says that had FAILED and whose effects came another way.
+#: Answer of a FAILED repair whose effects came by another way.
 CAME_LATER = "the effect came later"
 
 
@@ -89,7 +89,7 @@ class _Work:
     token: str
     #: What follows; nothing is done before it is decided.
     decision: RepairStep = _UNDECIDED
-    #: Told instead of the state's own word.
+    #: Reported instead of the word of the state.
     word: str | None = None
     outcome: RepairOutcome | None = None
 
@@ -113,7 +113,7 @@ class Repairer:
         events: EventSink,
         workers: Workers | None = None,
     ) -> None:
-        """`workers` ask and tell brokers about several keys at once; without them one key after the other."""
+        """`workers` send requests to brokers for several keys at once. None: one key after the other."""
         self._workers = workers or OneByOne()
         self._witnesses = Witnesses(brokers=brokers, outbox=outbox, inbox=inbox, repairs=repairs, workers=self._workers)
         self._brokers = brokers
@@ -194,7 +194,7 @@ class Repairer:
         for row in rows:
             self._claims += 1
             claims.append((row, f"{self._owner}/{self._claims}"))
-        # Nothing is sent later: the claim could be somebody else's by then.
+        # Nothing is sent later: another process could hold the claim by then.
         until_seconds = self._clock.monotonic_seconds() + self._rules.claim_lease_seconds / 2
         mine = self._repairs.claim_all(claims, lease_seconds=self._rules.claim_lease_seconds) if claims else []
         outcomes += [
@@ -263,7 +263,7 @@ class Repairer:
             work.case, work.decision = case, decision
 
     def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
-        """Whatever brake is on: nothing is sent. The rows are read again, a worker may have been quicker."""
+        """Ends hand-over rows, under any brake: nothing is sent. The rows are read again, a worker may have been quicker."""
         rows = [(row, work.token) for work in works for row in work.decision.rows]
         if rows:
             one_pass.withdraw(rows, lease_seconds=self._rules.claim_lease_seconds)

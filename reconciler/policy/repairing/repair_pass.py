@@ -9,7 +9,7 @@ from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports import Holds, Repair, RepairChange, Repairs
 
-#: What a hand-over row says that no worker has to run any more.
+#: Answer of a hand-over row that was withdrawn from its worker.
 WITHDRAWN = "withdrawn: the effect is there"
 
 
@@ -28,7 +28,7 @@ class RepairPass:
         self.read_holds()
 
     def read_holds(self) -> None:
-        """Once more before each batch of sends: a pass may take minutes, and who stops repairs wants them to stop."""
+        """Read again before each batch of sends: a pass may take minutes, and a hold placed in it counts at once."""
         self.holds = tuple(self._holds.active(self.topic.environment).get(self.topic.topic, ()))
 
     @property
