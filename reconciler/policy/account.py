@@ -3,7 +3,7 @@
 On its way a commit passes five links. Its outbox row is announced; its announcement is taken from the unique-key topic
 by a round; rounds go on; and once it is due, it gets a verdict. A row that was announced to another environment
 passes these unseen: it is found in the outbox, without effect and verdict. Behind all five it is matched, not taken,
-settled, waits for its group, or is listed by name. Each link is asked at the moment of asking and nothing is remembered, so the
+settled, waits for its group, or is listed by name. Each link is asked at that moment and nothing is remembered, so the
 time moves without traffic. A link that cannot be read counts as not passed: silence is no calm.
 """
 
@@ -40,7 +40,7 @@ class Link:
     pace_ms: int = 0
     #: Nothing has begun yet: an alarm only for a monitor that names its time.
     is_new: bool = False
-    #: Links of one kind, such as "queues", show one cause and the number of the others; "": the link is shown by itself.
+    #: Links of one kind, such as "queues", show one cause and the number of the others. "": the link has no kind.
     kind: str = ""
 
     def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:

@@ -1,8 +1,8 @@
 """Events of the policy: frozen values for one sink, which fans out to log, metrics and traces.
 
-A round emits exactly one RoundFinished; every other event is emitted once, when it happens. ShardRoundRan, VerdictsWritten,
-KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after what an event
-tells of loses the event. Events carry no message bodies and no secrets.
+A round emits exactly one RoundFinished; every other event is emitted once, when it happens. ShardRoundRan,
+VerdictsWritten, KeysLeft and KeysNotTaken are there for the history and may name thousands of keys. A crash right after
+the change that an event reports loses the event. Events carry no message bodies and no secrets.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ SETTLED_SHARE_MIN = 0.5
 class RoundTally:
     """Running totals of one round of one subscription.
 
-    Keeps the judged keys of the first and the latest pass; of the passes between only those that brokers were asked for.
+    Keeps the judged keys of the first and the latest pass; of the others only those that brokers were asked for.
     """
 
     announced: int

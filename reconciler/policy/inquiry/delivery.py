@@ -1,6 +1,7 @@
 """Pure facts about copies of a message: whose copy it is, which is the newest, how far a group is.
 
-A unique key is a name that any producer may give to a message. A copy is the outbox row's message only if its content is.
+A unique key is a name that any producer may give to a message. A copy is the outbox row's message only if it has
+its content.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessag
 
 
 def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool | None:
-    """True if the group's offset is behind the copy, False if it has not reached it, None if its position is unknown."""
+    """True if the group's offset is behind the copy, False if it has not reached it, None: not known."""
     for position in positions:
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
             # No offset stored: nothing consumed yet, as far as the broker knows.

@@ -248,7 +248,7 @@ class CandidateSelector:
     ) -> Iterator[CandidateSelection]:
         """Passes over the keys that the gate alone keeps from being due, a page of each shard, oldest first.
 
-        `due` are those that the ledger does not follow. The caller stops when it has enough; scan_max bounds all passes.
+        `due` are those that the ledger does not follow. The caller stops at will; scan_max bounds all passes.
         """
         if gate.due_until_ms >= gate.old_until_ms:
             return

@@ -126,7 +126,7 @@ def _wanted(d: Suspect) -> Answer:
 
 
 def _unheard_of(d: Suspect) -> Answer:
-    """No commit and no known copy: decided without a broker, so that a flood of forged keys costs the brokers nothing."""
+    """No commit and no known copy: no broker is asked, so a flood of forged keys costs the brokers nothing."""
     is_unseen = d.known is None or (d.known.loss_verdict is None and d.known.verdict in _UNSEEN)
     is_answered = d.outbox is not None and not d.outbox.is_unknown
     row = d.row

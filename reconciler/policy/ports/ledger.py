@@ -73,8 +73,8 @@ class Candidates(Protocol):
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
         """OPEN candidates of any verdict whose next_at_ms has passed, by next_at_ms: keys to be looked at again.
 
-        Only of these shards: rows of a shard that no process runs must not take the others' room. Also those that have left
-        pending by a match since: their rows end by the inbox.
+        Only of these shards: rows of a shard that no process runs must not take the others' room. Also those that
+        have left pending by a match since: their rows end by the inbox.
         """
         ...
 
