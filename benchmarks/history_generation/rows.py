@@ -26,8 +26,9 @@ from benchmarks.history_generation.stories import (
     Repairs,
     Stories,
 )
-from reconciler.contract.evidence_layout import EVIDENCE_TABLES, LEDGER_ROUND_EVIDENCE, EvidenceColumn
-from reconciler.contract.history_row import HISTORY_STREAMS, HistoryColumn
+from reconciler.contract.evidence_layout import EVIDENCE_TABLES, LEDGER_ROUND_EVIDENCE
+from reconciler.contract.history_row import HISTORY_STREAMS
+from reconciler.contract.schema import Column
 
 DIGEST_BYTES = 32
 _EVIDENCE_TEXT = '{"broker":"ABSENT","inbox":"ABSENT","outbox":"FOUND"}'
@@ -36,13 +37,13 @@ _ARROW = {
     "digest": pa.binary(),
     "name": pa.string(),
     "text": pa.string(),
-    "i32": pa.int32(),
-    "i64": pa.int64(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
     "bool": pa.bool_(),
 }
 
 
-def _schema(columns: tuple[EvidenceColumn, ...] | tuple[HistoryColumn, ...]) -> pa.Schema:
+def _schema(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema([pa.field(c.name, _ARROW[c.kind], nullable=c.nullable) for c in columns])
 
 

@@ -11,15 +11,15 @@ import signal
 import sys
 import threading
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from benchmarks.load.job import Job
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
+from reconciler.rocketmq.consumer.settings import PushSettings
 
 #: Written once: to put a statement together costs as much as to execute it.
 INSERT_EFFECT = sa.insert(sa.table("effects", sa.column("unique_key"), sa.column("amount")))
@@ -31,8 +31,7 @@ def main(job_path: str, threads: int) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = Job.read(job_path)
     engine = sa.create_engine(job.inbox_url or "", pool_size=threads, max_overflow=0)
-    settings = replace(
-        DEFAULT_SETTINGS,
+    settings = PushSettings(
         threads=threads,
         batch_size=job.batch,
         pull_interval_seconds=job.pull_interval_seconds,

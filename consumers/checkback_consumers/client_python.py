@@ -5,7 +5,7 @@ with consumer:
     ...
 
 Works with rocketmq-client-python 2.0.0 (librocketmq 2.x) and the wheel rocketmq 0.4.4. Limits of the library, next to
-`consumers.TransactionalConsumer`:
+`TransactionalConsumer`:
 
 - A new group starts at the *end* of each queue (CONSUME_FROM_LAST_OFFSET, fixed): what was sent before is found by the
   reconciler as lost. Let TransactionalConsumer, which starts at the beginning, make the group's offsets first.

@@ -121,6 +121,6 @@ def _enter_and_run(session: SqlSession, connection: Any, entry: InboxEntry, effe
         effect(connection)
         # PostgreSQL turns COMMIT of a failed transaction into ROLLBACK without an error: a handler that swallowed a
         # database error would be acknowledged without its effect.
-        if not session.is_intact():
+        if not session.is_sound():
             raise UsageError(_ENDED)
     return entered

@@ -15,6 +15,7 @@ from reconciler.errors import (
     TransientError,
     UsageError,
 )
+from reconciler.sql.callers_connection import UnsafeConnection
 
 __all__ = [
     "Collision",
@@ -27,6 +28,7 @@ __all__ = [
     "MissingDependency",
     "RedisAway",
     "TransientError",
+    "UnsafeConnection",
     "UsageError",
 ]
 

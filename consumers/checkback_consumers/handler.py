@@ -324,7 +324,7 @@ def transactional_handler(
 
     The handler gets the connection of the inbox's transaction, writes through it, and neither commits nor rolls back;
     it raises, or answers False or RECONSUME_LATER, to have the message again. `topics`: refuse others. `dedupe_by`
-    takes a message to its business id (``checkback_consumers.message.business_id``): two keys with one business id have
+    takes a message to its business id (``checkback_consumers.business_id``): two keys with one business id have
     one effect in one database, the second is recorded and acknowledged.
 
     `is_batched`: messages that the consumer delivers together (`PushSettings.batch_size`) share one transaction, which

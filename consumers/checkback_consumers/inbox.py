@@ -155,4 +155,4 @@ def require_topic(entry: InboxEntry, topic: str) -> None:
 
 def _latest(session: SqlSession, sql: str) -> str:
     # Under MySQL's REPEATABLE READ a plain SELECT may look at a snapshot older than the row that was met.
-    return f"{sql} LOCK IN SHARE MODE" if session.dialect == "mysql" else sql
+    return session.driver_sql(f"{sql} LOCK IN SHARE MODE" if session.dialect == "mysql" else sql)

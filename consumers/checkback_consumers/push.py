@@ -11,14 +11,9 @@ from checkback_consumers.message import ConsumedMessage
 from reconciler.clock import Clock
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
-
-#: A new group starts at the beginning, here and in PushSettings: RocketMQ's own default skips what was sent before the
-#: group existed, which the reconciler would then find as lost effects.
-DEFAULT_SETTINGS = PushSettings(consume_from=ConsumeFrom.FIRST)
 
 
 class TransactionalConsumer:
@@ -47,7 +42,7 @@ class TransactionalConsumer:
             raise InvalidValue("handlers", sorted(groups), "one or more handlers of one consumer group")
         wanted = dict(subscriptions or dict.fromkeys((t for h in handlers for t in h.topics or ()), "*"))
         self._by_topic = handlers_by_topic(handlers, wanted)
-        chosen = settings or DEFAULT_SETTINGS
+        chosen = settings or PushSettings()
         if offset_commit_interval_seconds is not None:
             chosen = replace(chosen, offset_commit_interval_seconds=offset_commit_interval_seconds)
         self.group = groups.pop()

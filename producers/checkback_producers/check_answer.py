@@ -12,9 +12,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkback_producers.ports import CheckedHalf, Outbox, OutboxFact, Outcome
+from checkback_producers.ports import CheckedHalf, Outbox, Outcome
 from reconciler.clock import Clock
 from reconciler.errors import DatabaseAway, MalformedInput, ReconcilerError
+from reconciler.policy.sweeping import OutboxFact
 
 logger = logging.getLogger(__name__)
 

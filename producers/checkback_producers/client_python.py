@@ -10,7 +10,7 @@ def place(tx):                                   # runs between the half and END
 with producer:
     tx = producer.send(message, place)           # tx.outcome, tx.unique_key
 
-Its limits, next to `producers.open_producer`: END_TRANSACTION is one-way, so its answer is unknown; the half's offsets
+Its limits, next to `open_producer`: END_TRANSACTION is one-way, so its answer is unknown; the half's offsets
 are unknown (the outbox columns stay NULL), so brokers of 3.2.6 cannot be repaired; bodies hold no NUL and at most
 128 KiB; the library ignores SIGPIPE, logs to $HOME/logs/rocketmq-cpp and must be started after a fork. The library
 crashes and hangs; the remoting client does not.

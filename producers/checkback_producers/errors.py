@@ -18,6 +18,7 @@ from reconciler.errors import (
 )
 from reconciler.policy.evidence import SendAnswer
 from reconciler.rocketmq.producer.transaction_producer import TransactionsRejected
+from reconciler.sql.callers_connection import UnsafeConnection
 
 __all__ = [
     "ConfigurationError",
@@ -46,10 +47,6 @@ class NotRecorded(UsageError):
 
 class NotCommitted(UsageError):
     """The block ended normally, but the transaction that was recorded has been rolled back; so was the message."""
-
-
-class UnsafeConnection(UsageError):
-    """`record` refused the connection: in autocommit, of an unknown driver, or of another database."""
 
 
 class RolledBackAlready(TransientError):

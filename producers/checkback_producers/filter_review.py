@@ -1,4 +1,4 @@
-"""A group takes more tags than before: rows that were settled without it are judged again. Policy, no driver.
+"""A group takes more tags than before: rows that were settled without it are judged again.
 
 A row is settled when every group that takes its tag has it, so SETTLED is true for one setting `tags` only. The outbox
 keeps by which tags of a group its rows were settled. That value is narrowed before a row is settled by fewer tags, and
@@ -15,25 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from checkback_producers.ports import Outbox, OutboxFact, SettledTags
+from checkback_producers.ports import Outbox
 from reconciler.clock import utc_text
-from reconciler.contract.subscription import Subscription
-from reconciler.policy.evidence import InboxRow, Lookup, Presence
-from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.policy.ports import InboxEvidence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweptSubscription:
-    """A group whose inbox must have the key before a row is settled."""
-
-    subscription: Subscription
-    #: Tags that the group takes; None: all.
-    tags: frozenset[str] | None = None
-
-    def wants(self, tag: str | None) -> bool:
-        """False: the group's tag filter excludes the message, so it is not waited for."""
-        return is_in(tag, self.tags)
+from reconciler.policy.sweeping import OutboxFact, SettledTags, SweptSubscription, Widening, agreed_tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +31,6 @@ class Reviewed:
     reopened: int = 0
     #: How far it is, one line a group whose tags grew.
     progress: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Widening:
-    """A subscription that takes more than its rows were settled by."""
-
-    swept: SweptSubscription
-    settled_by: SettledTags
-
-    def concerns(self, fact: OutboxFact) -> bool:
-        """True if the row may have been settled without the group, which takes it now."""
-        is_of_topic = fact.topic == self.swept.subscription.topic
-        return is_of_topic and self.swept.wants(fact.tag) and not is_in(fact.tag, self.settled_by.tags)
 
 
 class FilterReview:
@@ -81,7 +53,7 @@ class FilterReview:
         self._subscriptions = tuple(subscriptions)
         self._inboxes = inboxes
         self._retention_seconds = retention_seconds
-        self._widenings: tuple[_Widening, ...] = ()
+        self._widenings: tuple[Widening, ...] = ()
         self._after: OutboxFact | None = None
 
     def look(self, *, page_rows: int, pages_maximum: int, is_stopping: Callable[[], bool]) -> Reviewed:
@@ -115,32 +87,29 @@ class FilterReview:
             if pages == pages_maximum or is_stopping():
                 return self._told(reopened, f"looked at up to {utc_text(self._after.created_at_ms)}")
 
-    def _agree(self) -> tuple[_Widening, ...] | None:
+    def _agree(self) -> tuple[Widening, ...] | None:
         """Narrows what is stored to what both take; None: another sweeper was faster."""
         stored = self._outbox.settled_tags(self._producer_group)
-        widenings: list[_Widening] = []
+        widenings: list[Widening] = []
         for swept in self._subscriptions:
             found = stored.get(_key(swept))
-            # Of a group that was never swept for, all announcements are read from the earliest on.
-            common = swept.tags if found is None else _both(found.tags, swept.tags)
+            common = agreed_tags(found, swept)
             if found is None or common != found.tags:
                 if not self._write(swept, common, None if found is None else found.version):
                     return None
                 found = SettledTags(tags=common, version=1 if found is None else found.version + 1)
             if common != swept.tags:
-                widenings.append(_Widening(swept, found))
+                widenings.append(Widening(swept, found))
         return tuple(widenings)
 
-    def _missing(self, widening: _Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
+    def _missing(self, widening: Widening, facts: Sequence[OutboxFact]) -> set[str] | None:
         """Keys that the group should have had once and has not; None: its inbox does not answer. Without one, all."""
         concerned = [fact for fact in facts if widening.concerns(fact)]
         subscription = widening.swept.subscription
         if not concerned or not self._inboxes.is_configured(subscription):
             return {fact.unique_key for fact in concerned}
         effects = self._inboxes.read(subscription, [fact.unique_key for fact in concerned])
-        if any(map(_is_away, effects.values())):
-            return None
-        return {fact.unique_key for fact in concerned if not _is_settled(effects[fact.unique_key], fact)}
+        return widening.missing(concerned, effects)
 
     def _widen(self) -> None:
         """Where another sweeper has changed the value meanwhile, the next look begins anew."""
@@ -156,30 +125,5 @@ class FilterReview:
         return Reviewed(reopened=reopened, progress=tuple(lines))
 
 
-def is_in(tag: str | None, tags: frozenset[str] | None) -> bool:
-    """True if a filter lets the tag through; None: every one."""
-    return tags is None or tag in tags
-
-
-def is_of_another_message(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
-    """True if the inbox has another content under the key; a missing digest tells nothing."""
-    digests = {row.content_digest for row in effect.records} - {None}
-    return fact.content_digest is not None and bool(digests - {fact.content_digest})
-
-
-def _is_away(effect: Lookup[InboxRow]) -> bool:
-    """A database that does not answer might have the key, or have it a second time; what is damaged does answer."""
-    return any(answer.presence is Presence.UNKNOWN and not answer.is_damaged for answer in effect.answers)
-
-
-def _is_settled(effect: Lookup[InboxRow], fact: OutboxFact) -> bool:
-    is_one = effect.is_found and effect.is_complete and double_effect(effect) is None
-    return is_one and not is_of_another_message(effect, fact)
-
-
 def _key(swept: SweptSubscription) -> tuple[str, str]:
     return swept.subscription.topic, swept.subscription.group
-
-
-def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    return other if one is None else one if other is None else one & other

@@ -15,13 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, IntegrityError
 
-from checkback_producers.errors import KeyTaken, RolledBackAlready, UnsafeConnection
-from checkback_producers.local_connection import LocalConnection
-from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
+from checkback_producers.errors import KeyTaken, RolledBackAlready
+from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import OUTBOX, OutboxState
 from reconciler.contract.unique_key import require_unique_key
 from reconciler.errors import ConfigurationError, MalformedInput
+from reconciler.policy.sweeping import OutboxFact, SettledTags
+from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
 from reconciler.sql.engines import (
     asked_once,
     class_names,
@@ -87,14 +88,16 @@ class SqlOutbox:
             self._identity = read_identity(self.engine)
         return self._identity
 
-    def record(self, connection: object, entry: OutboxEntry) -> LocalConnection:
+    def record(self, connection: object, entry: OutboxEntry) -> CallersConnection:
         """Inserts the row in the caller's transaction; one statement that also compares the database's identity.
 
         Raises UnsafeConnection, RolledBackAlready, KeyTaken, ConfigurationError (no table) or DatabaseAway; after
         any of them the caller's transaction must be rolled back. Other driver errors pass as they are.
         """
         identity = self.identity()
-        local = LocalConnection(connection)
+        local = CallersConnection(connection)
+        if local.is_pipelined:
+            raise UnsafeConnection("the connection is in pipeline mode, where nothing tells whether a row was written")
         if local.dialect != self._dialect:
             raise UnsafeConnection(f"the connection is to {local.dialect}, the outbox is in {self.engine.dialect.name}")
         try:

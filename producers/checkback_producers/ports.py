@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from reconciler.contract.tables import OutboxState
 from reconciler.policy.evidence import SendAnswer
+from reconciler.policy.sweeping import OutboxFact, SettledTags
 from reconciler.rocketmq.wire.message import Message
 
 
@@ -134,28 +134,6 @@ class OutboxEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxFact:
-    """A visible outbox row without its content."""
-
-    unique_key: str
-    topic: str
-    tag: str | None
-    state: OutboxState
-    #: Database time of `record`.
-    created_at_ms: int
-    announced_at_ms: int | None
-    #: Read in pages of announced rows only, which are compared with inboxes; None: no digest, or not read.
-    content_digest: bytes | None = None
-    #: Of a row in a page: why nobody can read it. Then only its place in the page counts, whatever type stands there.
-    damage: str | None = None
-
-    @property
-    def is_committed(self) -> bool:
-        """Visible and no tombstone."""
-        return self.state is not OutboxState.ROLLED_BACK
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxPage:
     """Rows in the order asked for, unreadable ones among them, and the database's time when they were read."""
 
@@ -169,16 +147,6 @@ class LocalTransaction(Protocol):
     def is_open(self) -> bool:
         """True while the recorded connection is in a transaction: its outcome is not known yet."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledTags:
-    """By which tags rows were settled: those with another tag were not waited for."""
-
-    #: None: all, also rows without a tag.
-    tags: frozenset[str] | None
-    #: Of the value that was read.
-    version: int
 
 
 class Outbox(Protocol):

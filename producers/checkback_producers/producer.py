@@ -30,7 +30,7 @@ class TransactionalProducer:
     `completion="end"` reads the outcome at the end of a block and sends END_TRANSACTION. `completion="check"` leaves
     it to the broker's check-back and the announcement to the sweeper (which must run). Without an outbox, which must
     be said by `without_outbox=True`, commits are not proved: the weaker mode.
-    `checkback_producers.remoting.open_producer` makes one over the remoting client.
+    `checkback_producers.open_producer` makes one over the remoting client.
     """
 
     def __init__(

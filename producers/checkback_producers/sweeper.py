@@ -1,50 +1,25 @@
-"""The sweeper: announces what producers could not, and retires outbox rows that every inbox has. Policy, no driver.
+"""The sweeper: announces what producers could not, and retires outbox rows that every inbox has.
 
 Six steps a source, each by state and never by a range of ids, each harmless when repeated or done by several: write
-the sign of life, which tells how far a replica has come; judge rows again that a group takes since its setting was
-changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the inboxes, the only way to SETTLED; announce
-the rest again later; delete rows that were finished long ago. An inbox that has another message under a row's key
-settles nothing.
+the *sign of life* (the database time of this sweep, by which a replica proves how far it has come); judge rows again
+that a group takes since its setting was changed (filter_review.py); announce NEW rows; settle ANNOUNCED rows from the
+inboxes, the only way to SETTLED; announce the rest again later; delete rows that were finished long ago. An inbox that
+has another message under a row's key settles nothing. What becomes of a row is decided in
+reconciler/policy/sweeping.py; the loop here reads and writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from checkback_producers.announcer import Announcer
-from checkback_producers.filter_review import FilterReview, SweptSubscription, is_of_another_message
-from checkback_producers.ports import Outbox, OutboxFact
+from checkback_producers.filter_review import FilterReview
+from checkback_producers.ports import Outbox
 from reconciler.contract.announcement import AnnouncedKey
-from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError, TransientError
-from reconciler.policy.evidence import InboxRow, Lookup
-from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.policy.ports import InboxEvidence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPolicy:
-    """When rows are touched. All ages are database time."""
-
-    #: NEW rows older than this are announced: the producer had its time.
-    sweep_after_seconds: float = 10.0
-    #: ANNOUNCED rows are looked up in the inboxes when their announcement is older than this.
-    settle_after_seconds: float = 3_600.0
-    #: Rows still unsettled after this are announced again.
-    announce_again_after_seconds: float = 21_600.0
-    #: SETTLED and ROLLED_BACK rows older than this are deleted. A tombstone must outlive every half that a broker could
-    #: still ask about: at least the brokers' retention and eight days.
-    keep_seconds: float = 30 * 86_400.0
-    #: fileReservedTime of the brokers: older rows are not judged again after a change of tags.
-    retention_seconds: float = 72 * 3600.0
-    #: Rows deleted in one transaction.
-    delete_rows: int = 500
-    #: Bounds the deleting in one sweep of one source.
-    delete_transactions_maximum: int = 20
-    page_rows: int = 1_000
-    #: Bounds one sweep of one source; the next sweep goes on where this one stopped.
-    pages_maximum: int = 100
+from reconciler.policy.sweeping import OutboxFact, Settlement, SweepPolicy, SweptSubscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +77,6 @@ class SweepReport:
             failed_sources=self.failed_sources + other.failed_sources,
             problems=self.problems + other.problems,
         )
-
-
-@dataclass(slots=True)
-class _Sorted:
-    settled: list[OutboxFact] = field(default_factory=list)
-    absent: list[OutboxFact] = field(default_factory=list)
-    unknown: list[OutboxFact] = field(default_factory=list)
-    unprovable: list[OutboxFact] = field(default_factory=list)
-    #: With the inbox that has another content.
-    differing: list[tuple[OutboxFact, str]] = field(default_factory=list)
-    doubled: list[tuple[OutboxFact, str]] = field(default_factory=list)
 
 
 class Sweeper:
@@ -270,21 +234,7 @@ class Sweeper:
     def _settle_page(self, source: OutboxSource, facts: Sequence[OutboxFact], now_ms: int) -> SweepReport:
         found = self._sort(facts)
         source.outbox.mark_settled([fact.unique_key for fact in found.settled])
-        again_ms = int(self._policy.announce_again_after_seconds * 1000)
-        settle_ms = int(self._policy.settle_after_seconds * 1000)
-        shown = [fact for fact, _ in (*found.doubled, *found.differing)]
-        # A match in Redis has hidden these from the reconciler: announced again at the first look, the key is judged.
-        at_once = [fact for fact in shown if _was_announced_once(fact, settle_ms)]
-        due = at_once + [
-            fact
-            for fact in (
-                *found.absent,
-                *found.unknown,
-                *(f for f in shown if not _was_announced_once(f, settle_ms)),
-                *(f for f in found.unprovable if _was_announced_once(f, again_ms)),
-            )
-            if fact.announced_at_ms is not None and now_ms - fact.announced_at_ms >= again_ms
-        ]
+        due = found.due_again(self._policy, now_ms)
         failures: dict[str, ReconcilerError] = {}
         confirmed = self._announce(source, due, failures)
         report = SweepReport(
@@ -313,8 +263,8 @@ class Sweeper:
                 failures[topic] = announced.error
         return total
 
-    def _sort(self, facts: Sequence[OutboxFact]) -> _Sorted:
-        sorted_ = _Sorted()
+    def _sort(self, facts: Sequence[OutboxFact]) -> Settlement:
+        settlement = Settlement()
         by_topic: dict[str, list[OutboxFact]] = {}
         for fact in facts:
             by_topic.setdefault(fact.topic, []).append(fact)
@@ -328,44 +278,8 @@ class Sweeper:
                 if self._inboxes.is_configured(swept.subscription)
             }
             for fact in rows:
-                self._sort_one(fact, subscribed, answers, sorted_)
-        return sorted_
-
-    @staticmethod
-    def _sort_one(
-        fact: OutboxFact,
-        subscribed: Sequence[SweptSubscription],
-        answers: Mapping[Subscription, Mapping[str, Lookup[InboxRow]]],
-        sorted_: _Sorted,
-    ) -> None:
-        wanting = [swept.subscription for swept in subscribed if swept.wants(fact.tag)]
-        if not subscribed or any(subscription not in answers for subscription in wanting):
-            sorted_.unprovable.append(fact)
-            return
-        lookups = [answers[subscription].get(fact.unique_key) for subscription in wanting]
-        known = [lookup for lookup in lookups if lookup is not None]
-        doubled = next(filter(None, map(double_effect, known)), None)
-        if doubled is not None:
-            sorted_.doubled.append((fact, doubled))
-        elif (other := _of_another_message(wanting, lookups, fact)) is not None:
-            sorted_.differing.append((fact, other))
-        # Who is away might have the key a second time, and SETTLED is looked at no more.
-        elif len(known) == len(wanting) and all(lookup.is_found and lookup.is_complete for lookup in known):
-            sorted_.settled.append(fact)
-        elif any(lookup.is_absent for lookup in known):
-            sorted_.absent.append(fact)
-        else:
-            sorted_.unknown.append(fact)
-
-
-def _of_another_message(
-    wanting: Sequence[Subscription], effects: Sequence[Lookup[InboxRow] | None], fact: OutboxFact
-) -> str | None:
-    """The first group whose inbox has another content; None: none is known to."""
-    for subscription, effect in zip(wanting, effects, strict=True):
-        if effect is not None and is_of_another_message(effect, fact):
-            return str(subscription)
-    return None
+                settlement.add(fact, subscribed, answers)
+        return settlement
 
 
 def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
@@ -378,11 +292,6 @@ def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]
         f"the first is {first.unique_key} in that of {whose}"
     )
     return SweepReport(differing=len(differing), problems=(problem,))
-
-
-def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
-    # Nothing will ever settle an unprovable one: it is announced a second time (the first may have been lost), no more.
-    return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
 
 
 def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, str]]) -> SweepReport:

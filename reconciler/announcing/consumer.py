@@ -1,7 +1,7 @@
-"""The announcement consumer as a running thing: all queues of all subscriptions over a few threads.
+"""The announcement consumer: steps of all queues of all subscriptions, over a few threads.
 
-`reconciler run` starts one, `reconciler announcements` starts more; several are harmless, a lease per queue keeps
-them from doing the same work. One instance serves every subscription of a process.
+`reconciler run` starts one, `reconciler announcements` starts more. A lease a queue keeps them from the same work. One
+instance serves every subscription of a process.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ logger = logging.getLogger(__name__)
 
 THREADS_DEFAULT = 4
 REFRESH_SECONDS = 30.0
-#: Queues that cannot be listed are asked for again after this.
+#: Pause before the next attempt after the queues could not be listed.
 REFRESH_AGAIN_SECONDS = 2.0
 _LONGEST_NAP_SECONDS = 0.5
 _AFTER_BUG_SECONDS = 5.0
 
-#: A turn does its work and says how many seconds later it wants the next one; None: never.
+#: A turn returns the seconds until its next run; None: never.
 _Turn = Callable[[], float | None]
 
 
 def consumer_token() -> str:
-    """Names this process in leases and outage rows."""
+    """A name for this process in leases and outage rows."""
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class AnnouncementConsumer:
-    """Runs steps until stop(). Shared; confined by its lock. Each queue is stepped by one thread at a time."""
+    """Runs steps until stop(). Shared by threads; guarded by its lock. One thread at a time steps a queue."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class AnnouncementConsumer:
         self._is_running = False
 
     def start(self) -> None:
-        """Starts the threads; queues are found by them, so nothing needs to be up yet. Raises UsageError if it runs."""
+        """Starts the threads, which find the queues: no server needs to be up. Raises UsageError if it is running."""
         if self._is_running:
-            raise UsageError("the announcement consumer is running")
+            raise UsageError("the announcement consumer is running already: stop it first")
         self._is_running = True
         self._stopping.clear()
         self._turns.clear()
@@ -91,7 +91,7 @@ class AnnouncementConsumer:
             thread.start()
 
     def stop(self, *, timeout_seconds: float = 10.0) -> bool:
-        """Lets the steps in hand finish, gives the leases up; False if a step is still under way after the time."""
+        """Waits for running steps, then releases the leases. False: a step was still running after the time-out."""
         self._stopping.set()
         deadline = self._clock.monotonic_seconds() + timeout_seconds
         for thread in self._threads:
@@ -104,7 +104,7 @@ class AnnouncementConsumer:
         return is_over
 
     def states(self) -> Sequence[AnnouncementQueueState]:
-        """Every queue of every subscription that was touched so far."""
+        """Every queue, of every subscription, that had a step."""
         return [state for step in self._steps for state in step.states()]
 
     def settled_queues(self) -> int:
@@ -128,7 +128,7 @@ class AnnouncementConsumer:
                 if queue.queue_id < step.shards:
                     self._plan(0.0, self._queue_turn(step, queue))
                 else:
-                    self._tell_extra(step, queue)
+                    self._report_extra(step, queue)
             return self._refresh_seconds if found else REFRESH_AGAIN_SECONDS
 
         return refresh
@@ -139,7 +139,7 @@ class AnnouncementConsumer:
 
         return turn
 
-    def _tell_extra(self, step: AnnouncementStep, queue: AnnouncementQueue) -> None:
+    def _report_extra(self, step: AnnouncementStep, queue: AnnouncementQueue) -> None:
         self._on_event(
             AnnouncementEvent(
                 kind=EventKind.EXTRA_QUEUE,
@@ -165,7 +165,7 @@ class AnnouncementConsumer:
                 continue
             try:
                 wait_seconds = turn()
-            except Exception:  # a bug in one queue must not end the others
+            except Exception:  # a bug in one queue must not stop the others
                 logger.exception("announcement_step_failed: a step of the announcement consumer failed")
                 wait_seconds = _AFTER_BUG_SECONDS
             if wait_seconds is not None:

@@ -1,4 +1,4 @@
-"""What the announcement consumer asks of the broker, and what it tells about itself."""
+"""The announcement consumer's port to the broker, its events and its states."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 class PulledBatch:
     """Answer to one pull."""
 
-    #: Oldest first; empty if there was nothing, or nothing with the tag.
+    #: Oldest first; empty if there was no message with the tag.
     messages: Sequence[PulledAnnouncement]
-    #: Where to go on; moves past messages with other tags too.
+    #: Offset of the next pull; moves past messages with other tags, too.
     next_offset: int
     min_offset: int
     max_offset: int
@@ -46,19 +46,19 @@ class AnnouncementSource(Protocol):
 
 
 class EventKind(StrEnum):
-    """What is worth telling."""
+    """Kind of an AnnouncementEvent."""
 
     #: Announcements were quarantined; `count` of them.
     REFUSED = "REFUSED"
-    #: first_offset to last_offset - 1 were deleted by the broker, or never existed there: the outbox announces again.
+    #: The broker deleted, or never had, first_offset to last_offset - 1: the outbox announces these keys again.
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
-    #: An offset that Redis had is gone.
+    #: Redis lost an offset that it had: it lost its memory.
     MEMORY_LOST = "MEMORY_LOST"
-    #: Redis has an older offset than this process knew: it lost its last writes; first_offset is read again.
+    #: Redis has an older offset than this process knew: it lost its last writes. Pulling goes on at first_offset.
     REWOUND = "REWOUND"
     SUSPENDED = "SUSPENDED"
     RESUMED = "RESUMED"
-    #: A queue whose number is not below the number of shards: nobody consumes it.
+    #: A queue whose number is not below the number of shards: its announcements are not consumed.
     EXTRA_QUEUE = "EXTRA_QUEUE"
 
 
@@ -96,14 +96,14 @@ def log_event(event: AnnouncementEvent) -> None:
 
 
 class StepKind(StrEnum):
-    """What a step did."""
+    """Kind of a StepOutcome."""
 
-    #: Keys or at least the offset moved on: call again at once.
+    #: The offset moved on, with or without keys: call again at once.
     MOVED_ON = "MOVED_ON"
     IDLE = "IDLE"
     #: Another consumer holds the queue's lease.
     NOT_MINE = "NOT_MINE"
-    #: Stays at its offset: Redis, ledger or broker is away, the half set is full, or an outage is open.
+    #: The offset stays: Redis, ledger or broker is away, the half set is full, or an outage is open.
     SUSPENDED = "SUSPENDED"
 
 
@@ -112,7 +112,7 @@ class StepOutcome:
     """Result of AnnouncementStep.run_once."""
 
     kind: StepKind
-    #: Do not call again before.
+    #: Earliest time of the next call.
     wait_seconds: float = 0.0
     admitted_keys: int = 0
     refused: int = 0
@@ -121,13 +121,13 @@ class StepOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementQueueState:
-    """A queue as status shows it."""
+    """State of a queue, for `reconciler status`."""
 
     subscription: Subscription
     queue: AnnouncementQueue
-    #: Last step's kind; None before the first.
+    #: Kind of the last step; None: no step yet.
     kind: StepKind | None
-    #: Why it is suspended.
+    #: Why the queue is suspended; empty if it is not.
     detail: str
     position: int | None
     #: Messages behind the broker's maximum at the last pull; None: not pulled yet.

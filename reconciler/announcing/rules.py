@@ -1,7 +1,7 @@
 """Which announcements are admitted: a pure decision on hostile bytes.
 
-A message is admitted or refused as a whole: producers send keys of one kind in one message, and half a message would
-make the quarantine hard to read. An announced key is compared and stored, never decoded into an address.
+A message is admitted or refused as a whole: producers send keys of one kind in one message, and parts of a message
+would make the quarantine hard to read. An announced key is compared and stored, never decoded into an address.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reconciler.policy.ports import AnnouncementQueue, RefusedAnnouncement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledAnnouncement:
-    """A message of the unique-key topic, as far as it matters."""
+    """The parts of a message of the unique-key topic that the rules need."""
 
     queue_offset: int
     #: The business topic, as the sender tagged it.
@@ -32,40 +32,40 @@ class PulledAnnouncement:
     body: bytes
     #: Property RECONCILER_SIGNATURE.
     signature: str | None = None
-    #: Why the body is as it is stored and not as it was meant; None: it was read.
+    #: Why the body could not be decompressed; None: it was read. The body is then the stored bytes.
     unreadable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedKeys:
-    """The keys of a message, or of many."""
+    """The admitted keys of one message."""
 
     unique_keys: tuple[str, ...] = ()
-    #: Those of them whose announced tag the group does not take. What is announced proves nothing: a round compares
-    #: it with the outbox (reconciler/policy/judging/tag_filter.py).
+    #: Those of them whose announced tag the group does not take. An announced tag proves nothing: a round compares it
+    #: with the outbox (reconciler/policy/judging/tag_filter.py).
     apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementRules:
-    """What a subscription accepts."""
+    """The announcements that a subscription accepts."""
 
     environment: str
-    #: The only topic that is admitted; the server filters by it as the tag, this is the check that counts.
+    #: The only topic that is admitted. The broker filters by it as the tag, by hash only; the rules compare the text.
     topic: str
     #: True: version 0, the body is one bare key.
     bare_keys: bool = False
     #: If set, announcements without its HMAC are refused.
     signature_secret: bytes | None = None
-    #: Tags that the group takes, where an outbox can tell a key's tag; None: every key goes one way.
+    #: Tags that the group takes; None: it takes all, or no outbox knows the tag of a key, and no key is set apart.
     tags: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         if self.signature_secret == b"":
-            raise InvalidValue("signature_secret", "(empty)", "a secret, or None: anybody could sign with an empty one")
+            raise InvalidValue("signature_secret", "(empty)", "set a secret, or None: an empty one signs for everybody")
 
     def judge(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
-        """The announced keys, or why the message is refused. Empty: another topic's message that hashed alike."""
+        """The announced keys, or the refusal. No keys: the message is another topic's, whose tag has the same hash."""
         if message.tag != self.topic:
             return AdmittedKeys()  # brokers compare only the hash of a tag
         try:
@@ -114,7 +114,7 @@ class _Refused(MalformedInput):
 
 
 def _reason(body: bytes) -> str:
-    """Finer than malformed, for the counters; only asked for messages that were refused already."""
+    """A finer reason than MALFORMED, for the counters, of a message that is refused in any case."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):

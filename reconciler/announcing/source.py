@@ -15,9 +15,9 @@ from reconciler.rocketmq.client.routes import MessageQueue, Routes
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Group of the pulls. It stores no offsets at the broker: those lie beside the keys in Redis.
+#: Group of the pulls. It stores no offsets at the broker: they lie beside the keys in Redis.
 PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
-#: Bodies are read up to this, sixteen times what an announcement may have: so the quarantine tells the real size.
+#: Longest body that is decompressed, sixteen times the longest announcement: the quarantine shows the real size.
 READ_BYTES_MAX = 1024 * 1024
 
 
@@ -73,12 +73,12 @@ def message_queue(queue: AnnouncementQueue) -> MessageQueue:
 
 
 def announcement_of(record: MessageRecord) -> PulledAnnouncement:
-    """What the rules need of a record."""
+    """The record, as the rules need it."""
     unreadable = None
     try:
         body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
     except (MalformedInput, MissingDependency) as error:
-        # A bomb, broken compression, or one whose package is missing: one such message must not stop the queue. The
+        # A compression bomb, a broken body, or a compression whose package is missing must not stop the queue. The
         # outbox announces a good key again.
         body, unreadable = record.body, str(error)
     return PulledAnnouncement(

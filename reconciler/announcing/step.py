@@ -1,12 +1,12 @@
 """Step 6, one queue: announcements into half sets, the offset moving with the keys in one atomic step.
 
-Nothing is kept that a restart would miss: positions in memory are guesses that Redis confirms or corrects at every
-compare-and-set. So any number of consumers may run, Redis may lose a tail or everything, and a rewind only repeats
-harmless additions.
+The step has no state that a restart would miss: its positions are guesses, which Redis confirms or corrects at every
+compare-and-set. So any number of consumers may run, Redis may lose its last writes or all of them, and a rewind only
+repeats harmless additions.
 
-A key in another queue than its hash says (the sender fell back to another queue) goes into the shard of the queue:
-its offset lies there, and keys and offset must move together. Its consumption is recorded in the hash's shard, so it
-stays pending until the inbox is asked: one look-up, nothing else.
+A key may lie in another queue than its hash names, because its sender fell back to that queue. It goes into the shard
+of the queue it lies in, where its offset is stored: keys and offset move together. Its consumption is recorded in the
+shard of its hash, so the key stays pending until one inbox look-up settles it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ BACK_OFF_SECONDS_MAX = 5.0
 IDLE_SECONDS_MIN = 0.02
 IDLE_SECONDS_MAX = 0.5
 NOT_MINE_SECONDS_MAX = 2.0
-#: Messages of one pull; brokers give 32 from memory at most anyway. 32 times 500 keys are one script run of 10 ms.
+#: Messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
 PULL_MESSAGES_MAX = 32
 
 
 @dataclass(slots=True)
 class _Queue:
-    """What this process believes of a queue; touched by one step at a time."""
+    """This process's view of one queue; used by one step at a time."""
 
     era: int = -1
     position: int | None = None
@@ -64,7 +64,7 @@ class _Queue:
 
 
 class AnnouncementStep:
-    """Announcement consumption of one subscription. Thread-safe for different queues; one step at a time a queue."""
+    """Announcement consumption of one subscription. Threads may step different queues, one thread a queue."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class AnnouncementStep:
         self._token = token
         self._clock = clock
         self._half_set_keys_max = half_set_keys_max
-        #: A dead holder's queue stands still for as long: whatever is announced there is not looked for meanwhile.
+        #: The queue of a dead holder is not consumed for this long, so losses announced there are found later.
         self._lease_seconds = lease_seconds
         self._on_event = on_event
         self._jitter = jitter or random.Random()
         self._queues: dict[AnnouncementQueue, _Queue] = {}
-        #: Grows whenever an outage is seen or a loss is told: positions of an earlier era prove nothing.
+        #: Incremented by an open outage and by a loss of memory: positions of an earlier era prove nothing.
         self._era = 0
         self._outage_checked_at: float | None = None
         self._is_outage_open = False
 
     def run_once(self, queue: AnnouncementQueue) -> StepOutcome:
-        """At most one pull and one compare-and-set; never raises a ReconcilerError. A crash anywhere repeats keys."""
+        """At most one pull and one compare-and-set. Raises no ReconcilerError. After a crash keys are added again."""
         known = self._queues.setdefault(queue, _Queue())
         try:
             outcome = self._step(queue, known)
@@ -115,16 +115,16 @@ class AnnouncementStep:
         return outcome
 
     def release(self, queue: AnnouncementQueue) -> None:
-        """Gives the queue's lease up, at shutdown; a Redis that is away lets it expire."""
+        """Releases the queue's lease at shutdown. If Redis is away, the lease expires."""
         known = self._queues.get(queue)
         if known is None or known.lease_renewed_at is None:
             return
-        with suppress(ReconcilerError):  # else it ends by itself
+        with suppress(ReconcilerError):  # else the lease expires
             self._half_sets.release_lease(self._shard(queue), queue, token=self._token)
         known.lease_renewed_at = None
 
     def states(self) -> Sequence[AnnouncementQueueState]:
-        """Every queue that was touched."""
+        """Every queue that had a step."""
         return [
             AnnouncementQueueState(
                 subscription=self.subscription,
@@ -155,7 +155,7 @@ class AnnouncementStep:
             self._find_position(queue, known)
         position = known.position
         if position is None:
-            return StepOutcome(kind=StepKind.MOVED_ON)  # another consumer placed and lost it: look again
+            return StepOutcome(kind=StepKind.MOVED_ON)  # a stored offset was lost again: next step
         size = self._half_sets.size(self._shard(queue))
         if size > self._half_set_keys_max:
             return self._suspended(known, f"the half set holds {size} keys, at most {self._half_set_keys_max}")
@@ -191,7 +191,7 @@ class AnnouncementStep:
         stored = self._half_sets.position(shard, queue)
         if stored is None:
             floor = self._ledger.floor(self.subscription, queue)
-            # Never the end of the queue: what was announced before this consumer existed must arrive too.
+            # Never the end of the queue: announcements older than this consumer must be admitted, too.
             start = self._source.earliest(queue) if floor is None else floor
             stored = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=()).offset
         known.position = stored
@@ -200,7 +200,7 @@ class AnnouncementStep:
     def _idle(self, queue: AnnouncementQueue, known: _Queue, position: int) -> StepOutcome:
         now = self._clock.monotonic_seconds()
         if now - known.compared_at >= COMPARE_SECONDS:
-            # Redis may have fallen back while nothing was announced.
+            # Redis may have lost its last writes while no announcement came.
             self._follow(queue, known, position, self._half_sets.position(self._shard(queue), queue))
             if known.position != position:
                 return StepOutcome(kind=StepKind.MOVED_ON)
@@ -219,10 +219,10 @@ class AnnouncementStep:
                 unique_keys.extend(judged.unique_keys)
                 apart.extend(judged.apart)
         if refused:
-            # Before the offset moves on: a crash in between repeats it, and doing it twice is harmless.
+            # Before the offset moves on: a crash in between quarantines them twice, which is harmless.
             self._ledger.quarantine(self.subscription.environment, refused)
             reasons = ", ".join(sorted({each.reason for each in refused}))
-            self._tell(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
+            self._report(queue, EventKind.REFUSED, detail=reasons, count=len(refused))
         if not self._move(queue, known, position, pulled.next_offset, unique_keys, apart):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
         known.admitted_keys += len(unique_keys)
@@ -232,14 +232,14 @@ class AnnouncementStep:
     def _skip_illegal(self, queue: AnnouncementQueue, known: _Queue, position: int, pulled: PulledBatch) -> StepOutcome:
         corrected = pulled.min_offset
         if position > pulled.max_offset:
-            # The broker lost its end, or the topic was made anew. Going back is harmless; the floor shortens it.
+            # The broker lost the queue's end, or the topic was created again. Going back to the floor is harmless.
             floor = self._ledger.floor(self.subscription, queue)
             if floor is not None and pulled.min_offset <= floor <= pulled.max_offset:
                 corrected = floor
         if corrected == position:
             return self._suspended(known, f"the broker refuses offset {position} of {queue.queue_id}")
         first, last = sorted((position, corrected))
-        self._tell(
+        self._report(
             queue,
             EventKind.OFFSET_ILLEGAL,
             detail=f"offset {position} is not in {pulled.min_offset}..{pulled.max_offset}, going on at {corrected}",
@@ -269,11 +269,11 @@ class AnnouncementStep:
         return False
 
     def _follow(self, queue: AnnouncementQueue, known: _Queue, position: int, stored: int | None) -> None:
-        """Goes to the offset that Redis has; none at all means that it lost its memory."""
+        """Adopts the offset that Redis has. None: Redis lost its memory, which opens an outage."""
         if stored is None and known.era == self._era:
-            # Noted before the position is forgotten: with the ledger away the next step finds the loss again.
+            # Written before the position is dropped: if the ledger is away, the next step finds the loss again.
             self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self._token)
-            self._tell(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
+            self._report(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
             self._era += 1
             self._outage_checked_at = None
         known.compared_at = self._clock.monotonic_seconds()
@@ -281,7 +281,7 @@ class AnnouncementStep:
         if stored is None or stored < position:
             known.rewinds += 1
         if stored is not None and stored < position:
-            self._tell(
+            self._report(
                 queue,
                 EventKind.REWOUND,
                 detail=f"Redis has offset {stored}, {position} was known: it lost its last writes",
@@ -289,7 +289,7 @@ class AnnouncementStep:
                 last_offset=position,
             )
 
-    # ---- what it tells
+    # ---- outcomes and events
 
     def _suspended(self, known: _Queue, detail: str) -> StepOutcome:
         ceiling = min(BACK_OFF_SECONDS_MAX, BACK_OFF_SECONDS_MIN * 2 ** min(known.failures, 10))
@@ -302,15 +302,15 @@ class AnnouncementStep:
         known.idle_steps = known.idle_steps + 1 if outcome.kind is StepKind.IDLE else 0
         if outcome.kind is StepKind.SUSPENDED:
             if not known.suspended_for:
-                self._tell(queue, EventKind.SUSPENDED, detail=outcome.detail)
+                self._report(queue, EventKind.SUSPENDED, detail=outcome.detail)
             known.suspended_for = outcome.detail
             return
         known.failures = 0
         if known.suspended_for:
-            self._tell(queue, EventKind.RESUMED, detail=known.suspended_for)
+            self._report(queue, EventKind.RESUMED, detail=known.suspended_for)
             known.suspended_for = ""
 
-    def _tell(
+    def _report(
         self,
         queue: AnnouncementQueue,
         kind: EventKind,

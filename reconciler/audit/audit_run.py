@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.collect.collecting import collect
-from reconciler.audit.collect.configuration import read_configuration
+from reconciler.audit.collect.configuration import audited_subscriptions, read_configuration, with_configured
 from reconciler.audit.collect.request import Request
-from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
+from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.collect.window import parse_window
 from reconciler.audit.engines.engine import check_engine, opened_engine
 from reconciler.audit.errors import AuditError, unwritable

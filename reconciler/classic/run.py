@@ -78,7 +78,7 @@ def blind_brokers(instance: ClientInstance) -> dict[str, str]:
 
 
 def serve_classic(settings: Settings, stop: threading.Event, clock: Clock) -> None:
-    """Announcements and scheduled differences until the stop. Raises TransientError if nobody is there at the start."""
+    """Announcements and differences until the stop. Raises TransientError if a server is away at the start."""
     with Connections(settings, clock=clock) as connections:
         logger.warning("classic_mode", extra={"detail": _WARNING})
         for address, family in blind_brokers(connections.rocketmq).items():

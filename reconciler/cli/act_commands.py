@@ -21,6 +21,7 @@ from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import ask, people, say, tell
 
 if TYPE_CHECKING:
+    from reconciler.commands.repair import RepairNow
     from reconciler.settings.schema import Settings
 
 #: The operator said no: the repairs are not done.
@@ -47,7 +48,7 @@ def repair(
     unique keys; --dry-run judges all. Exit code 4: some repairs failed, wait or are held; 2: a key is unknown or cannot
     be judged.
     """
-    from reconciler.commands.operate import repair_now
+    from reconciler.commands.repair import repair_now
 
     settings = read_settings(config)
     if bool(keys) == all_open:
@@ -66,18 +67,26 @@ def repair(
 
 
 def _ask_first(settings: Settings, topic: str | None, group: str | None) -> None:
-    from reconciler.commands.operate import repair_now
+    from reconciler.commands.repair import repair_now
 
     preview = repair_now(settings, [], topic=topic, group=group, dry_run=True)
     if not preview.keys:
         return
     print_table("Would be repaired", preview.columns, preview.rows(), first=_FIRST, to_people=True)
-    answer = ask(f"Repair these {len(preview.keys)}? [y/N]: ")
+    answer = ask(f"Repair {_counted(preview)}? [y/N]: ")
     if not answer:
         raise InvalidValue("--all", True, "nobody answered the question: give --yes, or name keys")
     if answer.strip().lower() not in {"y", "yes"}:
         tell("nothing was changed")
         raise typer.Exit(DECLINED)
+
+
+def _counted(preview: RepairNow) -> str:
+    """Messages, and subscriptions where they are more: a message may be lost for several groups."""
+    messages = len({(key.topic, key.unique_key) for key in preview.keys})
+    lines = len(preview.keys)
+    text = "this message" if messages == 1 else f"these {messages} messages"
+    return text if lines == messages else f"{text}, lost for {lines} subscriptions together"
 
 
 def dismiss(
@@ -92,12 +101,12 @@ def dismiss(
 
     Exit code 4: the service still works on a key, which stays; 2: a key is unknown.
     """
-    from reconciler.commands import operate
+    from reconciler.commands.dismiss import dismiss_keys
 
     if not reason.strip():
         raise InvalidValue("--reason", reason, "say what was done instead")
     wanted = [require_key(key) for key in keys]
-    report = operate.dismiss(read_settings(config), wanted, topic=topic, group=group, reason=reason)
+    report = dismiss_keys(read_settings(config), wanted, topic=topic, group=group, reason=reason)
     if output is Output.JSON:
         print_json(report.as_dict())
     else:
@@ -112,7 +121,7 @@ def hold(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the repairs of a topic; verification goes on."""
-    from reconciler.commands.operate import place_hold
+    from reconciler.commands.hold import place_hold
 
     placed = place_hold(read_settings(config), topic, reason=reason)
     if output is Output.JSON:
@@ -128,7 +137,7 @@ def resume(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the repairs of a topic go on."""
-    from reconciler.commands.operate import lift_hold
+    from reconciler.commands.hold import lift_hold
 
     done = lift_hold(read_settings(config), topic, breaker=breaker)
     if output is Output.JSON:
@@ -153,7 +162,7 @@ def rebuild(
     """Put what the inboxes hold back into Redis after an outage (the service does it by itself, too)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
-    from reconciler.commands import operate
+    from reconciler.commands.rebuild import put_back
 
     settings = read_settings(config)
     since_ms = int(since.replace(tzinfo=UTC).timestamp() * 1000) if since else None
@@ -161,7 +170,7 @@ def rebuild(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("inbox rows", total=None)
-        scanned = operate.rebuild(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
+        scanned = put_back(settings, since_ms=since_ms, progress=lambda n: progress.update(task, completed=n))
     if output is Output.JSON:
         print_json({"scanned": scanned})
     else:

@@ -1,4 +1,4 @@
-"""The commands audit and statement: this process becomes the audit's, which shares no code with the service."""
+"""The commands audit and statement: this process becomes the audit's, which judges without the service's code."""
 
 from __future__ import annotations
 

@@ -114,9 +114,9 @@ def broker(
 
     When ready it prints one JSON line that says where it listens.
     """
-    from reconciler.commands.broker import serve_broker
+    from reconciler.embedded.serving import serve
 
-    raise typer.Exit(serve_broker(listen=listen, family=family, data=data, knobs=knob or []))
+    raise typer.Exit(serve(listen, family=family, data=data, knobs=knob or []))
 
 
 def register(app: typer.Typer) -> None:

@@ -31,10 +31,12 @@ def read_settings(config: Path | None, *, is_service: bool = False) -> Settings:
 
     Raises ConfigurationError with every problem.
     """
-    from reconciler.commands.setup import start_logging
+    from reconciler.instrumentation.log import configure_logging  # structlog is slow to load
 
     settings = settings_of(config)
-    start_logging(settings, is_service=is_service)
+    # A command that ends soon logs warnings only.
+    is_chatty = settings.logging.level == "info" and not is_service
+    configure_logging("warning" if is_chatty else settings.logging.level, settings.logging.format)
     return settings
 
 

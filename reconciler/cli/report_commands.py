@@ -119,7 +119,7 @@ def list_rows(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List candidates, repairs, refused announcements, outages, floors, or what people did by hand (actions)."""
-    from reconciler.commands.listing import list_rows
+    from reconciler.commands.list import list_rows
     from reconciler.policy.ports import LedgerFilter  # slow to load
 
     given = {"--state": state, "--verdict": verdict, "--topic": topic, "--group": group, "--key": key}
@@ -155,9 +155,9 @@ def explain(
 
     Exit code 2: nobody has heard of it; 3: a dependency is away that might know more.
     """
-    from reconciler.commands import story as life_stories
+    from reconciler.commands.explain import life_stories
 
-    told = life_stories.explain(read_settings(config), key)
+    told = life_stories(read_settings(config), key)
     heard = [*([] if told.is_known else [told.unheard]), *(f"note: {note}" for note in told.notes)]
     gaps = [*(f"away: {line}" for line in told.away), *(f"no answer: {line}" for line in told.silent)]
     if output is Output.JSON:

@@ -18,7 +18,7 @@ from reconciler.instrumentation.console import say, tell
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from reconciler.commands.doctor.diagnosis import Level
+    from reconciler.commands.diagnosis import Level
 
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
@@ -46,7 +46,7 @@ class Dialect(StrEnum):
 @config_app.command("check")
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
     """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
-    from reconciler.commands.setup import missing_drivers
+    from reconciler.commands.db import missing_drivers
 
     settings = settings_of(config)
     missing = missing_drivers(settings)
@@ -128,7 +128,7 @@ def db_upgrade(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create or upgrade the tables; running it twice is harmless."""
-    from reconciler.commands.setup import upgrade_configured, upgrade_database
+    from reconciler.commands.db import upgrade_configured, upgrade_database
 
     if url is None:
         upgraded = upgrade_configured(settings_of(config), tree.value)
@@ -160,7 +160,7 @@ def db_sql(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the DDL for people who run their own migrations."""
-    from reconciler.commands.setup import database_ddl
+    from reconciler.commands.db import database_ddl
 
     ddl = database_ddl(tree.value, dialect.value)
     if output is Output.JSON:
@@ -181,7 +181,7 @@ def topics_create(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create the unique-key topic and the probe topic on every master, with exactly the configured queues."""
-    from reconciler.commands.setup import create_topics
+    from reconciler.commands.topics import create_topics
 
     created = create_topics(read_settings(config), business_queues=business_queues if business else None)
     rows = [(c.topic, c.broker, c.queues) for c in created]

@@ -1,4 +1,6 @@
-"""The announcement: the ordinary message that tells which unique keys have been committed.
+"""The *announcement*: the ordinary message that carries committed unique keys.
+
+Its topic is the *unique-key topic*.
 
 Version 1 is UTF-8 JSON, at most 64 KiB and 500 keys, all of one shard, sent to that shard's queue:
 

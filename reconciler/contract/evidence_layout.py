@@ -3,7 +3,7 @@
 ::
 
     DIR/evidence.json                         what was asked, of whom, and the SHA-256 of every file below; `not_asked`,
-                                              where sources were counted: rows that nobody asked for, by topic and group
+                                              where sources were counted: rows outside of it, by topic and group
     DIR/outbox/prefix=<NN>/*.parquet          reconciler_outbox, without bodies
     DIR/inbox/prefix=<NN>/*.parquet           reconciler_inbox
     DIR/effects/prefix=<NN>/*.parquet         business effects, counted by the user's own query
@@ -16,56 +16,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from reconciler.contract.schema import Column, Table
 
 EVIDENCE_VERSION = 1
 
-EvidenceKind = Literal["key", "name", "digest", "i64", "i32"]
+_KEY = Column("key", "key", "The unique key's bytes.")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceColumn:
-    """One column; `key` is the unique key's bytes, `digest` 32 bytes."""
-
-    name: str
-    kind: EvidenceKind
-    doc: str
-    nullable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceTable:
-    """One table of the layout."""
-
-    name: str
-    doc: str
-    columns: tuple[EvidenceColumn, ...]
-
-
-def _c(name: str, kind: EvidenceKind, doc: str, *, nullable: bool = False) -> EvidenceColumn:
-    return EvidenceColumn(name=name, kind=kind, doc=doc, nullable=nullable)
-
-
-_KEY = _c("key", "key", "The unique key's bytes.")
-
-OUTBOX_EVIDENCE = EvidenceTable(
+OUTBOX_EVIDENCE = Table(
     name="outbox",
     doc="One row an outbox row of the window, and of every key that has an effect, a verdict or a repair in it.",
     columns=(
         _KEY,
-        _c("topic", "name", "Business topic."),
-        _c("producer_group", "name", "Producer group."),
-        _c("tag", "name", "Tag.", nullable=True),
-        _c("content_digest", "digest", "contract/content_digest.py; NULL: not checked.", nullable=True),
-        _c("state", "name", "NEW, ANNOUNCED, SETTLED or ROLLED_BACK."),
-        _c(
+        Column("topic", "name", "Business topic."),
+        Column("producer_group", "name", "Producer group."),
+        Column("tag", "name", "Tag.", nullable=True),
+        Column("content_digest", "digest", "contract/content_digest.py; NULL: not checked.", nullable=True),
+        Column("state", "name", "NEW, ANNOUNCED, SETTLED or ROLLED_BACK."),
+        Column(
             "created_at_ms",
-            "i64",
+            "bigint",
             "Database time at `record`: the time of the commit for latencies, and for windows unless it was seen late.",
         ),
-        _c("announced_at_ms", "i64", "Last announcement.", nullable=True),
-        _c(
+        Column("announced_at_ms", "bigint", "Last announcement.", nullable=True),
+        Column(
             "business_id",
             "name",
             "The business transaction's own id: shown beside keys, judged by no rule; older evidence lacks it.",
@@ -73,57 +46,57 @@ OUTBOX_EVIDENCE = EvidenceTable(
         ),
     ),
 )
-INBOX_EVIDENCE = EvidenceTable(
+INBOX_EVIDENCE = Table(
     name="inbox",
     doc="One row an inbox row of the groups in question.",
     columns=(
         _KEY,
-        _c("topic", "name", "Business topic."),
-        _c("consumer_group", "name", "The group."),
-        _c("content_digest", "digest", "Of the message as consumed; NULL: not checked.", nullable=True),
-        _c("source", "name", "consumer, or hand-over."),
-        _c("applied_at_ms", "i64", "Database time of the effect."),
+        Column("topic", "name", "Business topic."),
+        Column("consumer_group", "name", "The group."),
+        Column("content_digest", "digest", "Of the message as consumed; NULL: not checked.", nullable=True),
+        Column("source", "name", "consumer, or hand-over."),
+        Column("applied_at_ms", "bigint", "Database time of the effect."),
     ),
 )
-EFFECTS_EVIDENCE = EvidenceTable(
+EFFECTS_EVIDENCE = Table(
     name="effects",
     doc="Effects counted in the business tables: one row a key and group, of keys that belong to the window. A key "
     "that several inboxes of the group have has a row with their number, also where nothing else was counted.",
     columns=(
         _KEY,
-        _c("topic", "name", "Business topic."),
-        _c("consumer_group", "name", "The group."),
-        _c("effects", "i64", "How many effects the key had."),
+        Column("topic", "name", "Business topic."),
+        Column("consumer_group", "name", "The group."),
+        Column("effects", "bigint", "How many effects the key had."),
     ),
 )
-CANDIDATE_EVIDENCE = EvidenceTable(
+CANDIDATE_EVIDENCE = Table(
     name="candidate",
     doc="Verdicts of the ledger.",
     columns=(
         _KEY,
-        _c("topic", "name", "Business topic."),
-        _c("consumer_group", "name", "The group."),
-        _c("state", "name", "OPEN, SETTLED or QUARANTINED."),
-        _c("verdict", "name", "The latest verdict."),
-        _c("loss_verdict", "name", "The first verdict that meant a loss.", nullable=True),
-        _c("first_seen_ms", "i64", "Redis TIME of the round that first saw the key."),
-        _c("updated_at_ms", "i64", "Last change, ledger time."),
+        Column("topic", "name", "Business topic."),
+        Column("consumer_group", "name", "The group."),
+        Column("state", "name", "OPEN, SETTLED or QUARANTINED."),
+        Column("verdict", "name", "The latest verdict."),
+        Column("loss_verdict", "name", "The first verdict that meant a loss.", nullable=True),
+        Column("first_seen_ms", "bigint", "Redis TIME of the round that first saw the key."),
+        Column("updated_at_ms", "bigint", "Last change, ledger time."),
     ),
 )
-REPAIR_EVIDENCE = EvidenceTable(
+REPAIR_EVIDENCE = Table(
     name="repair",
     doc="Repairs of the ledger.",
     columns=(
         _KEY,
-        _c("topic", "name", "Business topic."),
-        _c("scope", "name", "'*', or the group of a hand-over."),
-        _c("state", "name", "OPEN, SENDING, SENT, DONE or FAILED."),
-        _c("rung", "name", "end, republish or hand-over."),
-        _c("attempts", "i32", "Sends."),
-        _c("created_at_ms", "i64", "When the loss was proved, ledger time."),
-        _c("sent_at_ms", "i64", "Last send; the first one where the row was sent once.", nullable=True),
-        _c("first_sent_at_ms", "i64", "First send, where it is known.", nullable=True),
-        _c("done_at_ms", "i64", "When every group's inbox had the key.", nullable=True),
+        Column("topic", "name", "Business topic."),
+        Column("scope", "name", "'*', or the group of a hand-over."),
+        Column("state", "name", "OPEN, SENDING, SENT, DONE or FAILED."),
+        Column("rung", "name", "end, republish or hand-over."),
+        Column("attempts", "integer", "Sends."),
+        Column("created_at_ms", "bigint", "When the loss was proved, ledger time."),
+        Column("sent_at_ms", "bigint", "Last send; the first one where the row was sent once.", nullable=True),
+        Column("first_sent_at_ms", "bigint", "First send, where it is known.", nullable=True),
+        Column("done_at_ms", "bigint", "When every group's inbox had the key.", nullable=True),
     ),
 )
 
@@ -131,16 +104,16 @@ EVIDENCE_TABLES = (OUTBOX_EVIDENCE, INBOX_EVIDENCE, EFFECTS_EVIDENCE, CANDIDATE_
 
 #: Not partitioned: DIR/ledger_round/*.parquet. Rounds that the ledger stored and did not void, from the window's start
 #: to its close: history has to hold every one of them. Without the ledger it is not there.
-LEDGER_ROUND_EVIDENCE = EvidenceTable(
+LEDGER_ROUND_EVIDENCE = Table(
     name="ledger_round",
     doc="Stored rounds of the ledger.",
     columns=(
-        _c("topic", "name", "Business topic."),
-        _c("consumer_group", "name", "The group."),
-        _c("shard", "i32", "Shard."),
-        _c("epoch", "name", "Redis memory the round ran in."),
-        _c("generation", "i64", "The fence after the round."),
-        _c("at_ms", "i64", "Redis TIME of the round."),
-        _c("announced", "i64", "Keys in the half set."),
+        Column("topic", "name", "Business topic."),
+        Column("consumer_group", "name", "The group."),
+        Column("shard", "integer", "Shard."),
+        Column("epoch", "name", "Redis memory the round ran in."),
+        Column("generation", "bigint", "The fence after the round."),
+        Column("at_ms", "bigint", "Redis TIME of the round."),
+        Column("announced", "bigint", "Keys in the half set."),
     ),
 )

@@ -9,7 +9,7 @@ The daemon writes it when it inserts the row, the replay worker of the group rea
 
 `content_digest` is the digest of the outbox row, without one that of the half (contract/content_digest.py). The reader
 computes the digest of the message again and refuses a message that was changed. A row of an older service has no digest
-and is not compared. The digest stops accidents, not a person who may UPDATE the ledger: she can write another digest.
+and is not compared. The digest stops accidents, not a person with UPDATE on the ledger, who can write another one.
 `signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret of the
 announcements, and is written where that secret is set.
 

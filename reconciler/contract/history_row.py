@@ -10,17 +10,15 @@ that was captured by two daemons, a batch written again after a crash): readers 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+
+from reconciler.contract.schema import Column, Table
 
 #: Grows when a reader of the old version would misread the new rows.
 HISTORY_VERSION = 1
 
 #: Partitions of every stream whose rows have a key.
 PREFIXES = 64
-
-HistoryKind = Literal["key", "name", "text", "bool", "i32", "i64"]
 
 
 class Leaving(StrEnum):
@@ -40,172 +38,140 @@ class SnapshotKind(StrEnum):
     SHUTDOWN = "SHUTDOWN"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryColumn:
-    """One column. `key` is the unique key's bytes (16, 17 or 28 of them, 32 at most), never its hex form."""
-
-    name: str
-    kind: HistoryKind
-    doc: str
-    nullable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryStream:
-    """One stream."""
-
-    name: str
-    doc: str
-    columns: tuple[HistoryColumn, ...]
-
-    @property
-    def has_key(self) -> bool:
-        """True: partitioned by prefix too."""
-        return any(column.kind == "key" for column in self.columns)
-
-
 def prefix_of(member: bytes) -> int:
     """The partition of a key's bytes."""
     return zlib.crc32(member) % PREFIXES
 
 
-def _c(name: str, kind: HistoryKind, doc: str, *, nullable: bool = False) -> HistoryColumn:
-    return HistoryColumn(name=name, kind=kind, doc=doc, nullable=nullable)
-
-
 _SUBSCRIPTION = (
-    _c("topic", "name", "Business topic."),
-    _c("consumer_group", "name", "The group."),
+    Column("topic", "name", "Business topic."),
+    Column("consumer_group", "name", "The group."),
 )
 _ROUND = (
     *_SUBSCRIPTION,
-    _c("shard", "i32", "Shard."),
-    _c("epoch", "name", "Redis memory the round ran in."),
-    _c("generation", "i64", "The fence after the round."),
-    _c("at_ms", "i64", "Redis TIME of the round."),
+    Column("shard", "integer", "Shard."),
+    Column("epoch", "name", "Redis memory the round ran in."),
+    Column("generation", "bigint", "The fence after the round."),
+    Column("at_ms", "bigint", "Redis TIME of the round."),
 )
-_KEY = _c("key", "key", "The unique key's bytes.")
+_KEY = Column("key", "key", "The unique key's bytes.")
 
-ANNOUNCED = HistoryStream(
-    name="announced", doc="Every id that a round took from the half set.", columns=(*_ROUND, _KEY)
-)
-CONSUMED = HistoryStream(
-    name="consumed", doc="Every id that a round took from the commit set.", columns=(*_ROUND, _KEY)
-)
-LEFT = HistoryStream(
+ANNOUNCED = Table(name="announced", doc="Every id that a round took from the half set.", columns=(*_ROUND, _KEY))
+CONSUMED = Table(name="consumed", doc="Every id that a round took from the commit set.", columns=(*_ROUND, _KEY))
+LEFT = Table(
     name="left",
     doc="Every id that left pending, with the reason.",
     columns=(
         *_SUBSCRIPTION,
-        _c("shard", "i32", "Shard."),
-        _c("at_ms", "i64", "When: Redis TIME of the round for MATCHED, else the service's clock."),
+        Column("shard", "integer", "Shard."),
+        Column("at_ms", "bigint", "When: Redis TIME of the round for MATCHED, else the service's clock."),
         _KEY,
-        _c("reason", "name", "MATCHED, SETTLED, QUARANTINED or NOT_TAKEN."),
-        _c("detail", "name", "The verdict; NULL for MATCHED and NOT_TAKEN.", nullable=True),
+        Column("reason", "name", "MATCHED, SETTLED, QUARANTINED or NOT_TAKEN."),
+        Column("detail", "name", "The verdict; NULL for MATCHED and NOT_TAKEN.", nullable=True),
     ),
 )
-PENDING = HistoryStream(
+PENDING = Table(
     name="pending",
     doc="Every id that was pending when a snapshot was taken.",
     columns=(
         *_SUBSCRIPTION,
-        _c("shard", "i32", "Shard."),
-        _c("at_ms", "i64", "Redis TIME before the snapshot was read; the same as its row in `snapshot`."),
+        Column("shard", "integer", "Shard."),
+        Column("at_ms", "bigint", "Redis TIME before the snapshot was read; the same as its row in `snapshot`."),
         _KEY,
-        _c("first_seen_ms", "i64", "Redis TIME of the round that first saw the id."),
+        Column("first_seen_ms", "bigint", "Redis TIME of the round that first saw the id."),
     ),
 )
-SNAPSHOT = HistoryStream(
+SNAPSHOT = Table(
     name="snapshot",
     doc="One row a snapshot of a shard's pending, also of an empty one.",
     columns=(
         *_SUBSCRIPTION,
-        _c("shard", "i32", "Shard."),
-        _c("epoch", "name", "Redis memory."),
-        _c("generation", "i64", "The fence when it was read."),
-        _c("at_ms", "i64", "Redis TIME before it was read."),
-        _c("kind", "name", "DAY_END or SHUTDOWN."),
-        _c("rows", "i64", "Ids in it."),
+        Column("shard", "integer", "Shard."),
+        Column("epoch", "name", "Redis memory."),
+        Column("generation", "bigint", "The fence when it was read."),
+        Column("at_ms", "bigint", "Redis TIME before it was read."),
+        Column("kind", "name", "DAY_END or SHUTDOWN."),
+        Column("rows", "bigint", "Ids in it."),
     ),
 )
-ROUND = HistoryStream(
+ROUND = Table(
     name="round",
     doc="One row a round that was captured: its counts, and how many ids lie in the id streams.",
     columns=(
         *_ROUND,
-        _c("announced", "i64", "Ids taken from the half set = its rows in `announced`."),
-        _c("consumed", "i64", "Ids taken from the commit set = its rows in `consumed`."),
-        _c("left_matched", "i64", "Ids that left pending by a match = its rows in `left`."),
-        _c(
+        Column("announced", "bigint", "Ids taken from the half set = its rows in `announced`."),
+        Column("consumed", "bigint", "Ids taken from the commit set = its rows in `consumed`."),
+        Column("left_matched", "bigint", "Ids that left pending by a match = its rows in `left`."),
+        Column(
             "matched",
-            "i64",
+            "bigint",
             "Of the announced, consumed already; NULL where the reply was lost.",
             nullable=True,
         ),
-        _c("pending_before", "i64", "Pending before the round; NULL likewise.", nullable=True),
-        _c("pending_added", "i64", "New in pending; NULL likewise.", nullable=True),
-        _c("pending_after", "i64", "Pending after the round; NULL likewise.", nullable=True),
+        Column("pending_before", "bigint", "Pending before the round; NULL likewise.", nullable=True),
+        Column("pending_added", "bigint", "New in pending; NULL likewise.", nullable=True),
+        Column("pending_after", "bigint", "Pending after the round; NULL likewise.", nullable=True),
     ),
 )
-GATE = HistoryStream(
+GATE = Table(
     name="gate",
     doc="One row a subscription's round over all its shards: the gate, and what was judged and settled.",
     columns=(
         *_SUBSCRIPTION,
-        _c("at_ms", "i64", "Redis TIME of the newest shard round."),
-        _c("shards_run", "i32", "Shards whose round ran here."),
-        _c("gate", "name", "open, shut, or not asked."),
-        _c("watermark_ms", "i64", "The group's consumption watermark, broker store time.", nullable=True),
-        _c("pending", "i64", "Pending over the shards that ran here."),
-        _c("became_due", "i64", "Ids that became due."),
-        _c("verified", "i64", "Ids that were verified."),
-        _c("settled", "i64", "Ids that left pending with a verdict."),
+        Column("at_ms", "bigint", "Redis TIME of the newest shard round."),
+        Column("shards_run", "integer", "Shards whose round ran here."),
+        Column("gate", "name", "open, shut, or not asked."),
+        Column("watermark_ms", "bigint", "The group's consumption watermark, broker store time.", nullable=True),
+        Column("pending", "bigint", "Pending over the shards that ran here."),
+        Column("became_due", "bigint", "Ids that became due."),
+        Column("verified", "bigint", "Ids that were verified."),
+        Column("settled", "bigint", "Ids that left pending with a verdict."),
     ),
 )
-VERDICT = HistoryStream(
+VERDICT = Table(
     name="verdict",
     doc="Every verdict, with its evidence, as it was written into the ledger.",
     columns=(
         *_SUBSCRIPTION,
-        _c("shard", "i32", "Shard."),
-        _c("at_ms", "i64", "When, by the service's clock."),
+        Column("shard", "integer", "Shard."),
+        Column("at_ms", "bigint", "When, by the service's clock."),
         _KEY,
-        _c("verdict", "name", "contract/verdicts.py."),
-        _c("state", "name", "OPEN, SETTLED or QUARANTINED."),
-        _c("first_seen_ms", "i64", "Redis TIME of the round that first saw the id."),
-        _c("evidence", "text", "JSON: what each witness answered."),
+        Column("verdict", "name", "contract/verdicts.py."),
+        Column("state", "name", "OPEN, SETTLED or QUARANTINED."),
+        Column("first_seen_ms", "bigint", "Redis TIME of the round that first saw the id."),
+        Column("evidence", "text", "JSON: what each witness answered."),
     ),
 )
-REPAIR = HistoryStream(
+REPAIR = Table(
     name="repair",
     doc="Every change of a repair's state.",
     columns=(
-        _c("topic", "name", "Business topic."),
-        _c("scope", "name", "'*', or the group of a hand-over."),
-        _c("at_ms", "i64", "When, by the service's clock."),
+        Column("topic", "name", "Business topic."),
+        Column("scope", "name", "'*', or the group of a hand-over."),
+        Column("at_ms", "bigint", "When, by the service's clock."),
         _KEY,
-        _c("rung", "name", "end, republish or hand-over."),
-        _c("before", "name", "State before."),
-        _c("after", "name", "State after."),
-        _c("attempts", "i32", "Sends so far."),
-        _c("answer", "text", "What the broker or the handler answered.", nullable=True),
+        Column("rung", "name", "end, republish or hand-over."),
+        Column("before", "name", "State before."),
+        Column("after", "name", "State after."),
+        Column("attempts", "integer", "Sends so far."),
+        Column("answer", "text", "What the broker or the handler answered.", nullable=True),
     ),
 )
-GAP = HistoryStream(
+GAP = Table(
     name="gap",
     doc="What history knows that it lacks: rounds that its writer ran and could not capture, rows that found no room "
-    "or were damaged (topic and group '*'). A hole between generations is a gap, too, told or not.",
+    "or were damaged (topic and group '*'). A hole between generations is a gap, too, with or without a row here.",
     columns=(
         *_SUBSCRIPTION,
-        _c("shard", "i32", "Shard; -1: rows of many shards.", nullable=False),
-        _c("epoch", "name", "Redis memory, where known.", nullable=True),
-        _c("first_generation", "i64", "First round that is missing.", nullable=True),
-        _c("last_generation", "i64", "Last round that is missing.", nullable=True),
-        _c("from_ms", "i64", "Nothing is missing before."),
-        _c("at_ms", "i64", "Nothing is missing after."),
-        _c("stream", "name", "Stream whose rows are missing."),
-        _c("rows", "i64", "How many, where known.", nullable=True),
-        _c("reason", "text", "Why."),
+        Column("shard", "integer", "Shard; -1: rows of many shards."),
+        Column("epoch", "name", "Redis memory, where known.", nullable=True),
+        Column("first_generation", "bigint", "First round that is missing.", nullable=True),
+        Column("last_generation", "bigint", "Last round that is missing.", nullable=True),
+        Column("from_ms", "bigint", "Nothing is missing before."),
+        Column("at_ms", "bigint", "Nothing is missing after."),
+        Column("stream", "name", "Stream whose rows are missing."),
+        Column("rows", "bigint", "How many, where known.", nullable=True),
+        Column("reason", "text", "Why."),
     ),
 )
 

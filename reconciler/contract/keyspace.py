@@ -24,8 +24,12 @@ of a shard live in one slot and one MULTI may touch them.
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
-No key has a time to live but the leases and the inbox. A member is the bytes that
-the hexadecimal text of the unique key stands for, so half as many as it has digits: the key
+The *half set* (K:half) has the keys that were announced and must arrive, the *commit set* (K:commit) those that were
+consumed. A key is *pending* from the round that finds it in the one and not in the other until it is matched or settled.
+The *generation* counts the rounds of a shard and is their fence; an *epoch* is one life of Redis' memory.
+
+Only the leases and the inbox have a time to live. A member is the bytes that the hexadecimal text of the unique key
+spells, half as many as it has digits: the key
 `7F00000100002A9F12AB34CD56EF0001` is the 16 bytes `7F 00 00 01 00 00 2A 9F 12 AB 34 CD 56 EF 00 01` (Java:
 `HexFormat.of().parseHex(key)`; Python: `bytes.fromhex(key)`), and in redis-cli
 `SADD "reconciler:v1:{prod:orders:billing:3}:commit" "\\x7f\\x00\\x00\\x01\\x00\\x00\\x2a\\x9f\\x12\\xab\\x34\\xcd\\x56\\xef\\x00\\x01"`.
@@ -52,10 +56,10 @@ HISTORY_GENERATIONS_MAX = 4
 TIMES_KEPT = 64
 #: How far the time of rounds may be ahead of Redis' clock before keys are dated by that clock instead.
 AHEAD_MS_MAX = 1_000
-#: Rounds since the oldest pending key whose announcement offsets are kept, for the floor: of more, every other one.
+#: Most entries of K:covered, for the floor. Beyond it the entry goes that leaves the smallest gap for its age.
 COVERED_ROUNDS_MAX = 64
 
-#: Keys of a shard that are set apart at most: of more, the tag is found out later, one verdict a key.
+#: Most members of K:apart. Beyond it keys are not set apart, and their tag is found out by one verdict a key.
 APART_KEYS_MAX = 250_000
 
 #: Queues of the unique-key topic on every master, and so shards of every subscription on it.
@@ -158,7 +162,7 @@ def meta_key(subscription: Subscription) -> str:
 
 
 def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str | None = None) -> str:
-    """What a group that keeps its inbox in Redis knows of one message, or of one business transaction if that is told."""
+    """The mark of one message in an inbox in Redis; of one business transaction where there is a business id."""
     identity = unique_key if business_id is None else f"business:{business_id}"
     return f"{INBOX_PREFIX}{{{environment}:{group}:{identity}}}"
 

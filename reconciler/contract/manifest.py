@@ -89,8 +89,8 @@ def digest_of(entry: bytes) -> str:
 def kept_from(entry_says: str, removed: Iterable[str]) -> str:
     """The day from which rows are kept, after a "retire" entry: the one after the newest that it removed.
 
-    What the entry itself says is only a bound: the clock of who wrote it may have been years ahead for a moment, and
-    then everything that came later would count as gone, for ever.
+    The day in the entry itself is only a bound: its writer's clock may have been years ahead for a moment, and then all
+    later rows would count as gone, for ever.
     """
     days = [found[1] for path in removed if (found := _DATE.search(path))]
     if not days:

@@ -9,7 +9,7 @@ from reconciler.contract.tables import CandidateState, RepairState
 #: A verdict never moves a candidate to a lower state: what is settled stays settled when a slower owner writes.
 STATE_RANK = {CandidateState.OPEN: 0, CandidateState.QUARANTINED: 1, CandidateState.SETTLED: 2}
 
-#: Nobody claims these any more.
+#: Repairs in these states are never claimed again.
 FINISHED_REPAIRS = frozenset({RepairState.DONE, RepairState.FAILED})
 
 #: The answer of a repair that a person dismissed begins so: retention keeps it.
@@ -32,7 +32,7 @@ def wait_ms(seconds: float) -> int:
 
 
 def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
-    """What every database can store: no NUL (PostgreSQL refuses it), no lone surrogate, not longer than that."""
+    """The text as every database can store it: no NUL (PostgreSQL refuses it), no lone surrogate, cut to length."""
     return text[:characters].replace("\x00", "�").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -46,7 +46,7 @@ def brokers_after(
 ) -> dict[str, int | None]:
     """Known brokers after a look at the route: name -> since when it has been missing in it, None: it is there.
 
-    `seen` is the route, None if nobody knows it. Who has been missing for longer than that is forgotten.
+    `seen` is the route; None: it is unknown. A broker that has been missing for `keep_seconds` is forgotten.
     """
     after = dict(known)
     if seen is not None:

@@ -1,8 +1,8 @@
-"""Whether the values of a row are what their columns promise, and what to work with where they are not.
+"""Whether the values of a row are what their columns promise, and the values to work with where they are not.
 
 SQLite stores any type in any column, a person may write by hand, and a later release may know more words. One such
-value must not stop the rows beside it, so a row is read value by value: what cannot be read is named, and a harmless
-value stands in its place.
+value must not stop the rows beside it, so a row is read value by value: a damaged value is named, and a harmless value
+takes its place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.contract.tables import Column, Table
+from reconciler.contract.schema import Column, Table
 from reconciler.contract.unique_key import UNIQUE_KEY_DIGITS_MAX, UNIQUE_KEY_DIGITS_MIN, is_unique_key
 
 #: Characters of a kind's longest text; the others are unbounded.
@@ -36,7 +36,7 @@ def text_or_bytes(stored: bytes) -> str | bytes:
 class ReadRow:
     """A row as it can be worked with."""
 
-    #: Column -> value; JSON is parsed, bytes are bytes. What is damaged: None, 0, "", or what the reader was told.
+    #: Column -> value; JSON is parsed, bytes are bytes. A damaged value: None, 0, "", or the reader's `otherwise`.
     values: dict[str, Any]
     #: Table, column and what is wrong with each damaged value; None: the row is sound.
     damage: str | None
@@ -57,7 +57,7 @@ class RowReader:
         self._otherwise = dict(otherwise or {})
 
     def read(self, row: Sequence[Any]) -> ReadRow:
-        """The values, and what is damaged. Raises nothing, whatever the row holds."""
+        """The values and the damage. Raises nothing, for any content of the row."""
         values: dict[str, Any] = {}
         faults: dict[str, str] = {}
         for column, value in zip(self._columns, row, strict=True):

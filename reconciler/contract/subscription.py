@@ -1,4 +1,7 @@
-"""The unit that is reconciled: a topic, as one consumer group sees it, cut into shards."""
+"""The *subscription*, a topic as one consumer group sees it, is the unit that is reconciled.
+
+A *shard* is a slice of its keys.
+"""
 
 from __future__ import annotations
 

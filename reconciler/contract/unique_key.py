@@ -1,4 +1,4 @@
-"""The unique key of a message: property UNIQ_KEY, the same on the half and on the committed copy.
+"""The *unique key* of a message: property UNIQ_KEY, the same on the half and on the committed copy. Not the "msgId".
 
 Shapes that exist (all upper-case hexadecimal):
 
@@ -6,7 +6,7 @@ Shapes that exist (all upper-case hexadecimal):
 - 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec)
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
 
-A unique key is an opaque name. It is never decoded into an address and nobody connects to what it spells.
+A unique key is an opaque name. It is never decoded into an address, and no connection is made to what it spells.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def require_unique_key(text: object) -> str:
 
 
 def member_of(unique_key: str) -> bytes:
-    """The bytes that stand for the key in Redis sets and in history columns: half the size of the text."""
+    """The key's bytes, as Redis sets and history columns hold them: half the size of the text."""
     return bytes.fromhex(unique_key)
 
 
 def key_of(member: bytes) -> str:
-    """The key that a Redis member stands for; the inverse of member_of."""
+    """The key of a Redis member; the inverse of member_of."""
     return member.hex().upper()
 
 

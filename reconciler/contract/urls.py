@@ -1,6 +1,6 @@
 """URLs of databases and of Redis: one way to read them, and the one place that says what of them is shown.
 
-Shown is what tells people which service it is, and nothing else: scheme, hosts, database. So nothing has to be known
+Only what names the service is shown: scheme, hosts, database. So nothing has to be known
 about what is secret. A text that two drivers could read in two ways is refused, because a piece of a password could
 be taken for a host. No error of this module repeats a piece of the text, except the name of a parameter.
 
@@ -43,13 +43,13 @@ class Url:
     """A URL, read. Its text is what may be shown."""
 
     scheme: str
-    #: What stands behind the scheme's +.
+    #: The text after the scheme's +.
     driver: str
     username: str | None
     password: str | None
     #: Host, and port where there is one.
     hosts: tuple[tuple[str, int | None], ...]
-    #: As it stands there, with its slash.
+    #: As written, with its slash.
     path: str
     parameters: tuple[tuple[str, str], ...]
 
@@ -144,7 +144,7 @@ def blotted(words: str, url: str) -> str:
 
 
 def shown_value(value: object) -> str:
-    """A value that is wrong where it stands: somebody may have put a URL there."""
+    """A value of the wrong kind, which may be a URL with a password."""
     text = str(value)
     if "://" in text:
         return shown_url(text)

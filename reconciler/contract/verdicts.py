@@ -1,4 +1,4 @@
-"""The closed list of verdicts: what the evidence says about one announced key in one subscription."""
+"""A *verdict* is what the evidence says about one announced key in one subscription. The list is closed."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ MEANINGS: dict[Verdict, str] = {
     Verdict.DEAD_LETTERED: "The group failed the message for good; it lies in the dead-letter topic: shown, never "
     "repaired.",
     Verdict.FILTERED: "The message's tag is not one that the group subscribes to: settled.",
-    Verdict.COLLISION: "The key stands for two contents: the inbox, another outbox, or all that brokers have differ "
+    Verdict.COLLISION: "The key has two contents: the inbox, another outbox, or all that brokers have differ "
     "from the outbox row; or two inboxes of the group hold it (a double effect): quarantined, nothing is sent.",
     Verdict.LOST_CONFIRM: "Committed by the producer, half message found, no committed copy: END_TRANSACTION was lost; "
     "to be repaired.",
     Verdict.PARKED: "Committed by the producer, but the broker gave up asking and parked the half: to be repaired.",
-    Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker was told to roll back: to be republished.",
+    Verdict.ROLLED_BACK_WRONGLY: "Committed by the producer, but the broker got a rollback: to be republished.",
     Verdict.EXPIRED: "Committed by the producer, but the half has passed the broker's retention: to be sent again from "
     "the outbox body, or quarantined where none was kept.",
     Verdict.REJECTED: "Announced, but no committed outbox row exists: settled without repair. A tombstone is final; a "

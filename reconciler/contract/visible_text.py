@@ -1,4 +1,4 @@
-"""Text from outside as people may see it: nothing in it moves a cursor, turns what stands around it, or hides.
+"""Text from outside as people may see it: nothing in it moves a cursor, turns the text around it, or hides.
 
 Names, reasons and errors come from brokers, databases and message senders; a terminal obeys what it is shown.
 """

@@ -17,7 +17,7 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.record import MessageRecord
 
 QUEUES = 4
-#: Pulls under a group of its own, whose offsets nobody reads.
+#: Group of the pulls; its offsets are not stored.
 VIEW_GROUP = "demo-view"
 
 

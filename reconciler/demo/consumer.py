@@ -66,7 +66,7 @@ class LaggingHandler(TransactionalHandler):
     _passed = 0
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
-        """Waits outside the transaction, so that nobody waits for its locks."""
+        """Waits outside the transaction, so that it holds no locks."""
         self._passed += 1
         clock = SystemClock()
         while self._passed > LAG_AFTER and not self.released.exists():

@@ -1,4 +1,4 @@
-"""Waiting for an act of the demo: a slow machine is waited for, one that stands still is not."""
+"""Waiting for an act of the demo: it may be slow; one without progress is given up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.demo.processes import DemoFailed
 
-#: How long an act may stand still: a slow machine starts a dozen processes in it.
+#: How long an act may be without progress: a slow machine starts a dozen processes in it.
 STANDSTILL_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
 

@@ -51,7 +51,7 @@ class LossyTransport:
         self._db: sqlite3.Connection = sqlite3.connect(truth, timeout=30, check_same_thread=False)
 
     def outgoing(self, _address: str, command: Command) -> Command | None:
-        """None drops the frame; the sender is told of a time-out at once."""
+        """None drops the frame; the sender gets a time-out at once."""
         return None if command.code == RequestCode.END_TRANSACTION and self._is_loss(command) else command
 
     def incoming(self, _address: str, command: Command) -> Command | None:

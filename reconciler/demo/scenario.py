@@ -152,7 +152,7 @@ class Scenario:
             self._tend_consumers()
             self._children.require_alive()
             if self._ledger("SELECT count(*) FROM reconciler_hold"):
-                self._resume()  # so many losses at once open the breaker, as they should
+                self._resume()  # the demo's losses come at once and open the breaker, as they should
             effects = self._effects(REFERENCE)
             self._count(task, max(0, effects - before))
             return effects >= self._job.messages

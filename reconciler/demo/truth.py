@@ -1,6 +1,6 @@
 """The demo's own books: tables that the product neither writes nor guards, and the counts made from them.
 
-`attempts`, `marks` and `copies` stand in truth.db; `effects` stands in each consumer's database, because an effect
+`attempts`, `marks` and `copies` lie in truth.db; `effects` lies in each consumer's database, because an effect
 must be written in the transaction of its inbox row. No unique index forbids a second effect: it would be counted.
 """
 
@@ -53,12 +53,12 @@ class DemoFiles:
 
     @property
     def history(self) -> Path:
-        """What the service wrote down for the audit."""
+        """The history that the service writes for the audit."""
         return self.folder / "history"
 
     @property
     def audit(self) -> Path:
-        """What the audit says."""
+        """Findings and page of the audit."""
         return self.folder / "audit"
 
     @property
@@ -190,7 +190,7 @@ _COUNTS: Mapping[str, str] = {
     "delivered_after": "SELECT count(*) FROM committed WHERE key IN taken AND key IN (SELECT key FROM lagging.effects)",
     "double_effects": "SELECT (SELECT count(*) FROM effects)"
     " - (SELECT count(*) FROM (SELECT DISTINCT consumer_group, key FROM effects))",
-    # A hand-over counts as an attempt of the key's row for every group, too: the rung tells, not the scope.
+    # A hand-over counts as an attempt of the key's row for every group, too: the rung decides, not the scope.
     "unnecessary_repairs": "SELECT (SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM copies"
     " WHERE key IN (SELECT key FROM sent) AND key NOT IN (SELECT key FROM sent WHERE rung = 'hand-over') GROUP BY key))"
     " + (SELECT count(DISTINCT key) FROM sent WHERE rung = 'hand-over' AND key IN (SELECT key FROM copies))",

@@ -192,7 +192,7 @@ class Broker:
         handler = NAME_SERVER_HANDLERS.get(request.code)
         if handler is None and self._is_broker:
             handler = BROKER_HANDLERS.get(request.code)
-        if handler is None or (request.code == RequestCode.SEND_BATCH_MESSAGE and not family.knows_batches):
+        if handler is None or (request.code == RequestCode.SEND_BATCH_MESSAGE and not family.has_batch_send):
             return unsupported(request, family)
         try:
             return handler(self.services, channel, request)

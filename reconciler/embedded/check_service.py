@@ -181,7 +181,7 @@ class CheckService:
 
     def _discard(self, half: BrokerMessage) -> None:
         """resolveDiscardMsg: a log line up to 4.5.1, from then on a copy in TRANS_CHECK_MAX_TIME_TOPIC."""
-        if not self._family.parks_discarded:
+        if not self._family.keeps_discarded:
             return
         self._state.ensure_topic(DISCARD_TOPIC)
         copy = half.copied()

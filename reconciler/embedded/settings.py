@@ -66,9 +66,9 @@ class BrokerSettings:
     def complete(self, family: Family) -> None:
         """Fills in what depends on the family."""
         if self.check_interval_seconds is None:
-            self.check_interval_seconds = family.check_interval_seconds
+            self.check_interval_seconds = family.transaction_check_interval_seconds or 60.0
         if self.check_max is None:
-            self.check_max = family.check_max
+            self.check_max = family.transaction_check_maximum or 15
         if self.max_message_bytes is None:
             self.max_message_bytes = family.max_message_bytes
 

@@ -29,7 +29,7 @@ from reconciler.policy.evidence import (
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.admin import Admin, GroupFilter
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.families import BrokerFacts
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import (
     PROBE_TOPIC,
     ROCKSDB_HALF_TOPIC,

@@ -1,4 +1,4 @@
-"""Index horizon: proof that a broker's index has come as far as a moment, without which "not found" proves nothing.
+"""The *horizon*: proof that a broker's index has come as far as a moment. Without it "not found" proves nothing.
 
 A "not found" answer says nothing about how far the index is (DefaultMessageStore.queryMessage). So a probe with a
 fresh key is sent to every broker and looked up until it is found: the index follows the log in order, hence

@@ -17,10 +17,11 @@ from reconciler.evidence.queue_scan import copies_of_prepared
 from reconciler.evidence.stored_message import real_topic
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage
 from reconciler.rocketmq.client.connection import ConnectionLost
-from reconciler.rocketmq.client.families import BrokerFacts, Families
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound, Whereabouts
 from reconciler.rocketmq.wire.answers import require_success
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records

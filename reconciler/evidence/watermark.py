@@ -1,4 +1,4 @@
-"""Low watermark of a consumer group: everything stored before it has been consumed.
+"""The *watermark* of a consumer group: everything stored before it has been consumed.
 
 It rests on the offsets that brokers keep for the group. One queue that does not answer makes it UNKNOWN.
 """

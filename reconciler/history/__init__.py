@@ -1,1 +1,1 @@
-"""History: what the service did, as Parquet that nobody can change unnoticed."""
+"""History: the service's announcements, rounds, verdicts and repairs, as Parquet whose changes are noticed."""

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from reconciler.contract.history_row import HISTORY_STREAMS, HistoryStream
+from reconciler.contract.history_row import HISTORY_STREAMS
+from reconciler.contract.schema import Table
 from reconciler.errors import MalformedInput
 
 Value = str | int | bool | None
 
-STREAMS: Mapping[str, HistoryStream] = {stream.name: stream for stream in HISTORY_STREAMS}
+STREAMS: Mapping[str, Table] = {stream.name: stream for stream in HISTORY_STREAMS}
 
 #: Lengths of a batch's JSON header, of its key lengths and of its keys.
 _HEAD = struct.Struct("<III")

@@ -61,7 +61,7 @@ class ManifestChain:
         self._removed: dict[str, int] = {}
         self._segments: set[str] = set()
         self.kept_from: str | None = None
-        #: What is wrong with the chain, one line each: told, and no reason to stop writing.
+        #: Damage of the chain, one line each. It is reported; writing goes on.
         self.problems: list[str] = []
 
     @property

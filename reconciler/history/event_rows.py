@@ -1,4 +1,4 @@
-"""Events of the policy as rows of the history. Pure; `now_ms` is the service's clock when the event was told."""
+"""Events of the policy as rows of the history. Pure; `now_ms` is the service's clock at the event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAVING = {CandidateState.SETTLED: Leaving.SETTLED, CandidateState.QUARANTINED:
 
 
 def rows_of(event: Event, *, now_ms: int) -> Sequence[RowBatch]:
-    """The event's rows; nothing for events that other rows tell of."""
+    """The event's rows; none for events that other rows cover."""
     match event:
         case RoundFinished():
             return _gate(event)

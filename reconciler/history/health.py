@@ -1,4 +1,4 @@
-"""Whether a part of the history works: told once when it changes, counted always."""
+"""Health of the history's parts: a change is logged once, counters run always."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""From the spool into the history: sealing, adopting what dead writers left, compaction, retention.
+"""From the spool into the history: sealing, adoption of dead writers' segments, compaction, retention.
 
-Raises nothing that a later turn could cure: a failure is told once and tried again with growing pauses, while rows
-wait in the spool.
+A failure that a later turn may cure is logged once and tried again with growing pauses, while rows wait in the spool.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DAY_OVER_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRules:
-    """How the history is kept."""
+    """When segments are sealed, files merged and days retired."""
 
     seal_seconds: float
     compact_files: int
@@ -70,11 +69,11 @@ class HistoryMaintenance:
         self.health = Health("history", clock=clock)
 
     def adopt(self, folders: Sequence[WriterFolder]) -> None:
-        """Takes over what dead writers left. Their locks are ours already."""
+        """Takes over folders of dead writers, whose locks this process holds already."""
         self._adopted += folders
 
     def run_turn(self, spool: Spool | None, *, is_last: bool = False) -> None:
-        """Seals what is closed, then whatever else is due; `is_last`: seals, whatever failed a moment ago."""
+        """Seals closed segments, then does the other work that is due. `is_last`: only seals, without a pause."""
         if self._clock.monotonic_seconds() < self._not_before and not is_last:
             return
         try:
@@ -122,7 +121,7 @@ class HistoryMaintenance:
         self.seal_all(None)
 
     def compact(self) -> None:
-        """Every merge that is worth it; files that were altered stay as they are. Raises OSError, ChainContended."""
+        """All planned merges; altered files stay as they are. Raises OSError, ChainContended."""
         self._chain.refresh()
         over_before = date_of(self._clock.now_ms() - DAY_OVER_MS)
         files = [f for f in self._chain.files().values() if f.path not in self._compactor.damaged]
@@ -131,7 +130,7 @@ class HistoryMaintenance:
             self._counters.files_compacted += self._compactor.merge(merges[start : start + MERGES_AN_ENTRY])
 
     def retain(self) -> None:
-        """Retires old days and deletes files that are no part of the history any more. Raises OSError."""
+        """Retires old days and deletes files that no entry lists. Raises OSError."""
         now_ms = self._clock.now_ms()
         self._chain.refresh()
         self._counters.files_retired += self._retention.retire(now_ms=now_ms)

@@ -1,4 +1,4 @@
-"""Where the history stands for every shard, from its own rounds: the only memory that survives a kill -9."""
+"""The newest round of every shard in spool and history: the only record of positions that survives a kill -9."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconciler.policy.ports import RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 
-#: Days with rounds that are looked at, newest first: a shard that ran in none of them begins anew.
+#: Days with rounds that are read, newest first: a shard without a round in them starts without a position.
 DAYS_MAX = 8
 
 
@@ -61,16 +61,16 @@ def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable
 
 @dataclass(slots=True)
 class HistoryPositions:
-    """What the history has of the shards when the process begins."""
+    """Positions of the shards when the process begins."""
 
-    #: The newest round of each shard that is in it; none where it could not be asked.
+    #: The newest round of each shard in spool and history; empty if neither could be read.
     marks: dict[Shard, RoundMark]
     #: The newest round of each shard that the ledger knows of.
     stored: dict[Shard, RoundDone] = field(default_factory=dict)
 
 
 class PositionsReader:
-    """Adopts what dead writers left in the spool, and reads how far they and the history came."""
+    """Adopts dead writers' folders of the spool, and reads the newest rounds in them and in the history."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PositionsReader:
         self._last_stored = last_stored
 
     def __call__(self) -> HistoryPositions:
-        """Raises nothing: without an answer the process begins without one."""
+        """Raises nothing: positions that cannot be read are left out, and a warning is logged."""
         marks: dict[Shard, RoundMark] = {}
         try:
             adopted = adoptable(self._spool)
@@ -100,7 +100,7 @@ class PositionsReader:
         except OSError as error:
             logger.warning("history_spool_unreadable", extra={"error": str(error)})
         try:
-            # The spool may be older than the history where another writer went on with a shard.
+            # The history is newer than the spool where another writer continued a shard.
             for shard, mark in marks_in_history(self._store, self._chain, self._shards).items():
                 known = marks.get(shard)
                 if known is None or known.at_ms < mark.at_ms:
@@ -110,7 +110,7 @@ class PositionsReader:
         return HistoryPositions(marks=marks, stored=self._stored())
 
     def _stored(self) -> dict[Shard, RoundDone]:
-        """What ran before this process: without it, rounds that are lost with Redis' memory are not told as a gap."""
+        """Rounds before this process: without them, rounds lost with Redis' memory would not be recorded as a gap."""
         found: dict[Shard, RoundDone] = {}
         try:
             for shard in self._shards:

@@ -1,4 +1,4 @@
-"""Reads a history from outside: what it holds of one key, and how it stands. Writes nothing. Raises OSError."""
+"""Reads a history from outside: the rows of one key, and an overview. Writes nothing. Raises OSError."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconciler.history.tables import schema_of
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """What a history says of one key."""
+    """The rows of one key in a history."""
 
     #: (stream, row), each row once, by time.
     rows: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -48,7 +48,7 @@ class SubscriptionHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryOverview:
-    """How a history stands."""
+    """Size and reach of a history."""
 
     entries: int
     files: int

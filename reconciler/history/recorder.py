@@ -1,7 +1,7 @@
 """From the service into the spool: events, captured rounds, snapshots and gaps, durable with one sync a pass.
 
-Rounds never wait for this. Whatever fails is tried again with the next pass: events keep their place in the bounded
-queue, positions stay, and a round whose sets rotated away meanwhile is told as a gap.
+Rounds never wait for it. The next pass repeats a failed one: events keep their place in the bounded queue, positions
+stay, and a round whose sets rotated away meanwhile is recorded as a gap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reconciler.policy.ports import RoundCapture, RoundDone, RoundMark
 
 logger = logging.getLogger(__name__)
 
-#: After a snapshot as long as this, rounds are captured before the next one.
+#: After a snapshot of this many rows, rounds are captured before the next snapshot.
 SNAPSHOT_ROWS_A_PASS = 20_000
 #: Batches of events in one record of the spool.
 BATCHES_A_RECORD = 200
@@ -36,7 +36,7 @@ BATCHES_A_RECORD = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolPlace:
-    """Where the spool lies and how much it may hold."""
+    """Folder, writer and bound of the spool."""
 
     folder: Path
     writer: str
@@ -78,13 +78,13 @@ class HistoryRecorder:
         self.capture_health = Health("capture", clock=clock)
         #: Set when the first pass is durable.
         self.has_caught_up = False
-        #: Set when it is known how far the history came: until then nobody else may adopt segments.
+        #: Set once the positions were read: until then the sealing thread must not adopt segments.
         self.positions_known = threading.Event()
 
     def run_pass(self, *, shutdown: bool = False) -> None:
-        """Everything new into the spool. Raises nothing that a later pass could cure.
+        """Writes new events, rounds and snapshots into the spool. An OSError is logged; the next pass tries again.
 
-        `shutdown`: pending of every shard that ran a round here is written down, too.
+        `shutdown`: pending of every shard that ran a round here is recorded, too.
         """
         try:
             spool = self._open()
@@ -126,7 +126,7 @@ class HistoryRecorder:
             self.positions_known.set()
 
     def _record_events(self, spool: Spool) -> None:
-        """Everything that the sink holds; it keeps its place there until it is durable. Raises OSError."""
+        """All events of the sink; they keep their place there until they are durable. Raises OSError."""
         waiting = self._sink.take()
         if not waiting:
             return
@@ -148,7 +148,7 @@ class HistoryRecorder:
         self._sink.written()
 
     def _record_rounds(self, spool: Spool, *, shutdown: bool) -> None:
-        """Rounds of all shards that have news; who does not answer keeps them. Raises OSError."""
+        """New rounds of all shards; a shard that cannot be read is tried again by the next pass. Raises OSError."""
         self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
         if shutdown:
             self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
@@ -187,7 +187,7 @@ class HistoryRecorder:
         )
 
     def _durable(self, found: ShardRecords) -> None:
-        """Only now does the shard's place move."""
+        """Moves the shard's position: its rows are durable."""
         shard, counters = found.shard, self._counters
         if found.mark is not None:
             self._marks[shard] = found.mark
@@ -237,7 +237,7 @@ class HistoryRecorder:
         self._counters.rows_spooled += sum(len(batch) for batch in record)
 
     def _failed(self, error: OSError) -> None:
-        """What is in the open segment may or may not be durable: it may be sealed, and the next pass begins another."""
+        """Closes the open segment, whose rows may or may not be durable; the next pass begins another."""
         self.spool_health.failed(error)
         self.rotate()
 

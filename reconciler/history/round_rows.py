@@ -29,7 +29,7 @@ _KEY_BYTES_MIN, _KEY_BYTES_MAX = UNIQUE_KEY_DIGITS_MIN // 2, UNIQUE_KEY_DIGITS_M
 
 
 def is_key(member: bytes) -> bool:
-    """Whether it can be a unique key: whoever may SADD can write anything into a set."""
+    """Whether the member can be a unique key: a client that may SADD can write anything into a set."""
     return _KEY_BYTES_MIN <= len(member) <= _KEY_BYTES_MAX
 
 
@@ -53,7 +53,7 @@ def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[R
     """All rows of one round. `counts`: None where the reply of the round was lost, or another owner ran it."""
     place = named(captured.shard.subscription) | {"shard": captured.shard.number}
     shared = place | {"epoch": captured.epoch, "generation": captured.generation, "at_ms": captured.at_ms}
-    told: dict[str, Value] = {
+    of_round: dict[str, Value] = {
         "announced": len(captured.announced),
         "consumed": len(captured.consumed),
         "left_matched": len(captured.left_matched),
@@ -63,7 +63,7 @@ def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[R
         "pending_after": None if counts is None else counts.pending_after,
     }
     left: dict[str, Value] = {"at_ms": captured.at_ms, "reason": str(Leaving.MATCHED), "detail": None}
-    batches = [RowBatch(stream=ROUND.name, shared=shared | told)]
+    batches = [RowBatch(stream=ROUND.name, shared=shared | of_round)]
     for stream, members, columns in (
         (ANNOUNCED, captured.announced, shared),
         (CONSUMED, captured.consumed, shared),
@@ -96,7 +96,7 @@ def pending_batch(head: SnapshotHead, page: Sequence[tuple[bytes, int]]) -> RowB
 
 
 def snapshot_batch(head: SnapshotHead, rows: int) -> RowBatch:
-    """The snapshot itself; written after its pages, so that a snapshot that is told is whole."""
+    """The snapshot's own row. It is written after the pages, so a snapshot that has it is whole."""
     about: dict[str, Value] = {
         "shard": head.shard.number,
         "epoch": head.epoch,

@@ -24,7 +24,7 @@ from reconciler.history.tables import partitions, table_of
 
 logger = logging.getLogger(__name__)
 
-#: What may have been in bytes that nobody can read any more. A round's ids are in the frame of its `round` row.
+#: Streams that damaged bytes may have held. A round's keys lie in the frame of its `round` row.
 _DAMAGED_STREAMS = tuple(s.name for s in (ROUND, LEFT, VERDICT, REPAIR, GATE, PENDING, SNAPSHOT))
 
 
@@ -33,7 +33,7 @@ class SegmentRows:
     """What is in a segment."""
 
     batches: tuple[RowBatch, ...]
-    #: (from_ms, to_ms, bytes) of damage between whole records; None: nobody knows the time.
+    #: (from_ms, to_ms, bytes) of damage between whole records; None: no record on that side has a time.
     damage: tuple[tuple[int | None, int | None, int], ...]
 
     def with_gaps(self, *, now_ms: int) -> Iterator[RowBatch]:

@@ -1,9 +1,8 @@
 """One append-only file of the spool: frames that are whole or recognised as broken.
 
 A frame is magic, length of the payload, CRC-32 of length and payload (both little-endian), payload. A crash in the
-middle of a write leaves a torn tail, which is cut off before the segment is closed; a broken frame in front of whole
-ones, or anywhere in a closed segment, is damage, which is counted, and reading goes on at the next magic whose CRC is
-right.
+middle of a write leaves a torn tail, which is cut off before the segment is closed. A broken frame in front of a whole
+one, or anywhere in a closed segment, is damage: it is counted, and reading goes on at the next frame with a right CRC.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Broken:
 
 
 def read_frames(data: bytes) -> Iterator[Frame | Broken]:
-    """All frames in order; whatever is not one is told, never guessed at."""
+    """All frames in order; bytes between them are yielded as Broken."""
     position = 0
     while position < len(data):
         payload = _frame_at(data, position)
@@ -83,7 +82,7 @@ def _next_frame(data: bytes, position: int) -> int | None:
 
 
 def _is_unfinished(data: bytes, position: int) -> bool:
-    """What a write leaves that was stopped in the middle: the beginning of a frame that goes past the end."""
+    """Whether the bytes are an interrupted write: the beginning of a frame that goes past the end."""
     rest = data[position : position + _FRAME.size]
     if len(rest) < _FRAME.size:
         return _FRAME.pack(MAGIC, 0, 0)[: min(len(rest), len(MAGIC))] == rest[: len(MAGIC)]
@@ -92,7 +91,7 @@ def _is_unfinished(data: bytes, position: int) -> bool:
 
 
 def cut_torn_end(path: Path) -> None:
-    """Cuts the record off that a dead writer had begun: it was never promised. Raises OSError."""
+    """Cuts off the record that a dead writer had begun: it was never durable. Raises OSError."""
     for piece in read_frames(path.read_bytes()):
         if isinstance(piece, Broken) and piece.is_tail:
             with path.open("r+b") as file:
@@ -129,7 +128,7 @@ class SegmentWriter:
             self.is_sound = False
 
     def sync(self) -> None:
-        """Everything appended is on the disk. After an error nobody knows (fsyncgate): the segment is given up."""
+        """Syncs appended frames. After an error their state is unknown (fsyncgate): the segment is given up."""
         try:
             os.fdatasync(self._descriptor)
         except OSError:

@@ -1,7 +1,7 @@
 """The history of one service: two threads, one from events and Redis into the spool, one from there into Parquet.
 
-Sealing may take long or hang with its file system; capturing must not wait for it, since a round's sets can be read
-for a few rounds only. Both are daemon threads: what they leave behind is adopted at the next start.
+Sealing may take long, or hang with its file system. Capturing must not wait for it, since a round's sets can be read
+for a few rounds only. Both are daemon threads: segments that they leave behind are adopted at the next start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.history.sink import HistorySink
 
 logger = logging.getLogger(__name__)
 
-#: How long the start waits for what ran while nobody looked.
+#: How long the start waits for the capture of rounds that an earlier process ran.
 CATCH_UP_SECONDS = 10.0
 #: How long the end waits for the last snapshot and the last seal.
 CLOSE_SECONDS = 20.0
@@ -27,7 +27,7 @@ GATHER_SECONDS = 0.1
 #: Events and failures wait no longer than this for a pass.
 PASS_SECONDS = 1.0
 SEAL_LOOK_SECONDS = 1.0
-#: A bug that stays is told this often.
+#: The same exception is logged once in this time.
 REPEAT_SECONDS = 60.0
 
 
@@ -51,8 +51,8 @@ class HistoryService:
         self._clock = clock
         self._seal_seconds = seal_seconds
         self._is_closed = False
-        #: Name of an exception -> when it was told.
-        self._told: dict[str, float] = {}
+        #: Name of an exception -> when it was logged.
+        self._logged: dict[str, float] = {}
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self._captured_all = threading.Event()
@@ -62,7 +62,7 @@ class HistoryService:
         ]
 
     def start(self, *, within_seconds: float = CATCH_UP_SECONDS) -> bool:
-        """Starts both threads; waits until rounds of an earlier process are captured. False: it goes on without."""
+        """Starts both threads and waits until rounds of an earlier process are captured. False: not in time."""
         for thread in self._threads:
             thread.start()
         has_caught_up = self._caught_up.wait(within_seconds)
@@ -71,7 +71,7 @@ class HistoryService:
         return has_caught_up
 
     def close(self, *, within_seconds: float = CLOSE_SECONDS) -> bool:
-        """Captures, writes pending down, seals. False: not in time; the next start does the rest, or a second call."""
+        """Captures, records pending, seals. False: not in time; a second call or the next start does the rest."""
         self._stop.set()
         self.sink.wake.set()
         deadline = self._clock.monotonic_seconds() + within_seconds
@@ -112,12 +112,12 @@ class HistoryService:
         self._guarded(lambda: self._maintenance.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """A bug must not end the history: it is told, once a minute if it stays, and the next turn tries again."""
+        """Keeps a bug from ending the history: it is logged, at most once a minute, and the next turn tries again."""
         try:
             act()
         except Exception as error:
             now = self._clock.monotonic_seconds()
             name = type(error).__name__
-            if now - self._told.get(name, -REPEAT_SECONDS) >= REPEAT_SECONDS:
-                self._told[name] = now
+            if now - self._logged.get(name, -REPEAT_SECONDS) >= REPEAT_SECONDS:
+                self._logged[name] = now
                 logger.exception("history_turn_failed")

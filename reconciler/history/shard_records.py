@@ -1,6 +1,6 @@
-"""One shard's newest rounds, read back and made into rows: what is new, what is missing, and where it stands then.
+"""One shard's newest rounds, read back from Redis and made into rows: new rounds, gaps, and the shard's new mark.
 
-Pure but for the port; positions move only when the rows are durable, so a failure in between captures again.
+Pure but for the port. A mark moves only when its rows are durable, so rounds are captured again after a failure.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class ShardRecords:
     """A shard's new rows."""
 
     shard: Shard
-    #: One list a round, or a gap: in the spool all of it or nothing.
+    #: One list for each round or gap; the spool holds a list whole or not at all.
     records: tuple[list[RowBatch], ...]
-    #: Where the shard stands once the records are durable; None: nothing was ever captured.
+    #: The shard's newest round once the records are durable; None: no round was ever captured.
     mark: RoundMark | None
     rounds: int
     #: Rounds that are known to be missing.
     missed: int
     #: Redis TIME of the capture.
     now_ms: int
-    #: Members of the rounds' sets that are no unique keys, and were left out.
+    #: Members of the rounds' sets that are no unique keys: they are left out.
     junk: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Where the policy's events wait for the history's thread: bounded, never blocking, never raising."""
+"""The queue between the policy's events and the history's thread: bounded; it never blocks and never raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconciler.policy.events import (
 )
 from reconciler.policy.ports import RoundDone, RoundMark
 
-#: Rows of events that wait in memory, about half a kilobyte each; more are counted and told as a gap.
+#: Rows of events that wait in memory, about half a kilobyte each; more are counted and recorded as a gap.
 EVENT_ROWS_MAX = 100_000
 #: Counts of a shard's rounds that wait for their capture.
 ROUNDS_KEPT = 16
@@ -29,7 +29,7 @@ ROUNDS_KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class DroppedRows:
-    """Rows of one stream that found no room."""
+    """Count of the rows of one stream that found no room."""
 
     rows: int
     from_ms: int
@@ -67,7 +67,7 @@ class HistorySink:
         self._ran: dict[Shard, deque[RoundDone]] = {}
         self._uncaptured: dict[Shard, dict[str, tuple[int, int]]] = {}
         self._fresh: set[Shard] = set()
-        #: Set when there is news: a round's sets can be read for a few rounds only, and a kill loses what waits here.
+        #: Set by each event: a round's sets can be read for a few rounds only, and a kill loses the waiting events.
         self.wake = threading.Event()
         self.dropped_rows = 0
 
@@ -92,7 +92,7 @@ class HistorySink:
             _count(self._dropped, stream, DroppedRows(rows, now_ms, now_ms))
 
     def take(self) -> WaitingEvents:
-        """Everything that waits. It keeps its room until `written`; until then it is returned again."""
+        """All waiting events. They keep their room, and are returned again, until `written` is called."""
         with self._lock:
             self._waiting.events += self._events
             self._events.clear()
@@ -102,7 +102,7 @@ class HistorySink:
             return self._waiting
 
     def written(self) -> None:
-        """What `take` returned last is durable."""
+        """Drops the events of the last `take`: they are durable."""
         with self._lock:
             self._rows -= sum(_weight(event)[1] for _, event in self._waiting.events)
             self._waiting = WaitingEvents()
@@ -114,7 +114,7 @@ class HistorySink:
         return sorted(fresh)
 
     def ran(self, shard: Shard) -> Mapping[tuple[str, int], RoundDone]:
-        """(epoch, generation) -> what was told of the shard's last rounds."""
+        """(epoch, generation) -> the shard's last rounds of this process."""
         with self._lock:
             return {(done.epoch, done.generation): done for done in self._ran.get(shard, ())}
 
@@ -131,7 +131,7 @@ class HistorySink:
             return dict(self._uncaptured.get(shard, {}))
 
     def captured(self, mark: RoundMark, shard: Shard) -> None:
-        """Rounds up to the mark are in the spool, or are told as a gap; those of other memories likewise."""
+        """Forgets rounds up to `mark`: they are in the spool, or recorded as a gap. Rounds of other epochs go, too."""
         with self._lock:
             first, last = self._uncaptured.get(shard, {}).get(mark.epoch, (0, 0))
             is_open = last > mark.generation

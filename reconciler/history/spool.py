@@ -1,8 +1,11 @@
-"""The durable local spool: rows are here from the moment they are captured until they are sealed into Parquet.
+"""The durable local spool: it holds rows from their capture until they are sealed into Parquet.
 
 ``<spool>/<writer>/<segment>.open`` is being written, ``<segment>.closed`` waits to be sealed, ``lock`` is held by the
-living writer (flock: the kernel gives it back when the process dies, however it dies). Segments of a writer whose
-lock is free are adopted by whoever comes next. Raises OSError; SpoolFull beyond the bound.
+living writer (flock: the kernel releases it when the process dies, however it dies). Segments of a writer whose lock is
+free are adopted by the next process that looks. Raises OSError; SpoolFull beyond the bound.
+
+Rejected: SQLite (benchmarks/spool.py). With a WAL one damaged byte after a kill -9 drops every later record without a
+trace, since recovery takes it for the end of the log; with a rollback journal a durable pass takes five times as long.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 LOCK_NAME = "lock"
 _OPEN, _CLOSED = ".open", ".closed"
-#: What a folder's name begins with until its lock is held.
+#: Prefix of a folder's name until its lock is held.
 _NAMELESS = ".new-"
 #: A segment is closed, and so sealed, early once it is this long: bounds the memory of sealing.
 SEGMENT_BYTES_MAX = 32 * 1024 * 1024
 
 
 class SpoolFull(OSError):
-    """The spool has reached its bound, because nothing could be sealed for a long time."""
+    """The spool has reached its bound, because sealing has failed for a long time."""
 
     def __init__(self, size_bytes: int, size_bytes_max: int) -> None:
         super().__init__(
@@ -50,7 +53,7 @@ class WriterFolder:
 
     @staticmethod
     def create(spool: Path, writer: str) -> WriterFolder:
-        """Makes the folder with its lock held: it gets its name afterwards, so that nobody adopts it in between."""
+        """Makes the folder and takes its lock before it gets its name: no process can adopt it in between."""
         nameless = spool / f"{_NAMELESS}{writer}"
         nameless.mkdir(parents=True, exist_ok=True)
         taken = WriterFolder.take(nameless)
@@ -61,13 +64,13 @@ class WriterFolder:
             taken.folder = spool / writer
             sync_folder(spool)
         except OSError:
-            taken.release()  # or nobody could take it, this process's next try neither
+            taken.release()  # or no process could take it, nor this one's next try
             raise
         return taken
 
     @staticmethod
     def take(folder: Path) -> WriterFolder | None:
-        """The folder, unless its writer lives or it is gone."""
+        """The folder with its lock; None: its writer lives, or the folder is gone."""
         try:
             lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except FileNotFoundError:
@@ -93,7 +96,7 @@ class WriterFolder:
     def close_open_ones(self, *, whole: Container[Path] = ()) -> None:
         """Segments that a dead writer left open, or this one; all but the `whole` ones may end with a torn record.
 
-        It is cut off here, so that in a closed segment whatever is no record is damage.
+        It is cut off here, so that in a closed segment all bytes outside records are damage.
         """
         for path in sorted(self.folder.glob(f"*{_OPEN}")):
             if path not in whole:
@@ -102,7 +105,7 @@ class WriterFolder:
         sync_folder(self.folder)
 
     def leave(self) -> None:
-        """Gives the lock up, and removes the folder if nothing is in it that must be sealed."""
+        """Releases the lock; removes the folder if it holds no segment."""
         try:
             if not any(path.suffix in {_OPEN, _CLOSED} for path in self.folder.iterdir()):
                 (self.folder / LOCK_NAME).unlink(missing_ok=True)
@@ -112,12 +115,12 @@ class WriterFolder:
             self.release()
 
     def release(self) -> None:
-        """Gives the lock up; everything stays for whoever takes it next."""
+        """Releases the lock; the segments stay for the next process that takes it."""
         os.close(self._lock)
 
 
 def adoptable(spool: Path) -> list[WriterFolder]:
-    """Folders of dead writers, now ours; their segments are all closed. Raises OSError: then none is ours."""
+    """Folders of dead writers, locked by this process, their segments closed. Raises OSError: then none is locked."""
     found: list[WriterFolder] = []
     folders = spool.iterdir() if spool.is_dir() else ()
     for folder in sorted(path for path in folders if path.is_dir() and not path.name.startswith(_NAMELESS)):
@@ -127,7 +130,7 @@ def adoptable(spool: Path) -> list[WriterFolder]:
                 found.append(taken)
                 taken.close_open_ones()
         except OSError:
-            # Who holds a lock that nobody knows of keeps the segments from everybody, until this process ends.
+            # A lock that this process held without using it would keep the segments from every process until it ends.
             for one in found:
                 one.release()
             raise
@@ -135,7 +138,7 @@ def adoptable(spool: Path) -> list[WriterFolder]:
 
 
 class Spool:
-    """What this writer appends to. `append`, `sync` and `rotate` belong to one thread; `closed` and `done` to any."""
+    """The spool of this writer. `append`, `sync` and `rotate` are for one thread; `closed` and `done` for any."""
 
     def __init__(
         self, folder: WriterFolder, *, size_bytes_max: int, segment_bytes_max: int = SEGMENT_BYTES_MAX
@@ -144,9 +147,9 @@ class Spool:
         self._size_bytes_max = size_bytes_max
         self._segment_bytes_max = segment_bytes_max
         self._writer: SegmentWriter | None = None
-        #: True: a closed segment has not got its name yet, because that failed.
+        #: A closed segment still has its open name, because renaming it failed.
         self._has_strays = False
-        #: Segments that were closed in order: no record in them is torn.
+        #: Segments that were closed without an error: no record in them is torn.
         self._whole: set[Path] = set()
         self._lock = threading.Lock()
         self._waiting_bytes = sum(path.stat().st_size for path in folder.segments())
@@ -169,7 +172,7 @@ class Spool:
         self._writer.append(payload)
 
     def sync(self) -> None:
-        """All that was appended survives a loss of power. Raises OSError: then none of it counts as written."""
+        """Makes appended payloads survive a loss of power. Raises OSError: then none of them counts as written."""
         if self._writer is None:
             return
         self._writer.sync()
@@ -177,7 +180,7 @@ class Spool:
             self.rotate()
 
     def rotate(self) -> None:
-        """Closes the open segment, so that it can be sealed; nothing if there is none or it is empty."""
+        """Closes the open segment, so that it can be sealed. Does nothing if it is empty or there is none."""
         writer = self._writer
         if writer is not None and (writer.size_bytes or not writer.is_sound):
             with suppress(OSError):
@@ -199,21 +202,21 @@ class Spool:
         return self._folder.segments()
 
     def done(self, segment: Path) -> None:
-        """The segment is sealed: its rows are in the history."""
+        """Deletes a segment whose rows are in the history."""
         size_bytes = segment.stat().st_size
         segment.unlink()
         with self._lock:
             self._waiting_bytes = max(0, self._waiting_bytes - size_bytes)
 
     def close(self) -> None:
-        """At the end; what is not sealed is adopted by the next writer."""
+        """Closes the spool; segments that are not sealed are adopted by the next writer."""
         with suppress(OSError):
             self.rotate()
         self._folder.leave()
 
 
 def sync_folder(folder: Path) -> None:
-    """Names that were made or moved in the folder survive a loss of power."""
+    """Makes new and moved names in the folder survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

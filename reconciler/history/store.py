@@ -30,7 +30,7 @@ class HistoryStore:
         """Writes one file under `name`.parquet and returns what the manifest says of it.
 
         The same name again replaces the file: a crash before the manifest's entry leaves it, and the next try writes
-        the same rows. Nobody reads it before the entry is there.
+        the same rows. No reader opens it before the entry exists.
         """
         folder = self.root / partition.folder(self.environment)
         make_folder(folder, below=self.root)

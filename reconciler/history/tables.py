@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reconciler.contract.history_row import HISTORY_VERSION, PREFIXES, HistoryStream, prefix_of
+from reconciler.contract.history_row import HISTORY_VERSION, PREFIXES, prefix_of
+from reconciler.contract.schema import Table
 from reconciler.history.batch import STREAMS, RowBatch
 
 DAY_MS = 86_400_000
@@ -25,8 +26,8 @@ _TYPES: Mapping[str, pa.DataType] = {
     "name": pa.string(),
     "text": pa.string(),
     "bool": pa.bool_(),
-    "i32": pa.int32(),
-    "i64": pa.int64(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
 }
 #: Runs are shortest in this order; columns that a stream lacks are left out.
 _ORDER = ("topic", "consumer_group", "scope", "shard", "at_ms", "generation", "key")
@@ -87,7 +88,7 @@ class Partition:
         return f"{self.stream}/environment={environment}/date={self.date}{prefix}"
 
 
-def partitions(stream: HistoryStream, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+def partitions(stream: Table, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
     """The table's rows by day and prefix, sorted."""
     day = pc.divide(table["at_ms"], DAY_MS)
     if stream.has_key:

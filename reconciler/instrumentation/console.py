@@ -1,6 +1,6 @@
 """The one place of the service that prints: what comes from outside is made visible here, whoever prints it.
 
-The audit, which shares no code with the service, has its own (audit/streams.py); a test keeps it at these.
+The audit, a process that does not load the service's code, has its own (audit/streams.py); a test keeps it at these.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SqlAnnouncementLedger:
         )
         with self._database.reading() as connection:
             found = connection.execute(query).scalar_one_or_none()
-        # One that nobody can read is none: announcements are read from the first one, which is harmless.
+        # A damaged floor counts as none: announcements are read from the first one, which is harmless.
         return found if type(found) is int else None
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:

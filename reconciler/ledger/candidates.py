@@ -49,7 +49,7 @@ class SqlCandidates:
         return found
 
     def record(self, shard: Shard, verifications: Sequence[Verification]) -> None:
-        """Makes missing rows, then writes each verdict where the state is not a higher one: no read in between."""
+        """Inserts missing rows, then writes each verdict unless the row has a higher state: no read in between."""
         if not verifications:
             return
         # Sorted, so that two owners never wait for each other's rows.
@@ -62,13 +62,13 @@ class SqlCandidates:
                     connection.execute(self._update(shard, state), [_parameters(seen) for seen in writes])
 
     def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[Verification]) -> Sequence[Verification]:
-        """Makes missing rows; returns whose verdicts are still to be written."""
+        """Inserts missing rows; returns the candidates whose verdicts are still to be written."""
         now_ms = self._database.read_now_ms(connection)
         rows = [_row(shard, seen, now_ms) for seen in ordered]
         if not self._database.tells_inserted:
             self._database.insert_missing(connection, candidate, [row | _NO_VERDICT_YET for row in rows])
             return ordered
-        new = self._database.insert_telling(connection, candidate, rows, told=candidate.c.unique_key)
+        new = self._database.insert_returning(connection, candidate, rows, returned=candidate.c.unique_key)
         return [seen for seen in ordered if seen.unique_key not in new]
 
     def _update(self, shard: Shard, state: CandidateState) -> sa.Update:
@@ -98,7 +98,7 @@ class SqlCandidates:
                 first_seen_ms=sa.case((is_later, seen_ms), else_=candidate.c.first_seen_ms),
                 next_at_ms=now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
                 updated_at_ms=now,
-                # NULL, where nothing is asked again: a sum with NULL is NULL.
+                # NULL where the row is not asked about again: a sum with NULL is NULL.
                 ask_again_at_ms=now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger()),
             )
         )
@@ -126,7 +126,7 @@ class SqlCandidates:
         return self._with_keys(query.where(due))
 
     def _with_keys(self, query: sa.Select[Any]) -> Sequence[Candidate]:
-        """Without a key there is nothing to look at, and nobody can be asked."""
+        """Leaves rows out that have no unique key: no witness could be asked about them."""
         with self._database.reading() as connection:
             sound = query.where(has_key(candidate.c.unique_key, connection.dialect.name))
             return [candidate_of(row) for row in connection.execute(sound)]

@@ -46,22 +46,22 @@ class LedgerDatabase:
         return int(connection.execute(sa.select(self.now())).scalar_one())
 
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
-        """Database time so many milliseconds ago, for rows to be compared with."""
+        """Database time minus that number of milliseconds, as a value that rows are compared with."""
         return asked_once(self.now() - milliseconds, self.engine.dialect.name)
 
     @property
     def tells_inserted(self) -> bool:
-        """Whether `insert_telling` works here, once connected: MySQL and SQLite before 3.35 have no RETURNING.
+        """Whether `insert_returning` works here, once connected: MySQL and SQLite before 3.35 have no RETURNING.
 
         MariaDB has, and returns rows that were there, too.
         """
         dialect = self.engine.dialect
         return dialect.name in {"postgresql", "sqlite"} and dialect.insert_returning
 
-    def insert_telling(
-        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, told: sa.Column[str]
+    def insert_returning(
+        self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, returned: sa.Column[str]
     ) -> frozenset[str]:
-        """Inserts the rows whose primary key is not there, many a statement, and returns `told` of those.
+        """Inserts the rows whose primary key is not there, many a statement, and returns that column of the new ones.
 
         All rows have the same columns.
         """
@@ -75,7 +75,7 @@ class LedgerDatabase:
         for chunk in chunks(rows, ROWS_A_STATEMENT):
             values = [dict(row) for row in chunk]
             given: Any = {"given_rows": values} if is_postgresql else values
-            inserted.update(connection.execute(statement.returning(told), given).scalars())
+            inserted.update(connection.execute(statement.returning(returned), given).scalars())
         return frozenset(inserted)
 
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:

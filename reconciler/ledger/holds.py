@@ -26,10 +26,10 @@ class SqlHolds:
             return active_holds(connection, environment)
 
     def place(self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: str) -> bool:
-        """False if it was there already: by and since of the first stay, of a BREAKER only by."""
+        """Inserts the hold. False if it was there: it stays as it is, but a BREAKER gets a new `since` and reason."""
         while not self._insert(environment, topic, kind, by=by, reason=reason):
-            # It may be lifted between the two: a breaker that is to be open must not be closed by that.
-            if kind is not HoldKind.BREAKER or self._date_anew(environment, topic, reason=bounded_text(reason)):
+            # The hold may be lifted between the two statements: the breaker must end up open all the same.
+            if kind is not HoldKind.BREAKER or self._date_again(environment, topic, reason=bounded_text(reason)):
                 return False
         return True
 
@@ -52,9 +52,9 @@ class SqlHolds:
 
     def renew(self, environment: str, topic: str) -> bool:
         """False if no BREAKER is there."""
-        return self._date_anew(environment, topic)
+        return self._date_again(environment, topic)
 
-    def _date_anew(self, environment: str, topic: str, **values: str) -> bool:
+    def _date_again(self, environment: str, topic: str, **values: str) -> bool:
         with self._database.writing() as connection:
             done = connection.execute(
                 sa.update(hold)
@@ -64,7 +64,7 @@ class SqlHolds:
             return done.rowcount == 1
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """False if there was none, or only one that is younger."""
+        """Deletes the hold; False if there was none, or only one that is younger than `calm_seconds`."""
         is_old = hold.c.since_ms <= self._database.before(round(calm_seconds * 1000)) if calm_seconds else sa.true()
         with self._database.writing() as connection:
             done = connection.execute(sa.delete(hold).where(_is(environment, topic, kind), is_old))

@@ -1,6 +1,7 @@
 """reconciler_broker: brokers that were seen in the routes of topics (ports.KnownBrokers).
 
-Without it a process that starts after a broker has left the route takes "not found" of all others for an absence.
+Without this table a process that starts after a broker has left the route would take the other brokers' "not found"
+for an absence.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SqlKnownBrokers:
         with self._database.reading() as connection:
             now_ms = self._database.read_now_ms(connection)
             rows = [_ROWS.read(row) for row in connection.execute(query)]
-        # A broker of which nobody can read since when it has been missing counts as a witness, as if it were there.
+        # A broker whose gone_since_ms is damaged counts as a witness, as if it were in the route.
         known: dict[str, int | None] = {
             read.values["broker"]: read.values["gone_since_ms"] for read in rows if "broker" not in read.damaged
         }

@@ -53,7 +53,7 @@ class SqlOperatorActions:
 
 
 def action_of(row: sa.Row[Any]) -> OperatorAction:
-    """One row as a value; what nobody can read is left out."""
+    """One row as a value, without the columns that are damaged."""
     values = _ROWS.read(row).values
     intent = Intent(
         by=values["by"],

@@ -99,8 +99,8 @@ def _is_open(environment: str) -> sa.ColumnElement[bool]:
 
 
 def _current(connection: sa.Connection, environment: str) -> Outage | None:
-    # An outage whose start nobody can read could neither be worked on nor closed: it would stop all rounds for ever.
-    # Without it a message is verified by its inbox, and a lost memory is noticed again.
+    # An outage with a damaged start could neither be worked on nor closed: it would stop all rounds for ever.
+    # Without the row, messages are verified by their inbox, and a lost memory is noticed again.
     can_be_worked_on = is_whole_number(outage_table.c.started_at_ms, connection.dialect.name)
     query = sa.select(outage_table).where(_is_open(environment), can_be_worked_on)
     row = connection.execute(query.order_by(outage_table.c.started_at_ms).limit(1)).first()
@@ -108,7 +108,7 @@ def _current(connection: sa.Connection, environment: str) -> Outage | None:
 
 
 def outage_of(row: sa.Row[Any]) -> Outage:
-    """The value of a row of reconciler_outage; a position that nobody can read lets the scan begin again."""
+    """The value of a row of reconciler_outage; with a damaged position the scan begins again."""
     values = _ROWS.read(row).values
     del values["noticed_by"]
     return Outage(**values)

@@ -47,7 +47,7 @@ from reconciler.sql.tables import candidate, floor, hold, operator_action, outag
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
-#: What nobody can read, nobody works on: it is shown as failed.
+#: A repair whose state is damaged is not worked on: it is shown as failed.
 _REPAIRS = RowReader(
     REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
 )

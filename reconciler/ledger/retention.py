@@ -45,9 +45,9 @@ class Deleted:
 class SqlRetention:
     """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, actions by hand.
 
-    QUARANTINED candidates and FAILED repairs wait for a person and stay. What a person has dismissed stays, too: its
-    outbox row is announced again and again, and a key that nobody remembers would be sent. Of each shard the newest
-    round stays.
+    QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too: their outbox rows
+    are announced again and again, and without the dismissal the key would be sent. The newest round of each shard
+    stays.
     Shared by threads. Raises DatabaseAway.
     """
 
@@ -72,12 +72,12 @@ class SqlRetention:
         is_dismissed = c.verdict.in_(sorted(QUARANTINING))
         was_dismissed = sa.func.coalesce(r.answer, "").startswith(DISMISSED_BY)
         newer = round_row.alias("newer")
-        # Of an epoch that Redis has lost nothing is asked any more once another one had rounds.
+        # Rounds of an epoch that Redis has lost are not read any more once a later epoch has rounds.
         is_followed = _exists(
             newer, newer.c.epoch == round_row.c.epoch, newer.c.generation > round_row.c.generation
         ) | _exists(newer, newer.c.epoch != round_row.c.epoch, newer.c.stored_at_ms > round_row.c.stored_at_ms)
         finished = {
-            # next_at_ms for the index: what is still to come there is deleted later.
+            # The condition on next_at_ms lets the index be used: rows whose time is still to come are deleted later.
             candidate: (c.state == CandidateState.SETTLED.value)
             & ~is_dismissed
             & (c.next_at_ms < before)
@@ -113,7 +113,7 @@ class SqlRetention:
         remove = sa.delete(table).where(*(column == sa.bindparam(f"p_{column.name}") for column in identity))
         total = 0
         for _ in range(self._transactions):
-            # Finished rows do not come back to life, so what was found may be deleted by key.
+            # A finished row never becomes unfinished, so the rows found may be deleted by key.
             with self._database.reading() as connection:
                 found = connection.execute(find).all()
             if not found:

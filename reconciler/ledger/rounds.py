@@ -1,7 +1,7 @@
 """reconciler_round and reconciler_floor: what ran, and where announcements start again (ports.Rounds).
 
-A shard has a row every few seconds, so every query here is a seek in the primary key, whatever the table's size; but
-for void_after, which looks at an epoch's rows after Redis fell back.
+A shard gets a row every few seconds, so every query here is a seek in the primary key, at any size of the table. The
+exception is void_after, which reads an epoch's rows after Redis fell back.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from reconciler.policy.ports import RoundCounts, RoundDone, StoredRound
 from reconciler.sql.engines import is_whole_number
 from reconciler.sql.tables import floor, round_row
 
-#: Rows of one epoch that are passed over because nobody can read which round they are.
+#: Rows of one epoch that are passed over because the columns that identify the round are damaged.
 DAMAGED_ROUNDS_MAX = 64
-#: What makes a round: without it a row tells nothing.
+#: Columns that identify a round: a row in which one of them is damaged is left out.
 _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})
 
 _ROWS = RowReader(ROUND)
@@ -41,8 +41,8 @@ class SqlRounds:
     def store(self, done: RoundDone) -> None:
         """One row.
 
-        A generation that ran again after Redis fell back takes the place of the undone one, which is earlier; storing
-        an undone round late changes nothing.
+        A generation that ran again after Redis fell back replaces the undone round, which has an earlier time. An
+        undone round that is stored late changes nothing.
         """
         counts = done.counts
         identity = {
@@ -109,7 +109,7 @@ class SqlRounds:
         for field in sorted(offsets):
             broker, _, queue_id = field.rpartition("/")
             if bounded_text(broker, NAME_CHARACTERS) != broker or not (queue_id.isascii() and queue_id.isdigit()):
-                continue  # no database keeps that name: without a floor its announcements are read from the first one
+                continue  # no database stores that name: without a floor the queue is read from its first announcement
             rows.append(
                 {
                     "environment": subscription.environment,
@@ -203,7 +203,7 @@ def _floors(connection: sa.Connection, subscription: Subscription) -> Mapping[st
 
 
 def round_of(row: sa.Row[Any]) -> StoredRound | None:
-    """The value of a row of reconciler_round; None: nobody can read which round it was, or when."""
+    """The value of a row of reconciler_round; None if its identity or its time is damaged."""
     read = _ROWS.read(row)
     values = read.values
     if read.damaged & _IDENTITY:

@@ -95,7 +95,11 @@ def tell(
         *(_action_event(action) for action in ledger.actions),
     ]
     silent = [f"outbox: {outbox.reason}"] if outbox.is_unknown else []
-    silent += [f"broker, {name}: {lookup.reason}" for name, lookup in copies.items() if lookup.is_unknown]
+    unknown: dict[str, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
+    for name, lookup in copies.items():
+        if lookup.is_unknown:
+            unknown.setdefault(lookup.reason, []).append(name)
+    silent += [f"broker, {', '.join(names)}: {reason}" for reason, names in unknown.items()]
     silent += [f"inbox of {s}: {lookup.reason}" for s, lookup in inboxes.items() if lookup.is_unknown]
     silent += [f"history: {problem}" for problem in history_problems]
     return LifeStory(

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import Rung
+from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import InvalidValue
 
-REPAIR_ORDER_DEFAULT = (Rung.END, Rung.REPUBLISH, Rung.HAND_OVER)
 #: Time between the look into an inbox and the effect of a later send, counted as if inbox rows were deleted this much
 #: earlier.
 INBOX_MARGIN_SECONDS = 3600.0

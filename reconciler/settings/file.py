@@ -1,8 +1,11 @@
 """Reads the settings: flag > environment > file > default; every problem is reported at once.
 
-The environment overrides single settings with ``RECONCILER_`` and ``__`` for nesting (``RECONCILER_REDIS__URL``);
-``RECONCILER_REDIS__URL_FILE`` names a file that holds the value, for secrets; ``RECONCILER_CONFIG`` names the settings
-file. An unknown setting or variable is an error, never ignored.
+A variable overrides one setting, with ``RECONCILER_`` before its name and ``__`` for nesting
+(``RECONCILER_REDIS__URL``). ``RECONCILER_REDIS__URL_FILE`` names a file that holds the value, for secrets.
+``RECONCILER_CONFIG`` names the settings file. An unknown setting or variable is an error.
+
+Two steps: `read_document` parses file, variables and secrets into plain data, and knows no setting;
+`load_settings` makes typed settings of it. pydantic is loaded by the second step only.
 """
 
 from __future__ import annotations
@@ -14,55 +17,89 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from reconciler.contract.urls import HIDDEN, shown_url, shown_value
 from reconciler.errors import ConfigurationError
-from reconciler.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from reconciler.settings.schema import Settings
 
 ENVIRONMENT_PREFIX = "RECONCILER_"
-#: What stands below this is the name of a business topic, which has capitals; it is no file that holds a value either.
+#: Names below this are business topics: their capitals count, and _FILE at their end means nothing.
 NAMES_TOPICS = ("unique_key_topic", "topics")
 #: Variables with our prefix that are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 
 
-def load_settings(
-    path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
-) -> Settings:
-    """Reads the file (if any), the environment and the flags; raises ConfigurationError with all problems at once."""
-    document: dict[str, Any] = {}
-    origin = "environment"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsDocument:
+    """The settings as plain data, before any of them has a meaning."""
+
+    #: What people call it: the file, or "environment".
+    origin: str
+    #: As TOML has them; what a variable holds is text, or a list or table that was parsed.
+    values: dict[str, Any] = field(repr=False)
+    #: Path of a setting -> the variable that it comes from; all others come from the file.
+    variables: Mapping[tuple[str, ...], str]
+    #: Variables that cannot be used, one line each with the remedy.
+    problems: list[str]
+
+
+def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocument:
+    """Reads the file, if any, the variables, and the files that variables name.
+
+    Raises ConfigurationError for a file that cannot be read.
+    """
+    values: dict[str, Any] = {}
     if path is not None:
-        origin = str(path)
         try:
-            document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+            values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError as error:
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
         except (ValueError, RecursionError) as error:  # also thousands of digits, or of nested brackets
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
-    problems = apply_environment(document, environ)
-    _merge(document, overrides or {})
+    variables, problems = _apply_environment(values, environ)
+    origin = "environment" if path is None else str(path)
+    return SettingsDocument(origin=origin, values=values, variables=variables, problems=problems)
+
+
+def load_settings(
+    path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Reads the file (if any), the environment and the flags; raises ConfigurationError with all problems at once."""
+    from pydantic import ValidationError  # slow to load
+
+    from reconciler.settings.schema import Settings
+
+    document = read_document(path, environ)
+    _merge(document.values, overrides or {})
+    problems = document.problems
     try:
-        settings = Settings.model_validate(document)
+        settings = Settings.model_validate(document.values)
     except ValidationError as error:
         problems += [
-            f"{_variable(detail['loc'], environ)}{line}" for detail in error.errors() for line in describe(detail)
+            f"{_variable(detail['loc'], document.variables)}{line}"
+            for detail in error.errors()
+            for line in describe(detail)
         ]
-        problems += _contradictions_of_the_rest(document, error)
+        problems += _contradictions_of_the_rest(document.values, error)
     if problems:
         listed = "\n".join(f"  {line}" for line in problems)
-        raise ConfigurationError(f"{origin}: {len(problems)} problem(s) in the settings\n{listed}")
+        raise ConfigurationError(f"{document.origin}: {len(problems)} problem(s) in the settings\n{listed}")
     return settings
 
 
 def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationError) -> list[str]:
-    """What contradicts among the settings that are valid by themselves, so that one run tells everything."""
+    """What contradicts among the settings that are valid by themselves, so that one run reports everything."""
+    from reconciler.settings.schema import Settings
+
     wrong = [detail["loc"] for detail in first.errors() if detail["loc"]]
     if not wrong:
         return []
@@ -75,7 +112,7 @@ def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationEr
             place.pop(location[-1], None)
     try:
         Settings.model_validate(rest)
-    except ValidationError as error:
+    except type(first) as error:
         return [line for detail in error.errors() if not detail["loc"] for line in describe(detail)]
     return []
 
@@ -84,13 +121,12 @@ def _holds(place: Any, part: int | str) -> bool:
     return part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
 
 
-def _variable(location: Sequence[int | str], environ: Mapping[str, str]) -> str:
-    """The variable that a wrong value stands in, so that nobody looks for it in the file."""
-    for end in range(len(location), 0, -1):
-        name = ENVIRONMENT_PREFIX + "__".join(str(part).upper() for part in location[:end])
-        for written in (name, f"{name}_FILE"):
-            if written in environ:
-                return f"{written}: "
+def _variable(location: Sequence[int | str], variables: Mapping[tuple[str, ...], str]) -> str:
+    """The variable that a wrong value comes from, for the front of the line; empty: it comes from the file."""
+    path = tuple(map(str, location))
+    for end in range(len(path), 0, -1):
+        if path[:end] in variables:
+            return f"{variables[path[:end]]}: "
     return ""
 
 
@@ -123,8 +159,14 @@ def _shown(location: str, value: object) -> str:
     return HIDDEN if any(word in name for word in ("secret", "password", "token")) else shown_value(value)
 
 
-def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Writes RECONCILER_ variables into the document; returns problems (unknown names are found by validation)."""
+def _apply_environment(
+    document: dict[str, Any], environ: Mapping[str, str]
+) -> tuple[dict[tuple[str, ...], str], list[str]]:
+    """Writes RECONCILER_ variables into the document; returns the variable of each setting, and the problems.
+
+    Unknown names are found by validation.
+    """
+    variables: dict[tuple[str, ...], str] = {}
     problems: list[str] = []
     for name in sorted(environ):
         if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS:
@@ -142,7 +184,7 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
             try:
                 value = Path(value).read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
-                # Somebody may have put the secret there instead of a file's name; an OSError's text repeats it.
+                # The variable may hold the secret itself instead of a file's name; an OSError's text repeats it.
                 why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
                 shown = shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN
                 problems.append(f"{name} = {shown}: cannot be read: {why}; name a file that holds the value")
@@ -150,7 +192,9 @@ def apply_environment(document: dict[str, Any], environ: Mapping[str, str]) -> l
         problem = _set(document, path, _parsed(value))
         if problem:
             problems.append(f"{name}: {problem}")
-    return problems
+        else:
+            variables[tuple(path)] = name
+    return variables, problems
 
 
 def _parsed(value: str) -> Any:

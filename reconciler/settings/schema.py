@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 
 from reconciler.contract.announcement import UNIQUE_KEY_TOPIC_DEFAULT
 from reconciler.contract.keyspace import COMMIT_GENERATIONS_DEFAULT, SHARDS_DEFAULT, SHARDS_MAX
-from reconciler.contract.tables import Rung
+from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.urls import shown_value
 from reconciler.settings.types import (
     DatabaseUrl,
@@ -139,7 +139,7 @@ class SubscriptionSettings(Section):
     grace_period_seconds: Seconds = Field(default=30.0, description="A key younger than this is never judged.")
     late_after_seconds: Seconds = Field(default=300.0, description="An effect later than this is reported as late.")
     repair_order: Annotated[list[Rung], Field(min_length=1), BeforeValidator(no_duplicates)] = Field(
-        default=[Rung.END, Rung.REPUBLISH, Rung.HAND_OVER], description="Rungs of the repair ladder, in order."
+        default=list(REPAIR_ORDER_DEFAULT), description="Rungs of the repair ladder, in order."
     )
 
     @property

@@ -163,9 +163,9 @@ class translated_errors:  # noqa: N801 - a generator would cost every command of
 
 @contextmanager
 def patience(pipe: Any, seconds: float) -> Iterator[None]:
-    """Inside the block a pipeline that watches waits so long for each answer; before and after as its client does.
+    """Inside the block a watching pipeline waits that long for each answer; outside it waits as its client does.
 
-    So a server that hangs is noticed at the first command, and the one that may take long still has its time.
+    So a server that hangs is noticed at the first command, and the long command still has its time.
     """
     # redis-py lets time-outs be set for all connections of a client only, of which this would need a second one.
     strategy = getattr(pipe, "_execution_strategy", pipe)  # a cluster's pipeline

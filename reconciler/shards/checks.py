@@ -155,7 +155,7 @@ def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> Redis
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":
         return RedisFinding(name="role", severity=Severity.OK, detail="primary")
-    if is_named:  # by somebody who has not heard of a fail-over yet: it will, and no setting is wrong
+    if is_named:  # by a node or Sentinel that has not seen a fail-over yet: it passes, and no setting is wrong
         _leave(client)  # Sentinels name the new primary to new connections only
         raise RedisAway(f"a server that is named as a primary is a {role}: a fail-over is not over yet")
     return RedisFinding(
@@ -249,7 +249,7 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
         raise
     finally:
         if refused:
-            connection.disconnect()  # whatever it still watches or queues goes with it
+            connection.disconnect()  # what the connection still watches or queues goes with it
         client.connection_pool.release(connection)
     if not refused:
         return RedisFinding(name="permissions", severity=Severity.OK, detail="every command is allowed")

@@ -11,10 +11,10 @@ from reconciler.shards.access import RedisClient, translated_errors
 
 
 def require_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
-    """Writes the number down unless one stands there; once a round, so that it comes back after a loss of memory.
+    """Writes the number down unless there is one; once a round, so that it comes back after a loss of memory.
 
-    Raises ConfigurationError if another number stands there (keys of one message would go to two shards), or none at
-    all; RedisAway.
+    Raises ConfigurationError for another number (keys of one message would go to two shards) and for a text that is no
+    number; RedisAway.
     """
     key = meta_key(subscription)
     with translated_errors():

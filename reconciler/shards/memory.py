@@ -54,7 +54,7 @@ class RedisShardMemory:
         self._last_ms: dict[Shard, int] = {}
 
     def state(self, shard: Shard) -> ShardState:
-        """What stands there; InvariantViolation for a key of a wrong type or another environment's epoch."""
+        """Epoch, fence, times. Raises InvariantViolation for a key of a wrong type or another environment's epoch."""
         keys = ShardKeys(shard)
         expected = self._expected_types(keys)
         client = self._redis.client
@@ -76,16 +76,16 @@ class RedisShardMemory:
         )
 
     def begin_epoch(self, shard: Shard) -> str:
-        """Writes a new marker unless there is one; returns the marker that stands."""
+        """Writes a new marker unless there is one; returns the marker that is there."""
         keys = ShardKeys(shard)
         marker = f"{shard.subscription.environment}:{self._new_epoch()}"
         with translated_errors():
             self._redis.client.set(keys.epoch, marker, nx=True)
-            standing = epoch_of(shard, self._redis.client.get(keys.epoch))
-        return standing if standing is not None else marker
+            found = epoch_of(shard, self._redis.client.get(keys.epoch))
+        return found if found is not None else marker
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """Runs the round once, or not at all; None also when nobody can tell."""
+        """Runs the round at most once. None: it did not run, or its reply was lost; then the next round shows it."""
         client, keys = self._redis.client, ShardKeys(shard)
         try:
             with translated_errors(), client.pipeline(transaction=True) as pipe:
@@ -101,7 +101,7 @@ class RedisShardMemory:
                 with patience(pipe, self._redis.round_timeout_seconds):
                     answers = _execute(pipe)
         except WatchError:
-            # Another owner was quicker, or redis-py lost the connection while watching: both mean "look again".
+            # Another owner ran a round, or redis-py lost the connection while watching: the caller looks again.
             _log.info("round_not_run: round of %s did not run or its outcome is unknown", shard)
             return None
         if answers is None:
@@ -176,7 +176,7 @@ class RedisShardMemory:
         return removed
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
-        """One SSCAN: what is there all the while comes at least once; any cursor may be asked for."""
+        """One SSCAN: a member that is there from first to last page comes at least once. Any cursor is allowed."""
         with translated_errors():
             found: Any = self._redis.client.sscan(ShardKeys(shard).apart, cursor, count=APART_PAGE_KEYS)
         following, members = found
@@ -185,7 +185,7 @@ class RedisShardMemory:
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
         """Out of pending first: a crash in between leaves keys set apart, and the next round compares them again.
 
-        What is announced again between the two commands is judged in the longer way, which is harmless.
+        A key that is announced again between the two commands is judged in the longer way, which is harmless.
         """
         keys, client = ShardKeys(shard), self._redis.client
         removed = self.forget(shard, not_taken)

@@ -32,7 +32,7 @@ class ReadableRounds:
 def readable_rounds(
     after: RoundMark | None, *, epoch: str | None, generation: int, taken: Mapping[int, TakenRound]
 ) -> ReadableRounds:
-    """`taken`: what stands written about rounds up to `generation`. A round without it has kept nothing."""
+    """`taken`: K:taken of rounds up to `generation`. A round that is not in it has kept no sets."""
     if epoch is None:
         return ReadableRounds(first_new=1, first_readable=generation + 1, new_memory=after is not None)
     oldest = generation + 1

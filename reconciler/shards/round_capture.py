@@ -196,5 +196,5 @@ def _taken(shard: Shard, line: Any) -> TakenRound:
     try:
         at_ms, announced, consumed, matched = (int(part) for part in text_of(line).split(" "))
     except ValueError as error:
-        raise InvariantViolation(f"{shard}: {text_of(line)!r} tells nothing about a round") from error
+        raise InvariantViolation(f"{shard}: {text_of(line)!r} does not describe a round") from error
     return TakenRound(at_ms=at_ms, announced=announced, consumed=consumed, matched=matched)

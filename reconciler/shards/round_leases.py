@@ -1,4 +1,4 @@
-"""K:round_lease: who runs a shard's rounds. It saves work and proves nothing: the fence and the claims do."""
+"""A *lease* (K:round_lease) gives one process a shard's rounds. It saves work; fence and claims decide."""
 
 from __future__ import annotations
 

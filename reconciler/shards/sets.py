@@ -43,7 +43,7 @@ _RELEASE_LEASE = RedisScript("reconciler.shards", "release_lease.lua")
 
 
 class RedisHalfSets:
-    """Announced keys and offsets. Shared by threads: the client is, and nothing else is kept but what it may not do.
+    """Announced keys and offsets. Shared by threads: it keeps the client, and whether K:apart may be written.
 
     Commands used: EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; HGET and SCARD.
     """
@@ -53,7 +53,7 @@ class RedisHalfSets:
         self._sets_apart = True
 
     def position(self, shard: Shard, queue: AnnouncementQueue) -> int | None:
-        """The stored next offset."""
+        """The stored next offset; None: there is none."""
         with translated_errors():
             stored: Any = self._client.hget(ShardKeys(shard).offsets, offsets_field(queue.broker, queue.queue_id))
         return _offset(stored)
@@ -106,13 +106,13 @@ class RedisHalfSets:
         return int(size)
 
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
-        """Takes or renews."""
+        """Takes or renews the lease; False if another token holds it."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
         with translated_errors():
             return bool(_TAKE_LEASE.run(self._client, [key], [token, int(lease_seconds * 1000)]))
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
-        """Gives up if the token holds it."""
+        """Gives the lease up if the token holds it."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
         with translated_errors():
             _RELEASE_LEASE.run(self._client, [key], [token])
@@ -159,7 +159,7 @@ class RedisCommitSets:
                 except exceptions.ResponseError as error:
                     refused = refused or error
         except BaseException:
-            connection.disconnect()  # answers may still be on their way: nobody else may read them
+            connection.disconnect()  # answers may still be on their way: no other command may read them
             raise
         finally:
             client.connection_pool.release(connection)

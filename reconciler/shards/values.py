@@ -1,4 +1,4 @@
-"""What the small keys of a shard hold, as Redis answers it."""
+"""Values of the small keys of a shard, from Redis' answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
 
 
 def epoch_of(shard: Shard, answer: Any) -> str | None:
-    """The marker; InvariantViolation for another environment's."""
+    """The marker; None: there is none. Raises InvariantViolation for the marker of another environment."""
     if answer is None:
         return None
     epoch, environment = text_of(answer), shard.subscription.environment
@@ -39,7 +39,7 @@ def epoch_of(shard: Shard, answer: Any) -> str | None:
 
 
 def generation_of(shard: Shard, answer: Any) -> int:
-    """The fence, 0 before the first round; InvariantViolation for what is no number."""
+    """The fence, 0 before the first round. Raises InvariantViolation for a text that is no number."""
     text = text_of(answer if answer is not None else 0)
     # Just as INCRBY writes it: the round compares the text.
     if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
@@ -48,13 +48,13 @@ def generation_of(shard: Shard, answer: Any) -> int:
 
 
 def round_time_of(answer: Any, *, generation: int) -> int | None:
-    """Time in ms of the round with that number; None: no round says it, or an older release ran the last one."""
+    """Time in ms of the round with that number. None: the last round has another number, or an older release ran it."""
     number, _, at_ms = text_of(answer or "").partition(" ")
     return int(at_ms) if number == str(generation) and at_ms.isascii() and at_ms.isdigit() else None
 
 
 def seen_ms_of(score: float) -> int:
-    """First seen, from a score; 0 for what is no time: the round dates it anew."""
+    """First seen, from a score; 0 for a score that is no time: the next round dates the key again."""
     return int(score) if math.isfinite(score) else 0
 
 

@@ -117,7 +117,7 @@ def shown(engine: sa.Engine) -> str:
 
 
 def _existing(url: sa.URL) -> sa.URL:
-    """With mode=rw: it creates no missing file; mode=ro could not open a WAL database that nobody else has open."""
+    """With mode=rw, which creates no file; mode=ro cannot open a WAL database that no other process has open."""
     if not url.database or url.database.startswith("file:"):
         return url
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
@@ -147,7 +147,7 @@ def _open_server(
     is_postgres = url.get_backend_name() == "postgresql"
     arguments = _mysql_arguments(lock_timeout_seconds, silence_seconds)
     if is_postgres:
-        # What SQLAlchemy only passes on stands in no URL that its objects show of themselves: sslpassword.
+        # SQLAlchemy shows URLs in its own texts; what it only passes on to the driver is in none of them: sslpassword.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
         url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments()
     engine = sa.create_engine(
@@ -163,7 +163,7 @@ def _open_server(
         execution_options={"reconciler_read_only": read_only},
     )
     if is_postgres:
-        from reconciler.sql.postgres_messages import begin_with, read_text  # only who has the driver
+        from reconciler.sql.postgres_messages import begin_with, read_text  # needs the driver
 
         event.listen(engine, "connect", read_text, insert=True)  # SQLAlchemy's own asks for the server's release
         event.listen(engine, "begin", begin_with(lock_timeout_seconds))

@@ -10,7 +10,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import HOLD, HoldKind
 from reconciler.sql.tables import hold
 
-#: What nobody can read holds, too: a later release may know more kinds.
+#: A hold of an unknown kind holds, too: a later release may know more kinds.
 _ROWS = RowReader(HOLD, ("topic", "kind"), otherwise={"kind": HoldKind.HOLD})
 
 

@@ -56,7 +56,7 @@ def ensure_identity(engine: sa.Engine) -> str:
             with writing(engine) as connection:
                 connection.execute(sa.text(sql_of(connection.dialect.name)))
         except sa.exc.IntegrityError:
-            pass  # somebody else was quicker
+            pass  # another process inserted it first
     return read_identity(engine)
 
 

@@ -1,4 +1,4 @@
-"""Rows of many keys at once, by one index probe a key, whatever the planner believes about the table; what is a key."""
+"""Rows of many keys at once by one index probe a key, at any statistics of the planner; and which text is a key."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def probe(
 
 
 def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[bool]:
-    """False for what is no unique key: a row that nobody can be asked about takes no place in a page.
+    """False for a text that is no unique key: no witness can be asked about such a row, so it takes no place in a page.
 
     COALESCE keeps PostgreSQL from guessing how few rows match the expression: all do.
     """

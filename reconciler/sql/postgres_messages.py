@@ -2,7 +2,7 @@
 
 Between client and server may be a pooler that gives every transaction another session. So nothing is left to a session:
 what a transaction needs is said in the message that begins it, and no statement is prepared under a name, which in
-another session is another client's statement. Needs psycopg, and is loaded by whoever has it.
+another session is another client's statement. Needs psycopg, and is loaded only where that is installed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def begin_with(lock_timeout_seconds: float) -> Callable[[sa.Connection], None]:
             except psycopg.OperationalError as lost:
                 connection.invalidate(lost)
                 if connection.engine.pool is pool:
-                    connection.engine.dispose()  # whatever cut one connection has cut the others that lie there
+                    connection.engine.dispose()  # the cause that cut one idle connection has cut the others, too
                 _begin(connection, message)
         except psycopg.Error as error:
             # SQLAlchemy wraps what its own statements raise, and this is none: poolers refuse a BEGIN with any state.

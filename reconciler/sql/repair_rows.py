@@ -1,34 +1,40 @@
 """Rows of reconciler_repair and the claims on them: for the daemon's ledger, and for the replay worker of a group.
 
-A claim is one conditional UPDATE in database time; every later write names the claim's token. Who writes nothing is
-no longer the owner and stops at once. A sleeping owner's request to a broker cannot be fenced: it costs a second
-copy, which the inbox absorbs.
+A *claim* is the right to repair one key: one conditional UPDATE in database time. Every later write names the claim's
+token; if it matches no row, the claim is lost and the caller stops. A paused owner's request to a broker cannot be
+fenced: it costs a second copy, which the inbox absorbs.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
 from reconciler.contract.hand_over import HandOverSigner, decode_hand_over
-from reconciler.contract.row_rules import FINISHED_REPAIRS, wait_ms
+from reconciler.contract.row_rules import FINISHED_REPAIRS, bounded_text, wait_ms
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import REPAIR, RepairState, Rung
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports import Repair, RepairChange
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
-from reconciler.sql.repair_updates import PLACE_COLUMNS, THIS_ROW, TOKEN, ChangeShape, place_of, written_by
 from reconciler.sql.tables import repair as repair_table
 
-#: All but the message: bodies are read for the one row that is handed over.
+#: All columns but the message: a body is read for the one row that is handed over.
 REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name != "message")
 
 _NAMES = tuple(column.name for column in REPAIR_COLUMNS)
 _ROWS = RowReader(REPAIR, _NAMES, otherwise={"state": RepairState.FAILED, "rung": Rung.END})
 
-_BESIDES_THE_PLACE = tuple(column for column in REPAIR_COLUMNS if column not in set(PLACE_COLUMNS))
+_PLACE_COLUMNS = (repair_table.c.environment, repair_table.c.topic, repair_table.c.scope, repair_table.c.unique_key)
+#: The row of _parameters_of_place(), and the token given to it.
+_THIS_ROW = sa.and_(*(column == sa.bindparam(f"p_{column.name}") for column in _PLACE_COLUMNS))
+_TOKEN: sa.BindParameter[str] = sa.bindparam("p_token", type_=sa.String())
+
+_BESIDES_THE_PLACE = tuple(column for column in REPAIR_COLUMNS if column not in set(_PLACE_COLUMNS))
 
 _Place: TypeAlias = tuple[str, str, str, str]
 
@@ -40,7 +46,7 @@ _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISH
 
 
 class RepairRows:
-    """What both owners of claims do. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Claims and changes of repairs. Shared by threads; every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class RepairRows:
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Due rows without a living claim, longest due first: rows that are looked at again and again starve nobody."""
+        """Due rows without a living claim. The longest due come first, so that rows which stay due starve no other."""
         query = (
             sa.select(*REPAIR_COLUMNS)
             .where(
@@ -74,7 +80,7 @@ class RepairRows:
         with reading(self._engine) as connection:
             found = [repair_of(row) for row in connection.execute(query)]
             damaged = [row.unique_key for row in found if row.state in FINISHED_REPAIRS]
-            if damaged:  # they stay due: the others must not starve behind them
+            if damaged:  # damaged rows stay due: the sound ones must not starve behind them
                 others = query.where(repair_table.c.unique_key.not_in(damaged[:KEYS_A_STATEMENT]))
                 found = [repair_of(row) for row in connection.execute(others)]
         return [row for row in found if row.state not in FINISHED_REPAIRS]
@@ -89,7 +95,7 @@ class RepairRows:
         # No IN: SQLAlchemy expands it at execution, which executemany does not allow.
         is_unfinished = sa.or_(*(repair_table.c.state == state for state in _UNFINISHED))
         is_free = is_unfinished & self._is_due_and_free(self._now())
-        claim = sa.update(repair_table).where(THIS_ROW, is_free).values(token=TOKEN, lease_until_ms=until)
+        claim = sa.update(repair_table).where(_THIS_ROW, is_free).values(token=_TOKEN, lease_until_ms=until)
         with writing(self._engine) as connection:
             free = {
                 _place_of_row(row)
@@ -98,7 +104,7 @@ class RepairRows:
             }
             taken = [(repair, token) for repair, token in claims if _place(repair) in free]
             if taken:
-                connection.execute(claim, [place_of(repair, token) for repair, token in taken])
+                connection.execute(claim, [_parameters_of_place(repair, token) for repair, token in taken])
             found = self._read_again(connection, [repair for repair, _ in taken])
         return [_if_owned(found.get(_place(repair)), token) for repair, token in claims]
 
@@ -118,11 +124,11 @@ class RepairRows:
             locked = self._rows_of(connection, [r for r, _, _ in changes], repair_table.c.token, locks=True)
             owners = {_place_of_row(row): row.token for row in locked}
             is_mine = [owners.get(_place(repair)) == token for repair, _, token in changes]
-            by_shape: dict[ChangeShape, list[dict[str, Any]]] = {}
+            by_shape: dict[_ChangeShape, list[dict[str, Any]]] = {}
             for (repair, change, token), mine in zip(changes, is_mine, strict=True):
                 if mine:
-                    values = place_of(repair, token) | written_by(change)
-                    by_shape.setdefault(ChangeShape.of(change), []).append(values)
+                    values = _parameters_of_place(repair, token) | _parameters_of_change(change)
+                    by_shape.setdefault(_ChangeShape.of(change), []).append(values)
             for shape, rows in by_shape.items():
                 connection.execute(shape.update(now), rows)
             mine_only = [repair for (repair, _, _), mine in zip(changes, is_mine, strict=True) if mine]
@@ -132,18 +138,21 @@ class RepairRows:
         ]
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """The message of a hand-over; None once it was emptied. Raises MalformedInput for a text that is none, that was
-        changed, or that is not signed although there is a secret."""
+        """The message of a hand-over; None once it was emptied.
+
+        Raises MalformedInput for a text that is no message, that was changed, or that lacks a signature although there
+        is a secret.
+        """
         with reading(self._engine) as connection:
-            message = sa.select(repair_table.c.message).where(THIS_ROW)
-            text = connection.execute(message, place_of(repair, None)).scalar_one_or_none()
+            message = sa.select(repair_table.c.message).where(_THIS_ROW)
+            text = connection.execute(message, _parameters_of_place(repair, None)).scalar_one_or_none()
         if text is None:
             return None
         fields = decode_hand_over(text, signer=self.signer_of(repair.environment, repair.scope))
         return StoredMessage(**fields, transaction_state=TransactionState.NONE)
 
     def signer_of(self, environment: str, group: str) -> HandOverSigner | None:
-        """Who signs the hand-over rows of a group; None: there is no secret."""
+        """The signer of the hand-over rows of a group; None without a signature secret."""
         if self._signature_secret is None:
             return None
         return HandOverSigner(secret=self._signature_secret, environment=environment, group=group)
@@ -159,8 +168,8 @@ class RepairRows:
 
     def _update(self, repair: Repair, condition: sa.ColumnElement[bool], values: Mapping[str, Any]) -> Repair | None:
         with writing(self._engine) as connection:
-            update = sa.update(repair_table).where(THIS_ROW, condition).values(values)
-            if connection.execute(update, place_of(repair, None)).rowcount != 1:
+            update = sa.update(repair_table).where(_THIS_ROW, condition).values(values)
+            if connection.execute(update, _parameters_of_place(repair, None)).rowcount != 1:
                 return None
             return self._read_again(connection, [repair])[_place(repair)]
 
@@ -172,8 +181,11 @@ class RepairRows:
     def _rows_of(
         self, connection: sa.Connection, repairs: Sequence[Repair], *columns: sa.ColumnElement[Any], locks: bool = False
     ) -> list[sa.Row[Any]]:
-        """The columns of each row beside its place. `locks` keeps everybody else from changing them (SQLite does so
-        for every writer): always in one order, else two owners could wait for each other."""
+        """Each row's place and the given columns.
+
+        `locks` locks the rows against other writers (SQLite: every writing transaction does), always in one order, or
+        two owners could wait for each other.
+        """
         keys: dict[tuple[str, str, str], set[str]] = {}
         for repair in repairs:
             keys.setdefault((repair.environment, repair.topic, repair.scope), set()).add(repair.unique_key)
@@ -182,7 +194,7 @@ class RepairRows:
             ordered = sorted(unique_keys)
             for start in range(0, len(ordered), KEYS_A_STATEMENT):
                 query = (
-                    sa.select(*PLACE_COLUMNS, *columns)
+                    sa.select(*_PLACE_COLUMNS, *columns)
                     .where(
                         repair_table.c.environment == environment,
                         repair_table.c.topic == topic,
@@ -202,7 +214,7 @@ def _if_owned(row: Repair | None, token: str) -> Repair | None:
 def repair_of(row: sa.Row[Any]) -> Repair:
     """The value of a row of reconciler_repair, of REPAIR_COLUMNS in any order.
 
-    One with a value that nobody can read is FAILED, with that as its answer: nobody can know what was sent, so nothing
+    A row with a damaged value is FAILED, and its answer names the damage: what was sent before is unknown, so nothing
     is sent, and a person must look.
     """
     read = _ROWS.read([getattr(row, name) for name in _NAMES])
@@ -218,3 +230,77 @@ def _place(repair: Repair) -> _Place:
 
 def _place_of_row(row: sa.Row[Any]) -> _Place:
     return row.environment, row.topic, row.scope, row.unique_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ChangeShape:
+    """Which columns a change writes: changes of one shape are one statement."""
+
+    counts_as_attempt: bool
+    takes_back_attempt: bool
+    has_target: bool
+    has_answer: bool
+    gives_up: bool
+    is_done: bool
+
+    @classmethod
+    def of(cls, change: RepairChange) -> _ChangeShape:
+        """The shape of a change."""
+        return cls(
+            counts_as_attempt=change.counts_as_attempt,
+            takes_back_attempt=change.takes_back_attempt,
+            has_target=change.target is not None,
+            has_answer=change.answer is not None,
+            gives_up=change.releases or change.state in FINISHED_REPAIRS,
+            is_done=change.state is RepairState.DONE,
+        )
+
+    def update(self, now: sa.ColumnElement[int]) -> sa.Update:
+        """The statement; its parameters are those of _parameters_of_place() and _parameters_of_change()."""
+        columns = repair_table.c
+        values: dict[str, Any] = {}
+        if self.counts_as_attempt:
+            # In this order: MySQL reads columns as the assignments before have left them.
+            values["first_sent_at_ms"] = sa.case((columns.sent_at_ms.is_(None), now), else_=columns.first_sent_at_ms)
+            values |= {"sent_at_ms": now, "attempts": columns.attempts + 1}
+        elif self.takes_back_attempt:
+            values["attempts"] = columns.attempts - 1
+        values |= {
+            "state": sa.bindparam("p_state"),
+            "rung": sa.bindparam("p_rung"),
+            "next_at_ms": now + sa.bindparam("p_wait_ms", type_=sa.BigInteger()),
+        }
+        if self.has_target:
+            values["target"] = sa.bindparam("p_target")
+        if self.has_answer:
+            values["answer"] = sa.bindparam("p_answer")
+        if self.gives_up:
+            values |= {"token": None, "lease_until_ms": None}
+        if self.is_done:
+            values |= {"done_at_ms": now, "message": None}
+        return sa.update(repair_table).where(_THIS_ROW, columns.token == _TOKEN).ordered_values(*values.items())
+
+
+def _parameters_of_change(change: RepairChange) -> dict[str, Any]:
+    """Parameters of a change."""
+    values: dict[str, Any] = {
+        "p_state": change.state.value,
+        "p_rung": change.rung.value,
+        "p_wait_ms": wait_ms(change.wait_seconds),
+    }
+    if change.target is not None:
+        values["p_target"] = json.dumps(dict(change.target), separators=(",", ":"))
+    if change.answer is not None:
+        values["p_answer"] = bounded_text(change.answer)
+    return values
+
+
+def _parameters_of_place(repair: Repair, token: str | None) -> dict[str, Any]:
+    """Parameters of _THIS_ROW, and of _TOKEN unless it is None."""
+    place = {
+        "p_environment": repair.environment,
+        "p_topic": repair.topic,
+        "p_scope": repair.scope,
+        "p_unique_key": repair.unique_key,
+    }
+    return place if token is None else place | {"p_token": token}

@@ -29,7 +29,7 @@ class Right:
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """True if the database refused a statement for want of a right, whatever wraps the driver's error."""
+    """True if the database refused a statement for want of a right; the driver's error may be wrapped."""
     original = getattr(error, "orig", None) or error
     number = next(iter(getattr(original, "args", ())), None)
     return "InsufficientPrivilege" in class_names(original) or number in _MYSQL_REFUSALS
@@ -39,7 +39,7 @@ def refused_rights(engine: sa.Engine, rights: Iterable[Right]) -> Mapping[Right,
     """What the database refuses, with its words. A table or column that is not there is no missing right.
 
     Statements that touch no row are enough: rights are looked at before rows are. Raises DatabaseAway, also for a
-    SQLite file that somebody else writes just now.
+    SQLite file that another process is writing.
     """
     refused: dict[Right, str] = {}
     with translated_errors(engine), engine.connect() as connection, connection.begin() as transaction:

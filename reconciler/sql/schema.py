@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
-#: An index of a large table takes its time, and MySQL says nothing meanwhile.
+#: An index of a large table takes long to build, and MySQL sends nothing meanwhile.
 BUILD_SECONDS = 86_400
 
 #: What a database says of a table, column or index that is there already; the last: of two CREATE TABLE at once.
@@ -43,7 +43,7 @@ def upgrade(url: str, tree: str) -> str:
         _run_until_head(config, engine, tree)
         with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
-                connection.execute(sa.text(sql_of(connection.dialect.name)))  # whoever has deleted the rows
+                connection.execute(sa.text(sql_of(connection.dialect.name)))  # the rows may have been deleted
     finally:
         engine.dispose()
     return head(tree)
@@ -107,13 +107,9 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
 def current(url: str, tree: str) -> str | None:
     """The revision that the database's tables have; None: no migration of this tree ran. Raises DatabaseAway."""
     _config(tree)
-    from alembic.runtime.migration import MigrationContext
-
     engine = open_engine(url, read_only=True)
     try:
-        with reading(engine) as connection:
-            context = MigrationContext.configure(connection, opts={"version_table": version_table(tree)})
-            return context.get_current_revision()
+        return _position(engine, tree)[1]
     finally:
         engine.dispose()
 
@@ -149,7 +145,7 @@ def version_table(tree: str) -> str:
 
 
 def has_tables(url: str, tree: str) -> bool:
-    """True if all tables of the tree are there, whoever made them. Raises DatabaseAway."""
+    """True if all tables of the tree exist, made by migrations or by hand. Raises DatabaseAway."""
     from reconciler.sql import tables
 
     metadata = {

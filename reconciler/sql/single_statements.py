@@ -47,7 +47,7 @@ class SingleStatements:
         self._engine = open_engine(url, lock_timeout_seconds=lock_timeout_seconds, pool_size=pool_size, autocommit=True)
         self._in_a_message: SingleTransaction | None = None
         if self._engine.dialect.name == "postgresql":
-            from reconciler.sql.postgres_messages import SingleTransaction  # only who has the driver
+            from reconciler.sql.postgres_messages import SingleTransaction  # needs the driver
 
             self._in_a_message = SingleTransaction(lock_timeout_seconds)
 
@@ -66,7 +66,7 @@ class SingleStatements:
     def _run(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T:
         answer = self._try(sql, parameters, result)
         if isinstance(answer, _Lost):
-            self._engine.dispose()  # whatever cut one connection has cut the others that lie there
+            self._engine.dispose()  # the cause that cut one idle connection has cut the others, too
             answer = self._try(sql, parameters, result)
         if isinstance(answer, _Lost):
             raise away(answer.error, self._engine) from answer.error

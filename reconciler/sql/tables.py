@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from reconciler.contract import tables as contract
+from reconciler.contract.schema import ColumnKind, Table
 
 _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 
@@ -38,7 +39,7 @@ def _bytes() -> sa.types.TypeEngine[Any]:
     return sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb").with_variant(_SqliteBytes(), "sqlite")
 
 
-def column_type(kind: contract.ColumnKind) -> sa.types.TypeEngine[Any]:
+def column_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
     """The SQL type of a kind; names stay short enough for MySQL's 3072-byte index limit."""
     match kind:
         case "key":
@@ -60,7 +61,7 @@ def column_type(kind: contract.ColumnKind) -> sa.types.TypeEngine[Any]:
             return sa.BigInteger()
 
 
-def build_table(table: contract.Table, metadata: sa.MetaData) -> sa.Table:
+def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
     """One SQLAlchemy table in the given metadata, with its indexes and unique constraints."""
     columns = [
         sa.Column(

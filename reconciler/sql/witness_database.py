@@ -1,7 +1,7 @@
 """Databases as witnesses: rows of keys and, in the same statement, the database's own word on being a primary.
 
 An absence proves something only from the database that commits, or from a copy of it that has come far enough. A proxy
-may send each statement to another server, and a fail-over may come between two: so the proof stands in the statement
+may send each statement to another server, and a fail-over may come between two: so the proof is part of the statement
 that it is for, also when no row matches.
 """
 
@@ -28,7 +28,7 @@ NOT_PROVED = "not proved to be a primary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseRole:
-    """What a database said of itself."""
+    """What a database answered about its role."""
 
     #: None: it could not be asked (a missing right, another kind of server); an absence counts then, and is doubted
     #: by `doctor` and `status`.
@@ -77,7 +77,7 @@ _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
     _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),
 )
-# A replica may well have read_only = 0. MariaDB tells every login the heartbeat of the replication without a name,
+# A replica may well have read_only = 0. MariaDB shows every login the heartbeat of the replication without a name,
 # running or stopped, how many replications run, and how far any has come. RESET SLAVE ALL leaves the heartbeat until
 # the next start, so one whose newest transactions are its own was promoted: those of all domains, since a write by hand
 # on a replica with a domain of its own stays the newest there. Without a binary log own transactions have no number.
@@ -135,7 +135,7 @@ class WitnessDatabase:
             with reading(self.engine) as connection:
                 rows = probe(connection, query, column, keys, always=_role(words)).all()
         except ReconcilerError:
-            self._words = None  # a right may be gone: it is found out anew
+            self._words = None  # a right may have been revoked: the next call probes the rights again
             raise
         return _role_of(rows[0]), [row for row in rows if getattr(row, column.name) is not None]
 
@@ -146,7 +146,7 @@ class WitnessDatabase:
             return _role_of(connection.execute(sa.select(role)).one())
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
-        """Condition of a statement that must not run on a replica; true where nobody can tell. Raises DatabaseAway."""
+        """Condition of a statement that must not run on a replica; true if the role is unknown. Raises DatabaseAway."""
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from reconciler.testing.memory_repairs import MemoryCandidates, MemoryHandOvers,
 from reconciler.testing.memory_reports import MemoryReports
 from reconciler.testing.memory_rounds import (
     MemoryAnnouncementLedger,
-    MemoryHistory,
     MemoryHolds,
     MemoryKnownBrokers,
+    MemoryLedgerRows,
     MemoryOperatorActions,
     MemoryOutages,
     MemoryRounds,
@@ -23,7 +23,7 @@ class MemoryLedger:
     """ports.Ledger over dictionaries; shared by threads, one lock. What it holds is lost with it."""
 
     def __init__(self, clock: Clock) -> None:
-        self.rows = MemoryHistory(clock)
+        self.rows = MemoryLedgerRows(clock)
         self.candidates = MemoryCandidates(self.rows)
         self.repairs = MemoryRepairs(self.rows)
         self.hand_overs = MemoryHandOvers(self.rows, self.repairs)

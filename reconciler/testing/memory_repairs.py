@@ -19,8 +19,8 @@ from reconciler.policy.ports import Candidate, Repair, RepairChange, Verificatio
 RepairKey = tuple[str, str, str, str]
 
 
-class MemoryRows:
-    """The rows of one in-memory ledger; its lock is held by whoever touches them."""
+class MemoryRepairRows:
+    """The rows of one in-memory ledger; a caller holds its lock while it uses them."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -33,7 +33,7 @@ class MemoryRows:
 class MemoryCandidates:
     """Candidates over a dictionary."""
 
-    def __init__(self, rows: MemoryRows) -> None:
+    def __init__(self, rows: MemoryRepairRows) -> None:
         self._rows = rows
 
     def read(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
@@ -137,7 +137,7 @@ class MemoryCandidates:
 class MemoryRepairs:
     """Repairs and claims over a dictionary."""
 
-    def __init__(self, rows: MemoryRows) -> None:
+    def __init__(self, rows: MemoryRepairRows) -> None:
         self._rows = rows
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
@@ -289,7 +289,7 @@ class MemoryRepairs:
 class MemoryHandOvers:
     """Hand-over rows over a dictionary."""
 
-    def __init__(self, rows: MemoryRows, repairs: MemoryRepairs) -> None:
+    def __init__(self, rows: MemoryRepairRows, repairs: MemoryRepairs) -> None:
         self._rows = rows
         self._repairs = repairs
 

@@ -23,13 +23,13 @@ from reconciler.policy.ports import (
     StoredRound,
     VerdictCount,
 )
-from reconciler.testing.memory_rounds import MemoryHistory
+from reconciler.testing.memory_rounds import MemoryLedgerRows
 
 
 class MemoryReports:
     """Reads over the dictionaries, sorted as the SQL ones are."""
 
-    def __init__(self, rows: MemoryHistory) -> None:
+    def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def candidates(

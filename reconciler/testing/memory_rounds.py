@@ -22,12 +22,12 @@ from reconciler.policy.ports import (
     RoundDone,
     StoredRound,
 )
-from reconciler.testing.memory_repairs import MemoryRows
+from reconciler.testing.memory_repairs import MemoryRepairRows
 
 RoundKey = tuple[Shard, str, int]
 
 
-class MemoryHistory(MemoryRows):
+class MemoryLedgerRows(MemoryRepairRows):
     """All rows of one in-memory ledger."""
 
     def __init__(self, clock: Clock) -> None:
@@ -46,7 +46,7 @@ class MemoryHistory(MemoryRows):
 class MemoryRounds:
     """Rounds over a dictionary."""
 
-    def __init__(self, rows: MemoryHistory) -> None:
+    def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def store(self, done: RoundDone) -> None:
@@ -100,7 +100,7 @@ class MemoryRounds:
 class MemoryOutages:
     """Outages over a dictionary."""
 
-    def __init__(self, rows: MemoryHistory) -> None:
+    def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def current(self, environment: str) -> Outage | None:
@@ -156,7 +156,7 @@ class MemoryOutages:
 class MemoryHolds:
     """Holds over a dictionary."""
 
-    def __init__(self, rows: MemoryHistory) -> None:
+    def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
@@ -209,7 +209,7 @@ class MemoryHolds:
 class MemoryOperatorActions:
     """What is done by hand, in lists."""
 
-    def __init__(self, rows: MemoryHistory) -> None:
+    def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def begin(self, environment: str, intent: Intent) -> str:
@@ -233,7 +233,7 @@ class MemoryOperatorActions:
 class MemoryKnownBrokers:
     """Brokers of routes over a dictionary."""
 
-    def __init__(self, rows: MemoryHistory) -> None:
+    def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
 
     def note(
@@ -251,7 +251,7 @@ class MemoryKnownBrokers:
 class MemoryAnnouncementLedger:
     """The announcement consumer's durable side over dictionaries."""
 
-    def __init__(self, rows: MemoryHistory, outages: MemoryOutages) -> None:
+    def __init__(self, rows: MemoryLedgerRows, outages: MemoryOutages) -> None:
         self._rows = rows
         self._outages = outages
 

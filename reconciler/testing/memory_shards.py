@@ -1,6 +1,6 @@
-"""The Redis half in memory: half sets, commit sets, rounds and leases with the semantics of memory.py.
+"""Half sets, commit sets, rounds, leases and captures in memory, with the semantics of reconciler/shards.
 
-For policy tests and the simulator. Shared by threads; every call takes one lock, as Redis runs one command at a time.
+Shared by threads; every call takes one lock, as Redis runs one command at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from reconciler.contract.keyspace import (
     AHEAD_MS_MAX,
     APART_KEYS_MAX,
     COMMIT_GENERATIONS_DEFAULT,
+    COVERED_ROUNDS_MAX,
     TIMES_KEPT,
     offsets_field,
     require_history_generations,
@@ -36,7 +37,6 @@ from reconciler.policy.ports import (
     ShardState,
 )
 from reconciler.shards.readable_rounds import TakenRound, readable_rounds
-from reconciler.testing.covered_rounds import with_round
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Memory:
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
     epoch: str | None = None
-    #: What the last rounds covered (covered_rounds.py), and time of the last one.
+    #: What the last rounds covered (with_round), and time of the last one.
     covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
     round_at_ms: int | None = None
     #: The sets of the last rounds, by generation, and what is written about more of them: for the history.
@@ -61,9 +61,9 @@ class _Memory:
 
 
 class MemoryShards:
-    """ShardMemory, RoundLeases, HalfSets and CommitSets over dictionaries; `wipe` is a Redis that lost everything.
+    """ShardMemory, RoundLeases, HalfSets, CommitSets and RoundCapture over dictionaries.
 
-    `snapshot` is what a disk would hold; what a history reads is in memory_capture.py.
+    `wipe` is a Redis that lost everything; `save` and `restore` are a Redis that fell back to what its disk held.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class MemoryShards:
         with self._lock:
             self._shards.clear()
 
-    def snapshot(self) -> object:
+    def save(self) -> object:
         """What a save on disk would hold now."""
         with self._lock:
             return copy.deepcopy(self._shards)
 
-    def restore(self, snapshot: object) -> None:
-        """Falls back to a snapshot: the writes since are lost."""
-        if not isinstance(snapshot, dict):
-            raise TypeError("expected what snapshot() returned")
+    def restore(self, saved: object) -> None:
+        """Falls back to what was saved: later writes are lost."""
+        if not isinstance(saved, dict):
+            raise TypeError("expected what save() returned")
         with self._lock:
-            self._shards = copy.deepcopy(snapshot)
+            self._shards = copy.deepcopy(saved)
 
     # ---- HalfSets
 
@@ -266,7 +266,7 @@ class MemoryShards:
         for old in [one for one in memory.kept if one <= number - self._history_generations]:
             del memory.kept[old]
 
-    # ---- for memory_capture.py
+    # ---- RoundCapture
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:
         """The rounds that are kept."""
@@ -287,7 +287,7 @@ class MemoryShards:
                 fell_back=plan.fell_back,
             )
 
-    def snapshot_pending(self, shard: Shard) -> PendingSnapshot:
+    def snapshot(self, shard: Shard) -> PendingSnapshot:
         """All pending keys, in one page."""
         with self._lock:
             memory = self._memory(shard)
@@ -367,3 +367,25 @@ class MemoryShards:
             leases = self._memory(shard).leases
             if leases.get(name, ("", 0))[0] == token:
                 del leases[name]
+
+
+#: at_ms of a round -> "<broker>/<queue>" -> next offset of the unique-key topic.
+Covered = Mapping[int, Mapping[str, int]]
+
+
+def with_round(
+    covered: Covered, *, at_ms: int, offsets: Mapping[str, int], oldest_pending_ms: int | None
+) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
+    """What is kept after the round, and the floor: offsets of the newest round before the oldest pending key. Pure.
+
+    The script of the round (reconciler/shards/round.lua) does this inside Redis and says why. A contract test compares
+    the two.
+    """
+    times = sorted({*covered, at_ms})
+    before = [time for time in times if oldest_pending_ms is None or time < oldest_pending_ms]
+    kept = [time for time in times if not before or time >= before[-1]]
+    if len(kept) > COVERED_ROUNDS_MAX:
+        holes = {kept[i]: (kept[i + 1] - kept[i - 1]) / (at_ms - kept[i - 1]) for i in range(1, len(kept) - 1)}
+        kept.remove(min(holes, key=lambda time: holes[time]))
+    after = {time: offsets if time == at_ms else covered[time] for time in kept}
+    return after, after[before[-1]] if before else {}

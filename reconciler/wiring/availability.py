@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sa
 
 from reconciler.errors import BrokerRefused, BrokerUnavailable, DependencyAway, RedisAway, TransientError
-from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.demands import explained
 from reconciler.shards.access import translated_errors
 from reconciler.shards.checks import require_room
 from reconciler.sql.engines import reading
+from reconciler.wiring.brokers import masters
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 
 REDIS_REMEDY = "start Redis, or correct redis.url"
-BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 
 
 def who_is_away(asked: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
@@ -65,22 +64,13 @@ def ask_brokers(connections: Connections) -> dict[str, Callable[[], object]]:
     """Whether a name server answers, and every master that it knows."""
 
     def ping() -> None:
-        admin = Admin(connections.rocketmq.client)
-        try:
-            brokers = connections.rocketmq.routes.brokers()
-        except BrokerUnavailable as error:
-            raise BrokerUnavailable(f"{error}; {BROKER_REMEDY}") from error
-        if not brokers:
-            raise BrokerUnavailable("no broker is registered at the name servers")
-        for name, addresses in sorted(brokers.items()):
-            if addresses.master is None:
-                raise BrokerUnavailable(f"{name} has no master")
+        for address in masters(connections).values():
             try:
-                admin.broker_config(addresses.master)
+                connections.admin.broker_config(address)
             except BrokerRefused:
-                continue  # whatever it says: it is there
+                continue  # a refusal is an answer
             except BrokerUnavailable as error:
-                raise BrokerUnavailable(explained(error, addresses.master)) from error
+                raise BrokerUnavailable(explained(error, address)) from error
 
     return {"rocketmq": ping}
 

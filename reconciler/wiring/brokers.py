@@ -6,29 +6,55 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from reconciler.announcing.source import PULL_GROUP
-from reconciler.errors import ReconcilerError
+from reconciler.errors import BrokerUnavailable, ReconcilerError
 from reconciler.evidence.queue_ends import QueueEnd, QueueEnds
 from reconciler.evidence.queue_scan import SCAN_GROUP
 from reconciler.policy.evidence import FilterKind
 from reconciler.rocketmq.client.demands import REMEDIES, demand_behind
-from reconciler.rocketmq.client.families import BrokerFacts, Families
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.name_servers import NameServers
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.compression import OPTIONAL_MODULES
 from reconciler.wiring.connections import Connections
 
 __all__ = [
+    "BROKER_REMEDY",
     "READER_GROUPS",
     "QueueEnd",
     "broker_facts",
     "brokers_known_to",
     "demand_and_remedy",
     "group_filters",
+    "masters",
     "missing_compressions",
     "queue_ends",
 ]
 
+BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
 #: Consumer groups under which the reconciler reads; brokers with autoCreateSubscriptionGroup=false lack them.
 READER_GROUPS = (PULL_GROUP, SCAN_GROUP)
+
+
+def masters(connections: Connections) -> dict[str, str]:
+    """Broker -> address of its master.
+
+    Raises BrokerUnavailable, with what to do, if no name server answers or knows a broker, or a broker has no master.
+    """
+    try:
+        brokers = connections.rocketmq.routes.brokers()
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(f"{error}; {BROKER_REMEDY}") from error
+    if not brokers:
+        raise BrokerUnavailable(
+            "no broker is registered at the name servers; start one with their addresses (namesrvAddr), or correct "
+            "rocketmq.name_servers"
+        )
+    found: dict[str, str] = {}
+    for name, addresses in sorted(brokers.items()):
+        if addresses.master is None:
+            raise BrokerUnavailable(f"broker {name} has no master; start it, and try again")
+        found[name] = addresses.master
+    return found
 
 
 def queue_ends(connections: Connections) -> QueueEnds:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.check_answer import StandIn
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox, settled_tags_in
 from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy, SweepReport
+from checkback_producers.sweeper import OutboxSource, Sweeper, SweepReport
 from reconciler.errors import DatabaseAway
+from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, outbox_databases

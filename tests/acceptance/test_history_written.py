@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.audit.history.check import check_history
+from reconciler.audit.result.values import AuditedSubscription
 from reconciler.clock import SystemClock
 from reconciler.contract.unique_key import key_of
 from reconciler.history.chain import ManifestChain
@@ -66,15 +66,6 @@ def generations_without_a_hole(root: Path, deployed: Deployment) -> bool:
     return len(seen) == SHARDS and all(found == set(range(1, max(found) + 1)) for found in seen.values())
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A subscription, as the audit names it."""
-
-    topic: str
-    group: str
-    late_after_seconds: float = 300.0
-
-
 def window_of(root: Path, deployed: Deployment) -> tuple[int, int]:
     times = [row["at_ms"] for row in rows(root, deployed, "round")]
     return min(times), max(times)
@@ -84,7 +75,14 @@ def assert_whole(root: Path, deployed: Deployment) -> None:
     """Nothing is missing, by this test's count and by the audit's."""
     assert rows(root, deployed, "gap") == []
     assert generations_without_a_hole(root, deployed)
-    subscription = Judged(deployed.topic, deployed.group)
+    subscription = AuditedSubscription(
+        topic=deployed.topic,
+        group=deployed.group,
+        tags=None,
+        producer_groups=(),
+        grace_period_seconds=30.0,
+        late_after_seconds=300.0,
+    )
     window_ms = window_of(root, deployed)
     told = check_history(root, deployed.environment, [subscription], SHARDS, window_ms, asked_at_ms=window_ms[1])
     assert (told.problems, told.gaps) == ((), ())

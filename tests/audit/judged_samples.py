@@ -17,8 +17,8 @@ from reconciler.audit.result.values import (
     JudgedSubscription,
     JudgedWindow,
     NoAnswer,
-    NotChecked,
     Percentiles,
+    UncheckedRule,
     Window,
 )
 
@@ -206,14 +206,14 @@ def violations() -> JudgedWindow:
     return replace(
         judged,
         not_checked=(
-            NotChecked(
+            UncheckedRule(
                 topic="REFUNDS",
                 group="ledger",
                 class_name="EFFECT_WITHOUT_COMMIT",
                 why="the outbox of producer group refunds was not given; --outbox refunds=URL",
             ),
             *(
-                NotChecked(topic=topic, group=group, class_name="DOUBLE_EFFECT", why=why)
+                UncheckedRule(topic=topic, group=group, class_name="DOUBLE_EFFECT", why=why)
                 for topic, group in (("ORDERS", "billing"), ("ORDERS", "stock"), ("REFUNDS", "ledger"))
             ),
         ),

@@ -30,7 +30,7 @@ SKEW_MS = 10_000
 
 TOPIC, GROUP, PRODUCER = "ORDERS", "billing", "shop"
 
-_TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "i64": pa.int64(), "i32": pa.int32()}
+_TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigint": pa.int64(), "integer": pa.int32()}
 _LAYOUTS = {table.name: table for table in EVIDENCE_TABLES}
 STREAMS = ("announced", "consumed", "left", "pending", "snapshot", "round", "gate", "verdict", "gap")
 

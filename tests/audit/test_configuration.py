@@ -1,13 +1,22 @@
-"""The audit reads the service's settings by itself, and must not misread what the service would refuse."""
+"""The audit parses settings with the service's code, and must not misread their meaning or what the service refuses."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from reconciler.audit.collect.configuration import PRODUCER_NAMES, SUBSCRIPTION_NAMES, read_configuration
-from reconciler.audit.collect.sources import audited_subscriptions, parse_sources, with_configured
+from reconciler.audit.collect.configuration import (
+    PRODUCER_NAMES,
+    SUBSCRIPTION_NAMES,
+    audited_subscriptions,
+    read_configuration,
+    with_configured,
+)
+from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.errors import AuditError
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import ProducerSettings, SubscriptionSettings
@@ -33,6 +42,32 @@ def test_the_example_says_the_same_to_service_and_audit() -> None:
         assert ours.grace_period_seconds == theirs.grace_period_seconds
         assert ours.late_after_seconds == theirs.late_after_seconds
         assert ours.producer_groups == ("order-service",)
+
+
+def test_what_the_audit_reads_is_what_stands_in_the_file() -> None:
+    audit, bare = read_configuration(EXAMPLE, {}), tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    producers = {one["group"]: one for one in bare["producers"]}
+    assert audit.environment == bare["environment"]
+    assert audit.shards == bare["unique_key_topic"]["queues"]
+    assert audit.skew_bound_ms == bare["rounds"]["skew_margin_seconds"] * 1000
+    assert audit.ledger_url == bare["ledger"]["url"]
+    assert {one.group: list(one.topics) for one in audit.producers} == {g: p["topics"] for g, p in producers.items()}
+    assert len(audit.subscriptions) == len(bare["subscriptions"])
+    for one in bare["subscriptions"]:
+        (found,) = (s for s in audit.subscriptions if (s.topic, s.group) == (one["topic"], one["group"]))
+        tags = one.get("tags", "*")
+        assert found.tags == (None if tags == "*" else tuple(sorted(tag.strip() for tag in tags.split("||"))))
+        assert found.producer_groups == tuple(sorted(g for g, p in producers.items() if one["topic"] in p["topics"]))
+        assert found.grace_period_seconds == one["grace_period_seconds"]
+        assert found.late_after_seconds == one["late_after_seconds"]
+
+
+def test_executors_load_no_settings() -> None:
+    """They unpickle tasks of these modules, on machines that have neither FILE nor its secrets."""
+    loading = "import sys, reconciler.audit.engines.job, reconciler.audit.engines.spark, reconciler.audit.collect.tasks"
+    telling = "print([name for name in sys.modules if name.startswith('reconciler.settings')])"
+    done = subprocess.run([sys.executable, "-c", f"{loading}\n{telling}"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def written(tmp_path: Path, text: str) -> Path:

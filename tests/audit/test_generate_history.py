@@ -120,7 +120,7 @@ def test_columns_are_those_of_the_contract(made: Path, name: str) -> None:
     tables = {table.name: table.columns for table in EVIDENCE_TABLES}
     streams = {f"history/{stream.name}": stream.columns for stream in HISTORY_STREAMS}
     columns = tables.get(name) or streams[name]
-    kinds = {"key": "binary", "digest": "binary", "i32": "int32", "i64": "int64"}
+    kinds = {"key": "binary", "digest": "binary", "integer": "int32", "bigint": "int64"}
     schema = pq.read_schema(next((made / name).rglob("*.parquet")))
     assert [(field.name, str(field.type), field.nullable) for field in schema] == [
         (column.name, kinds.get(column.kind, "string"), column.nullable) for column in columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from reconciler.audit.history.check import HistoryState, check_history
+from reconciler.audit.result.values import AuditedSubscription
 from tests.audit.written_history import WrittenHistory, round_row
 
 HOUR_MS = 3_600_000
@@ -21,16 +22,20 @@ SHARDS = 2
 KEY = ("ORDERS", "billing")
 
 
-@dataclass(frozen=True)
-class Asked:
-    topic: str = "ORDERS"
-    group: str = "billing"
-    late_after_seconds: float = 300.0
+def asked(group: str = "billing") -> AuditedSubscription:
+    return AuditedSubscription(
+        topic="ORDERS",
+        group=group,
+        tags=None,
+        producer_groups=("order-service",),
+        grace_period_seconds=30.0,
+        late_after_seconds=300.0,
+    )
 
 
 def check(history: WrittenHistory, start_ms: int = START_MS, end_ms: int = END_MS, **options: Any) -> HistoryState:
     options = {"asked_at_ms": end_ms + HOUR_MS, **options}
-    return check_history(history.folder, "test", [Asked()], SHARDS, (start_ms, end_ms), **options)
+    return check_history(history.folder, "test", [asked()], SHARDS, (start_ms, end_ms), **options)
 
 
 def minutes(
@@ -153,7 +158,7 @@ def test_a_file_of_another_day_in_the_wrong_folder_is_named(history: WrittenHist
 
 def test_another_environment_has_no_history_here(history: WrittenHistory) -> None:
     history.seal({"round": minutes(-10, 80)})
-    about = ("production", [Asked()], SHARDS, (START_MS, END_MS))
+    about = ("production", [asked()], SHARDS, (START_MS, END_MS))
     state = check_history(history.folder, *about, asked_at_ms=END_MS)
     assert state.problems == ("history: there is no manifest/environment=production in it; name the history's folder",)
     assert state.watermarks == {KEY: None}
@@ -244,7 +249,7 @@ def test_a_group_that_was_configured_inside_the_window_has_a_gap_and_the_others_
     new = {"consumer_group": "mail"}
     rows = [round_row(s, n, START_MS + (n + 9) * 60_000, **new) for s in (0, 1) for n in range(1, 80)]
     history.seal({"round": [*minutes(-10, 90), *rows]})
-    about = ("test", [Asked(), Asked(group="mail")], SHARDS, (START_MS, END_MS))
+    about = ("test", [asked(), asked("mail")], SHARDS, (START_MS, END_MS))
     state = check_history(history.folder, *about, asked_at_ms=END_MS + HOUR_MS)
     assert [(gap.group, gap.from_ms, gap.to_ms, gap.why) for gap in state.gaps] == [
         ("mail", START_MS, START_MS + 10 * 60_000, FIRST)
@@ -431,6 +436,6 @@ def test_a_shard_without_rounds_has_no_watermark(history: WrittenHistory) -> Non
 
 
 def test_a_folder_that_is_not_there_is_a_problem_and_no_traceback(tmp_path: Path) -> None:
-    about = ("test", [Asked()], SHARDS, (START_MS, END_MS))
+    about = ("test", [asked()], SHARDS, (START_MS, END_MS))
     state = check_history(tmp_path / "nowhere", *about, asked_at_ms=END_MS)
     assert "name the history's folder" in state.problems[0]

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from reconciler.audit.evidence.key_columns import lengths_seen
 from reconciler.audit.judge import keys as kernel_keys
-from reconciler.audit.judge.keys import KeyIndex, KeyLayout, crc32_of
+from reconciler.audit.judge.keys import KeyCodes, KeyLayout, crc32_of
 
 KEYS = st.lists(st.binary(min_size=1, max_size=33), max_size=60)
 
 
-def codes_of(batches: list[list[bytes]]) -> tuple[list[list[int]], KeyIndex, KeyLayout]:
+def codes_of(batches: list[list[bytes]]) -> tuple[list[list[int]], KeyCodes, KeyLayout]:
     arrays = [pa.array(batch, pa.binary()) for batch in batches]
     layout = KeyLayout(lengths_seen(arrays))
-    index = KeyIndex(layout.width)
+    index = KeyCodes(layout.width)
     return [index.add(layout.words(array)).tolist() for array in arrays], index, layout
 
 

@@ -12,7 +12,7 @@ import pytest
 from reconciler.audit.engines.job import judge, judge_here
 from reconciler.audit.errors import AuditError
 from reconciler.audit.output.writing import write_output
-from reconciler.audit.result.not_judged import KEPT_MAX, LISTED_MAX, OMITTED, NotJudged, UnjudgedRows, kept, listed
+from reconciler.audit.result.not_judged import KEPT_MAX, LISTED_MAX, OMITTED, UnjudgedRows, UnjudgedTotals, kept, listed
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.audit.statement.document import statement_document
 from tests.audit.random_evidence import random_evidence
@@ -86,7 +86,7 @@ def test_what_is_judged_or_of_another_time_is_not_told(tmp_path: Path) -> None:
         evidence.add("inbox", KEYS[9], consumer_group="mail", applied_at_ms=at_ms)
         evidence.add("outbox", KEYS[9], topic="REFUNDS", created_at_ms=at_ms)
     judged = judge_here(evidence.write(tmp_path / "evidence"))
-    assert judged.not_judged == NotJudged()
+    assert judged.not_judged == UnjudgedTotals()
 
 
 def test_neither_order_nor_files_nor_slices_change_what_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.audit.engines.spark_errors import told
+from reconciler.audit.engines.spark_errors import cause_line
 
 ABORTED = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 12 in stage 0.0 failed 4 times, most "
@@ -15,13 +15,13 @@ def test_a_lost_executor_is_told_and_not_the_call_that_failed() -> None:
     java = (
         f"An error occurred while calling o54.collectToPython.\n: {ABORTED}\nDriver stacktrace:\n\tat org.apache.X(Y)\n"
     )
-    assert told(RuntimeError(java)) == ABORTED
+    assert cause_line(RuntimeError(java)) == ABORTED
 
 
 def test_the_root_cause_is_told_beside_the_first_line() -> None:
     java = f": {ABORTED}\n\tat a.B(C)\nCaused by: java.io.IOException: failed\n\tat a.B(C)\nCaused by: No space left\n"
-    assert told(RuntimeError(java)) == f"{ABORTED} ... Caused by: No space left"
+    assert cause_line(RuntimeError(java)) == f"{ABORTED} ... Caused by: No space left"
 
 
 def test_an_error_without_words_is_told_by_its_name() -> None:
-    assert told(ConnectionResetError()) == "ConnectionResetError"
+    assert cause_line(ConnectionResetError()) == "ConnectionResetError"

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reconciler.contract.history_row import HISTORY_STREAMS, HistoryStream, prefix_of
+from reconciler.contract.history_row import HISTORY_STREAMS, prefix_of
 from reconciler.contract.manifest import HistoryFile, ManifestEntry, digest_of, entry_name, manifest_folder
+from reconciler.contract.schema import Table
 
 STREAMS = {stream.name: stream for stream in HISTORY_STREAMS}
 _TYPES = {
@@ -21,8 +22,8 @@ _TYPES = {
     "name": pa.dictionary(pa.int32(), pa.string()),
     "text": pa.string(),
     "bool": pa.bool_(),
-    "i32": pa.int32(),
-    "i64": pa.int64(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
 }
 
 
@@ -31,7 +32,7 @@ def day_of(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%d")
 
 
-def schema_of(stream: HistoryStream) -> pa.Schema:
+def schema_of(stream: Table) -> pa.Schema:
     """Arrow types of a stream's rows."""
     return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in stream.columns])
 
@@ -83,7 +84,7 @@ class WrittenHistory:
         self.files.update({file.path: file for file in entry.added})
 
     def _write(
-        self, stream: HistoryStream, day: str, prefix: int | None, rows: Sequence[Mapping[str, Any]], compression: str
+        self, stream: Table, day: str, prefix: int | None, rows: Sequence[Mapping[str, Any]], compression: str
     ) -> HistoryFile:
         folder = f"{stream.name}/environment={self.environment}/date={day}/"
         folder += "" if prefix is None else f"prefix={prefix:02d}/"

@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from checkback_consumers.push import TransactionalConsumer
 from checkback_consumers.recorder import CommitRecorder
+from reconciler.rocketmq.consumer.settings import PushSettings
 from tests.chaos import failpoints
 from tests.chaos.job import ChaosJob
 from tests.chaos.truth import WRITE_EFFECT, digest_of
@@ -21,9 +22,7 @@ THREADS = 8
 #: Messages of a queue that share one transaction; the other groups' messages have one each.
 BATCHES = {"stock": 16}
 #: The watermark follows the committed offsets, and a topic whose queues grow is noticed by the rebalancing.
-SETTINGS = replace(
-    DEFAULT_SETTINGS, threads=THREADS, offset_commit_interval_seconds=0.5, rebalance_interval_seconds=5.0
-)
+SETTINGS = PushSettings(threads=THREADS, offset_commit_interval_seconds=0.5, rebalance_interval_seconds=5.0)
 
 
 def main(job_path: str, group: str) -> int:

@@ -15,6 +15,7 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
 from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndRequest, end_transaction
+from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.conformance.targets import Target
@@ -99,6 +100,10 @@ class Steps:
             from_transaction_check=from_check,
         )
         return end_transaction(self.client, request)
+
+    def half_topic(self, topic: str) -> str:
+        """Topic under which a half of the topic is looked up."""
+        return HALF_TOPIC if self.expect.has_half_topic else topic
 
     def query(self, topic: str, key: str) -> list[MessageRecord]:
         """What the index has under topic and key: each record once, hash collisions taken out."""

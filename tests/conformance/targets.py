@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conformance.expectations import BY_FAMILY, BY_VERSION, Expectation
-from tests.services.embedded_broker import FAMILIES
+from reconciler.embedded.families import FAMILIES
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts, facts_of
+from reconciler.rocketmq.wire.codes import MQVersion
 from tests.services.rocketmq import VERSIONS, marks
 from tests.services.topics import create_topic, topic_name
 
@@ -32,7 +33,8 @@ class Target:
     #: host:port of the only broker.
     broker: str
     broker_name: str
-    expect: Expectation
+    #: What the product's table says of this release; the tests are the probes that show whether it is true.
+    expect: BrokerFacts
     is_embedded: bool
 
     def new_topic(self, prefix: str, *, queues: int = 4) -> str:
@@ -70,8 +72,8 @@ def chosen() -> list[ParameterSet]:
     return parameters
 
 
-def expectation(name: str) -> Expectation:
-    """What to expect of a parameter."""
-    if name.startswith("embedded-"):
-        return BY_FAMILY[name.removeprefix("embedded-")]
-    return BY_VERSION[name]
+def expectation(name: str) -> BrokerFacts:
+    """What the table says of a parameter's release."""
+    is_embedded = name.startswith("embedded-")
+    release = FAMILIES[name.removeprefix("embedded-")].release if is_embedded else name
+    return facts_of(MQVersion.of_release(release))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reconciler.evidence.lookup import StoreTimeWindow, query_messages
 from reconciler.policy.evidence import Presence, TransactionState
 from reconciler.rocketmq.wire.message import Message
@@ -66,7 +68,7 @@ def test_view_message_finds_the_half_and_its_committed_copy_follows_end(steps: S
         half.sent.queue_offset,
         half.sent.commit_log_offset,
     )
-    assert found.topic == steps.expect.half_topic(topic)
+    assert found.topic == steps.half_topic(topic)
     assert found.properties["colour"] == "blue"
     assert steps.lookups.committed_copies(topic, half.unique_key).presence is Presence.ABSENT
     steps.end(half, from_check=True)
@@ -138,7 +140,7 @@ def test_a_window_of_store_times_keeps_what_lies_in_it(steps: Steps) -> None:
 def test_what_the_broker_gave_up_is_found_parked(steps: Steps) -> None:
     topic = steps.target.new_topic("parked")
     half = steps.send_half(topic, group=f"PG_nobody_{topic}")
-    if not steps.expect.parks:
+    if not steps.expect.keeps_discarded:
         steps.pass_index()
         assert steps.lookups.parked_copies(topic, half.unique_key).presence is Presence.ABSENT
         return
@@ -148,3 +150,14 @@ def test_what_the_broker_gave_up_is_found_parked(steps: Steps) -> None:
         message="the broker to give it up",
     )
     assert (parked.real_topic, parked.producer_group, parked.body) == (topic, half.group, half.message.body)
+
+
+def test_a_unique_key_that_is_no_word_of_keys_is_found_where_brokers_index_it(steps: Steps) -> None:
+    """For brokers that do not, the client puts the unique key among KEYS; here it is led to believe that they do."""
+    topic, address, families = steps.target.new_topic("unique_key"), steps.target.broker, steps.instance.families
+    believed = replace(families.facts(address), indexes_unique_key=True)
+    families._known[address] = (believed, steps.instance.clock.monotonic_seconds())
+    sent = steps.send(topic, b"found by its unique key alone")
+    families.forget(address)
+    steps.pass_index()
+    assert bool(steps.query(topic, sent.unique_key)) is steps.expect.indexes_unique_key

@@ -9,11 +9,10 @@ import pytest
 from reconciler.errors import BrokerRefused
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.ending import EndAnswer, EndDecision, EndStatus
-from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
+from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
-from tests.conformance.expectations import HALF_TOPIC, PARKED_TOPIC
 from tests.conformance.steps import GROUP, Half, Steps, new_steps
 from tests.conformance.targets import Target
 from tests.polling import eventually
@@ -21,7 +20,7 @@ from tests.polling import eventually
 
 def find_half(steps: Steps, half: Half) -> list[MessageRecord]:
     """Half copies, looked up where the family keeps them."""
-    found = steps.query(steps.expect.half_topic(half.topic), half.unique_key)
+    found = steps.query(steps.half_topic(half.topic), half.unique_key)
     if steps.expect.has_half_topic:
         return found
     return [record for record in found if record.transaction_type is TransactionType.PREPARED]
@@ -35,7 +34,7 @@ def find_committed(steps: Steps, half: Half) -> list[MessageRecord]:
 
 def check_refusal(answer: EndAnswer, text: str, steps: Steps) -> None:
     """The broker refused with its text; the first letter's case depends on the family."""
-    first = text[0].upper() if steps.expect.error_case == "upper" else text[0].lower()
+    first = text[0].upper() if steps.expect.has_half_topic else text[0].lower()
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == first + text[1:]
 
@@ -224,8 +223,8 @@ def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps
     if not target.expect.has_half_topic:
         steps.pass_index()
         assert len(find_half(steps, half)) == 1
-    elif target.expect.parks:
-        steps.until_indexed(PARKED_TOPIC, half.unique_key, within_seconds=60)
+    elif target.expect.keeps_discarded:
+        steps.until_indexed(DISCARD_TOPIC, half.unique_key, within_seconds=60)
     else:  # it is only logged; what is left to be seen is that copies stop at the maximum
         steps.until_indexed(HALF_TOPIC, half.unique_key, count=4, within_seconds=60)
     newest = find_half(steps, half)[-1]
@@ -237,8 +236,8 @@ def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps
     assert (copy.unique_key, copy.body) == (half.unique_key, half.message.body)
     if target.expect.has_half_topic:
         assert newest.properties["TRANSACTION_CHECK_TIMES"] == "3"
-    if target.expect.parks:
-        (parked,) = steps.query(PARKED_TOPIC, half.unique_key)
+    if target.expect.keeps_discarded:
+        (parked,) = steps.query(DISCARD_TOPIC, half.unique_key)
         assert parked.properties["REAL_TOPIC"] == topic
         assert parked.body == half.message.body
 
@@ -246,7 +245,7 @@ def test_what_nobody_answers_is_given_up_and_can_still_be_committed(steps: Steps
 def test_a_late_end_is_refused_from_5_1_1_on_unless_it_follows_a_check(steps: Steps) -> None:
     topic = steps.target.new_topic("late")
     half = steps.send_half(topic, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
-    if steps.expect.refuses_late_end:
+    if steps.expect.rejects_late_end:
         answer = eventually(
             lambda: late if (late := steps.end(half, EndDecision.ROLLBACK)).code else None,
             within_seconds=60,

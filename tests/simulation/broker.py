@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reconciler.rocketmq.client.families import facts_of
+from reconciler.rocketmq.wire.broker_facts import facts_of
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, dead_letter_topic, retry_topic
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.kernel import Kernel, Link, ServerClock

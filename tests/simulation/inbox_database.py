@@ -89,7 +89,7 @@ class GroupInboxes:
 
 
 class InboxConnection:
-    """A DB-API connection that SqlSession takes for sqlite3's, with row locks as other databases have them."""
+    """A DB-API connection that CallersConnection takes for sqlite3's, with row locks as other databases have them."""
 
     isolation_level = "DEFERRED"
 
@@ -178,7 +178,7 @@ class InboxConnection:
         self._rows, self._effects, self.in_transaction, self.has_savepoint = {}, [], False, False
 
 
-#: SqlSession finds the dialect by the package of the connection's class.
+#: CallersConnection finds the dialect by the package of the connection's class.
 InboxConnection.__module__ = "sqlite3.simulated"
 
 

@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from checkback_producers.errors import KeyTaken, RolledBackAlready
-from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxFact, OutboxPage, SettledTags
+from checkback_producers.ports import CheckedHalf, OutboxEntry, OutboxPage
 from reconciler.contract.tables import OutboxState
 from reconciler.errors import DatabaseAway, MalformedInput
 from reconciler.policy.evidence import OutboxRow
+from reconciler.policy.sweeping import OutboxFact, SettledTags
 from tests.simulation.kernel import Kernel, Link, Process, ServerClock
 from tests.simulation.replicas import Reading
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.errors import HalfNotSafe
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.ports import AnnouncementMessage, Answer, CheckedHalf, Outcome, SentHalf
 from checkback_producers.producer import TransactionalProducer
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.policy.evidence import EndOutcome, SendAnswer
+from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import Broker

@@ -17,8 +17,8 @@ from reconciler.evidence.watermark import Watermarks
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer
 from reconciler.policy.ports import Horizon
 from reconciler.rocketmq.client.admin import GroupFilter
-from reconciler.rocketmq.client.families import BrokerFacts
 from reconciler.rocketmq.client.routes import MessageQueue, TopicNotFound, Whereabouts
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import THEIRS, Broker

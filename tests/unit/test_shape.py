@@ -48,6 +48,19 @@ def test_no_file_is_named_for_everything() -> None:
     assert not [str(p) for p in PRODUCT if p.stem in BANNED or p.parent.name in BANNED]
 
 
+def test_no_file_lies_loose_at_the_root_and_no_package_does_its_work_in_its_init() -> None:
+    loose = {path.name for path in (ROOT / "reconciler").iterdir() if path.is_file()}
+    assert loose == {"__init__.py", "__main__.py", "clock.py", "errors.py", "py.typed"}
+    working = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT
+        if path.name == "__init__.py"
+        for node in ast.parse(path.read_text()).body
+        if not isinstance(node, ast.ImportFrom | ast.Assign | ast.Expr)
+    }
+    assert not working, "an __init__ has a docstring, imports and __all__"
+
+
 def test_redis_keys_are_built_in_one_place() -> None:
     keyspace = ROOT / "reconciler/contract/keyspace.py"
     key = re.compile(r"[\"']reconciler:(inbox:)?v1|f[\"'][^\"']*:(half|commit|pending|generation|epoch)[\"']")
@@ -113,7 +126,7 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 
 def way_of_one(thing: str) -> str:
     text = ARCHITECTURE.read_text()
-    return text.split(f"## The way of one {thing}", 1)[1].split("\n## ", 1)[0]
+    return text.split(f"### The way of one {thing}", 1)[1].split("\n#", 1)[0]
 
 
 @pytest.mark.parametrize("thing", ["message", "audit"])
@@ -134,3 +147,26 @@ def test_architecture_names_one_existing_function_a_step(thing: str, steps_min: 
             if isinstance(n, ast.FunctionDef | ast.ClassDef)
         }
         assert set(dotted.split(".")) <= names, (dotted, link)
+
+
+def glossary() -> list[tuple[str, str]]:
+    rows = re.findall(r"^\| ([\w ,-]+) \| \[`[\w/.]+`\]\(([^)]+)\) \|$", ARCHITECTURE.read_text(), re.MULTILINE)
+    return [(word, link) for words, link in rows for word in words.split(", ")]
+
+
+def test_no_more_words_than_a_maintainer_can_hold() -> None:
+    assert 20 <= len(glossary()) <= 25
+
+
+@pytest.mark.parametrize(("word", "link"), glossary())
+def test_word_is_defined_where_the_glossary_says(word: str, link: str) -> None:
+    tree = ast.parse((ROOT / link).read_text())
+    homes = (ast.Module, ast.ClassDef)
+    docs = " ".join(ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, homes))
+    assert re.search(rf"\*{word}s?\*", docs), "define it there: *word*, and what it means"
+
+
+def test_every_room_has_a_line() -> None:
+    drawn = re.findall(r"\b(\w+)/", ARCHITECTURE.read_text().split("## 2. The rooms")[1].split("\n## ")[0])
+    rooms = {p.parent.name for p in (ROOT / "reconciler").rglob("*.py") if GENERATED not in p.parts} - {"reconciler"}
+    assert not sorted(rooms - set(drawn))

@@ -29,7 +29,7 @@ _UNTRACKED = re.compile(r"(^|/)(\.|__pycache__|target/|build/|dist/|\w+\.egg-inf
 #: Classes of RocketMQ, of its clients and of Netty begin or end in these words; no class of ours does (tested).
 _JAVA = re.compile(
     r"^(Default|Abstract|Netty|MQClient|CTransaction|CConsume|TransactionalMessage|TransactionalOp|ConsumeMessage)[A-Z]\w+|"
-    r"\w+(Processor|Manager|Controller|Impl|Inner|ForC|RequestHeader(V2)?|SysFlag|Util|Info)$"
+    r"\w+(Processor|Manager|Controller|Impl|Inner|ForC|(Request|Response)Header(V2)?|SysFlag|Util|Info)$"
 )
 #: A method of Java: `Class.methodName`.
 _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
@@ -37,8 +37,9 @@ _JAVAS_METHOD = re.compile(r"\b([A-Z]\w+)[.#][a-z]+[A-Z]\w*")
 _OTHERS = """
 AllocateMessageQueueAveragely ConsumerData ConsumerSendMsgBack ExpressionType GetConsumerStatusBody GetMessageResult
 HeartbeatData MessageClientIDSetter MessageConst MessageIdCodec MessageVersion PermName PullRequestHoldService
-RemoteBrokerOffsetStore RemotingSysResponseCode ResetOffsetBody RocketMQSerializable ScheduleMessageService
-SerializeType SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
+PullMessageResponseHeader QueueData RemoteBrokerOffsetStore RemotingSysResponseCode ResetOffsetBody
+RocketMQSerializable ScheduleMessageService
+SendMessageResponseHeader SerializeType SubscriptionData SubscriptionGroupConfig TimerMessageStore TlsSystemConfig
 TopicConfigSerializeWrapper TopicRouteData TopicValidator
 RocketMQ RocketMQException PostgreSQL MariaDB PyPI GitHub JavaScript MaxScale ProxySQL PgCat SparkConf
 SparkSubmitCommandBuilder SplitMix64 DictCursor PGTransactionStatusType Default_Ignorable_Code_Point

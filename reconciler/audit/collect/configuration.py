@@ -1,29 +1,27 @@
-"""FILE, the service's own settings, read again: what the audit has to know of it, every problem told at once.
+"""FILE, the service's own settings: what the audit has to know of it, with all problems in one message.
 
-The same file and the same RECONCILER_ variables as the service (`RECONCILER_LEDGER__URL_FILE=/run/secrets/ledger`
-too); the code is not the service's, so that a misreading there does not repeat itself here. Sections that say nothing
-about evidence are not looked at.
+The service's own code parses file, RECONCILER_ variables and secrets into plain data (`read_document`). What the values
+mean (tags, producer groups, shards, times) is decided here, without the service's code, so that a misreading of the
+service does not repeat itself. Sections that say nothing about evidence are not looked at. The driver alone reads
+settings; evidence.json lists what was read, and executors get it from there.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from reconciler.audit.collect.sources import Source, Sources, source_at, subscription_key
 from reconciler.audit.errors import AuditError
 from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.urls import read_database_url, shown_url, shown_value
+from reconciler.errors import ConfigurationError
+from reconciler.settings.file import read_document
 
-PREFIX = "RECONCILER_"
-#: Variables with this prefix that are not settings (a test compares).
-NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 SHARDS_DEFAULT = 16
 SHARDS_MAX = 1024
 SKEW_SECONDS_DEFAULT = 10.0
@@ -78,16 +76,16 @@ class AuditedConfiguration:
 def read_configuration(path: Path, environ: Mapping[str, str]) -> AuditedConfiguration:
     """Reads FILE and the variables. Raises AuditError("configuration") with all problems."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        message = f"--subscriptions {path}: cannot be read: {why}; name the service's settings file"
-        raise AuditError("configuration", message) from error
-    except tomllib.TOMLDecodeError as error:
-        raise AuditError("configuration", f"--subscriptions {path}: no valid TOML: {error}") from error
-    problems = _apply_variables(document, environ)
+        document = read_document(path, environ)
+    except ConfigurationError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError):
+            message = f"--subscriptions {path}: cannot be read: {cause.strerror}; name the service's settings file"
+            raise AuditError("configuration", message) from error
+        raise AuditError("configuration", f"--subscriptions {error}") from error
+    problems = document.problems
     reader = _Reader(problems)
-    found = _read(reader, document)
+    found = _read(reader, document.values)
     if problems or found is None:
         lines = "\n".join(f"  {line}" for line in problems)
         raise AuditError("configuration", f"--subscriptions {path}: {len(problems)} problem(s)\n{lines}")
@@ -251,45 +249,67 @@ def split_tags(expression: str) -> tuple[str, ...] | None:
     return tuple(sorted({tag.strip() for tag in expression.split("||") if tag.strip()}))
 
 
-def _apply_variables(document: dict[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """RECONCILER_A__B=..., and RECONCILER_A__B_FILE=... for secrets, over the file's values."""
+def with_configured(sources: Sources, configuration: AuditedConfiguration) -> Sources:
+    """--from-configuration: FILE's URLs where no option names another. Raises AuditError("configuration")."""
     problems: list[str] = []
-    for name in sorted(environ):
-        path = [part.lower() for part in name.removeprefix(PREFIX).split("__")]
-        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
-            continue
-        value = environ[name]
-        if path[-1].endswith("_file"):
-            path[-1] = path[-1].removesuffix("_file")
-            try:
-                value = Path(value).read_text(encoding="utf-8").strip()
-            except (OSError, ValueError):  # no UTF-8 text, or no file's name
-                problems.append(f"{name} = {shown_value(value)}: cannot be read")
-                continue
-        if not _put(document, path, _parsed(value)):
-            problems.append(f"{name}: names no setting of the file")
-    return problems
+
+    def of(url: str, where: str) -> Source | None:
+        return source_at(url, f"--subscriptions: {where}", problems)
+
+    def several(urls: Iterable[str], where: str) -> Iterator[Source]:
+        urls = list(urls)
+        for number, url in enumerate(urls, start=1):
+            source = of(url, where if len(urls) == 1 else f"{where} ({number} of {len(urls)})")
+            if source is not None:
+                yield source
+
+    outboxes = list(sources.outboxes)
+    given = set(sources.outbox_groups)
+    configured: dict[str, dict[str, None]] = {}
+    for producer in configuration.producers:
+        if producer.group not in given:
+            configured.setdefault(producer.group, {}).update(dict.fromkeys(producer.outbox_urls))
+    for group, urls in configured.items():
+        outboxes += [(group, source) for source in several(urls, f"outbox_url of {group}")]
+    inboxes = dict(sources.inboxes)
+    for key, listed in configuration.inbox_urls.items():
+        if key not in inboxes:
+            inboxes[key] = tuple(several(listed, f"inbox_url of {'/'.join(key)}"))
+    ledger = sources.ledger
+    if ledger is None and configuration.ledger_url is not None:
+        ledger = of(configuration.ledger_url, "ledger.url")
+    if problems:
+        raise AuditError("configuration", "\n".join(problems))
+    return Sources(outboxes=tuple(outboxes), inboxes=inboxes, effects=sources.effects, ledger=ledger)
 
 
-def _parsed(value: str) -> Any:
-    if not value.startswith(("[", "{")):
-        return value
-    for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
-        with suppress(ValueError, RecursionError):
-            return parse(value)
-    return value
+def audited_subscriptions(
+    configuration: AuditedConfiguration, sources: Sources, only: Sequence[str] = ()
+) -> tuple[AuditedSubscription, ...]:
+    """FILE's subscriptions with what was given for each. Raises AuditError("usage") for names that FILE does not know.
 
-
-def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> bool:
-    place: Any = document
-    for part in path[:-1]:
-        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
-            place = place[int(part)]
-        elif isinstance(place, dict):
-            place = place.setdefault(part, {})
-        else:
-            return False
-    if not isinstance(place, dict):
-        return False
-    place[path[-1]] = value
-    return True
+    `only`: TOPIC/GROUP of those that are asked for; nothing: all of them.
+    """
+    problems: list[str] = []
+    known = {(s.topic, s.group): s for s in configuration.subscriptions}
+    names = ", ".join("/".join(key) for key in known)
+    groups = sorted({producer.group for producer in configuration.producers})
+    problems += [
+        f"--outbox {group}: FILE has no such producer group; it has {', '.join(groups)}"
+        for group in sources.outbox_groups
+        if group not in groups
+    ]
+    problems += [
+        f"{option} {'/'.join(key)}: FILE has no such subscription; it has {names}"
+        for option, keys in (("--inbox", sources.inboxes), ("--effects", sources.effects))
+        for key in keys
+        if key not in known
+    ]
+    wanted = [key for key in (subscription_key(text, "--only", problems) for text in only) if key is not None]
+    problems += [
+        f"--only {'/'.join(k)}: FILE has no such subscription; it has {names}" for k in wanted if k not in known
+    ]
+    if problems:
+        raise AuditError("usage", "\n".join(problems))
+    chosen = [key for key in known if not only or key in wanted]
+    return tuple(replace(known[key], inbox=key in sources.inboxes, effects=key in sources.effects) for key in chosen)

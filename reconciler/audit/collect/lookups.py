@@ -28,8 +28,9 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
-from reconciler.contract.history_row import ANNOUNCED, CONSUMED, HistoryStream
+from reconciler.contract.history_row import ANNOUNCED, CONSUMED
 from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.schema import Table
 from reconciler.contract.tables import OutboxState
 
 #: Keys a statement: bounds its length, and the rows it returns.
@@ -113,7 +114,7 @@ class PrefixLookups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookedUp:
+class LookUpResult:
     """What the look-ups of one prefix did."""
 
     files: tuple[WrittenFile, ...]
@@ -124,7 +125,7 @@ class LookedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _TopicKeys:
     """Keys of one topic in this prefix."""
 
     outbox: pa.ChunkedArray
@@ -136,7 +137,7 @@ class _Seen:
     of_window: pa.ChunkedArray
 
 
-def look_up(lookups: PrefixLookups) -> LookedUp:
+def look_up(lookups: PrefixLookups) -> LookUpResult:
     """Writes the rows that were found, and the effects anew. Raises AuditError."""
     lookups = replace(lookups, read={})  # forgotten when these have ended: tasks wait in a list for one another
     folder = Path(lookups.folder)
@@ -171,7 +172,7 @@ def look_up(lookups: PrefixLookups) -> LookedUp:
                     _ask(outbox.source, outbox.selection, _without(_joined(wanted), seen[topic].outbox), writer.add)
             written += writer.close()
     lacking = {**_outbox_lacks(lookups, seen, written), **_inbox_lacks(lookups, seen, written)}
-    return LookedUp(files=tuple(written), undated=undated, lacking=lacking)
+    return LookUpResult(files=tuple(written), undated=undated, lacking=lacking)
 
 
 def _ask_inboxes(
@@ -202,7 +203,7 @@ def _ask_inboxes(
 
 
 def _count_effects(
-    lookups: PrefixLookups, place: EffectsPlace, seen: _Seen, of_inboxes: pa.Table
+    lookups: PrefixLookups, place: EffectsPlace, seen: _TopicKeys, of_inboxes: pa.Table
 ) -> tuple[pa.Table, int]:
     """One row a key with the sum of its rows, at least as many as inboxes have it, in the order of keys; and how many
     keys were left out."""
@@ -226,7 +227,7 @@ def _add_effects(place: tuple[str, str], rows: pa.Table, add: Callable[[pa.Table
         add(pa.Table.from_arrays(arrays, schema=schema_of(EFFECTS_EVIDENCE)))
 
 
-def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
+def _seen(lookups: PrefixLookups, topic: str) -> _TopicKeys:
     (start_ms, end_ms), (since_ms, closes_ms) = lookups.window_ms, lookups.may_count_ms
     outbox = _table(lookups, "outbox", topic, ["key", "created_at_ms"])
     times = outbox["created_at_ms"]
@@ -237,11 +238,11 @@ def _seen(lookups: PrefixLookups, topic: str) -> _Seen:
     at_ms = announced["at_ms"]
     announced = announced.filter(pc.and_(pc.greater_equal(at_ms, start_ms), pc.less(at_ms, closes_ms)))
     of_window = _joined([written["key"], *known, announced["key"]])
-    return _Seen(outbox["key"], inside, announced.filter(pc.less(announced["at_ms"], end_ms)), of_window)
+    return _TopicKeys(outbox["key"], inside, announced.filter(pc.less(announced["at_ms"], end_ms)), of_window)
 
 
 def _outbox_lacks(
-    lookups: PrefixLookups, seen: Mapping[str, _Seen], written: Sequence[WrittenFile]
+    lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
     """Keys that were announced, and so committed, without an outbox row."""
     found: dict[Lacking, int] = {}
@@ -259,7 +260,7 @@ def _outbox_lacks(
 
 
 def _inbox_lacks(
-    lookups: PrefixLookups, seen: Mapping[str, _Seen], written: Sequence[WrittenFile]
+    lookups: PrefixLookups, seen: Mapping[str, _TopicKeys], written: Sequence[WrittenFile]
 ) -> dict[Lacking, int]:
     """Keys of the window that the group has consumed, say the history or settled outbox rows, without an inbox row."""
     found: dict[Lacking, int] = {}
@@ -300,7 +301,7 @@ def _lacking_times(rows: pa.Table, column: str, there: pa.ChunkedArray) -> pa.Ch
 def _of_history(
     lookups: PrefixLookups,
     files: Sequence[HistoryFile],
-    stream: HistoryStream,
+    stream: Table,
     topic: str,
     group: str | None = None,
 ) -> pa.Table:

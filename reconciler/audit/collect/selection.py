@@ -22,7 +22,8 @@ from reconciler.audit.collect.sources import EffectsSource, Source
 from reconciler.audit.collect.writer import table_of
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import open_folder
-from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, EvidenceTable
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE
+from reconciler.contract.schema import Table
 
 #: Columns that older ledgers, and exports, have not got; NULL there.
 _MAY_BE_ABSENT = frozenset({"first_sent_at_ms", "business_id"})
@@ -33,7 +34,7 @@ _BATCH_ROWS = 65_536
 class Selection:
     """Rows of one table."""
 
-    layout: EvidenceTable
+    layout: Table
     #: Name in databases, and of a folder in exports.
     table: str
     equal: tuple[tuple[str, str | int], ...] = ()

@@ -8,15 +8,13 @@ password stands in no list of processes. Nothing is taken from FILE unless --fro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from reconciler.audit.collect.configuration import AuditedConfiguration
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import unreadable
-from reconciler.audit.result.values import AuditedSubscription
 from reconciler.contract.urls import read_database_url, shown_value
 
 SubscriptionKey = tuple[str, str]
@@ -79,88 +77,22 @@ def parse_sources(
             outboxes.append((name, source))
     for text in inbox:
         name, source = _named(text, "--inbox", "TOPIC/GROUP=URL", problems)
-        key = _subscription_key(name, "--inbox", problems) if source is not None else None
+        key = subscription_key(name, "--inbox", problems) if source is not None else None
         if source is not None and key is not None:
             if source in inboxes.get(key, ()):
                 problems.append(f"--inbox {name}: one database is given twice: each of its keys would look doubled")
             inboxes[key] = (*inboxes.get(key, ()), source)
     for text in effects:
         name, source, query = _with_query(text, problems)
-        key = _subscription_key(name, "--effects", problems) if source is not None else None
+        key = subscription_key(name, "--effects", problems) if source is not None else None
         if source is not None and key is not None:
             if key in counted:
                 problems.append(f"--effects {name}: given twice; write one query with UNION ALL")
             counted[key] = EffectsSource(source=source, query=query)
-    of_ledger = None if ledger is None else _source(ledger, "--ledger", problems)
+    of_ledger = None if ledger is None else source_at(ledger, "--ledger", problems)
     if problems:
         raise AuditError("usage", "\n".join(problems))
     return Sources(outboxes=tuple(outboxes), inboxes=inboxes, effects=counted, ledger=of_ledger)
-
-
-def with_configured(sources: Sources, configuration: AuditedConfiguration) -> Sources:
-    """--from-configuration: FILE's URLs where no option names another. Raises AuditError("configuration")."""
-    problems: list[str] = []
-
-    def of(url: str, where: str) -> Source | None:
-        return _source(url, f"--subscriptions: {where}", problems)
-
-    def several(urls: Iterable[str], where: str) -> Iterator[Source]:
-        urls = list(urls)
-        for number, url in enumerate(urls, start=1):
-            source = of(url, where if len(urls) == 1 else f"{where} ({number} of {len(urls)})")
-            if source is not None:
-                yield source
-
-    outboxes = list(sources.outboxes)
-    given = set(sources.outbox_groups)
-    configured: dict[str, dict[str, None]] = {}
-    for producer in configuration.producers:
-        if producer.group not in given:
-            configured.setdefault(producer.group, {}).update(dict.fromkeys(producer.outbox_urls))
-    for group, urls in configured.items():
-        outboxes += [(group, source) for source in several(urls, f"outbox_url of {group}")]
-    inboxes = dict(sources.inboxes)
-    for key, listed in configuration.inbox_urls.items():
-        if key not in inboxes:
-            inboxes[key] = tuple(several(listed, f"inbox_url of {'/'.join(key)}"))
-    ledger = sources.ledger
-    if ledger is None and configuration.ledger_url is not None:
-        ledger = of(configuration.ledger_url, "ledger.url")
-    if problems:
-        raise AuditError("configuration", "\n".join(problems))
-    return Sources(outboxes=tuple(outboxes), inboxes=inboxes, effects=sources.effects, ledger=ledger)
-
-
-def audited_subscriptions(
-    configuration: AuditedConfiguration, sources: Sources, only: Sequence[str] = ()
-) -> tuple[AuditedSubscription, ...]:
-    """FILE's subscriptions with what was given for each. Raises AuditError("usage") for names that FILE does not know.
-
-    `only`: TOPIC/GROUP of those that are asked for; nothing: all of them.
-    """
-    problems: list[str] = []
-    known = {(s.topic, s.group): s for s in configuration.subscriptions}
-    names = ", ".join("/".join(key) for key in known)
-    groups = sorted({producer.group for producer in configuration.producers})
-    problems += [
-        f"--outbox {group}: FILE has no such producer group; it has {', '.join(groups)}"
-        for group in sources.outbox_groups
-        if group not in groups
-    ]
-    problems += [
-        f"{option} {'/'.join(key)}: FILE has no such subscription; it has {names}"
-        for option, keys in (("--inbox", sources.inboxes), ("--effects", sources.effects))
-        for key in keys
-        if key not in known
-    ]
-    wanted = [key for key in (_subscription_key(text, "--only", problems) for text in only) if key is not None]
-    problems += [
-        f"--only {'/'.join(k)}: FILE has no such subscription; it has {names}" for k in wanted if k not in known
-    ]
-    if problems:
-        raise AuditError("usage", "\n".join(problems))
-    chosen = [key for key in known if not only or key in wanted]
-    return tuple(replace(known[key], inbox=key in sources.inboxes, effects=key in sources.effects) for key in chosen)
 
 
 def _named(text: str, option: str, form: str, problems: list[str]) -> tuple[str, Source | None]:
@@ -169,7 +101,7 @@ def _named(text: str, option: str, form: str, problems: list[str]) -> tuple[str,
         # Without a name the text may be a URL with a password: it is not repeated.
         problems.append(f"{option}: expected {form}")
         return "", None
-    return name, _source(url, f"{option} {name}", problems)
+    return name, source_at(url, f"{option} {name}", problems)
 
 
 def _with_query(text: str, problems: list[str]) -> tuple[str, Source | None, str]:
@@ -187,7 +119,8 @@ def _with_query(text: str, problems: list[str]) -> tuple[str, Source | None, str
     return name, source, query
 
 
-def _subscription_key(name: str, option: str, problems: list[str]) -> SubscriptionKey | None:
+def subscription_key(name: str, option: str, problems: list[str]) -> SubscriptionKey | None:
+    """TOPIC/GROUP as a pair; None: it has another form, and a line of `problems` says so."""
     topic, slash, group = name.partition("/")
     if slash and topic and group and "/" not in group:
         return topic, group
@@ -195,7 +128,8 @@ def _subscription_key(name: str, option: str, problems: list[str]) -> Subscripti
     return None
 
 
-def _source(url: str, option: str, problems: list[str]) -> Source | None:
+def source_at(url: str, option: str, problems: list[str]) -> Source | None:
+    """The database or export that a URL names; None: it names none, and a line of `problems` says so."""
     if url.startswith("@"):
         try:
             url = Path(url[1:]).read_text(encoding="utf-8").strip()

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reconciler.audit.errors import AuditError
-from reconciler.contract.evidence_layout import EvidenceTable
 from reconciler.contract.history_row import PREFIXES
+from reconciler.contract.schema import Table
 
 #: Rows of all prefixes together that wait in memory: about 40 MB.
 WAITING_ROWS = 262_144
@@ -32,7 +32,7 @@ KEY_BYTES_MIN = 16
 KEY_BYTES_MAX = 32
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+", re.ASCII)
-_TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "i64": pa.int64(), "i32": pa.int32()}
+_TYPES = {"key": pa.binary(), "name": pa.string(), "digest": pa.binary(), "bigint": pa.int64(), "integer": pa.int32()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class WrittenFile:
     sha256: str
 
 
-def schema_of(table: EvidenceTable) -> pa.Schema:
+def schema_of(table: Table) -> pa.Schema:
     """Arrow types of a table of the layout."""
     return pa.schema([pa.field(c.name, _TYPES[c.kind], nullable=c.nullable) for c in table.columns])
 
@@ -64,7 +64,7 @@ def key_bytes(value: object) -> bytes:
     return member
 
 
-def table_of(layout: EvidenceTable, page: Sequence[Sequence[Any]], where: str) -> pa.Table:
+def table_of(layout: Table, page: Sequence[Sequence[Any]], where: str) -> pa.Table:
     """Rows in the layout's order of columns, keys in any form, as Arrow. Raises AuditError("inputs")."""
     columns: list[Sequence[Any]] = [list(column) for column in zip(*page, strict=True)]
     try:
@@ -78,7 +78,7 @@ def table_of(layout: EvidenceTable, page: Sequence[Sequence[Any]], where: str) -
     return checked(table, layout, where)
 
 
-def checked(table: pa.Table, layout: EvidenceTable, where: str) -> pa.Table:
+def checked(table: pa.Table, layout: Table, where: str) -> pa.Table:
     """The table, or AuditError("inputs") where a column that must have a value has none."""
     for column in layout.columns:
         if not column.nullable and table.column(column.name).null_count:
@@ -111,7 +111,7 @@ def _writing(folder: Path) -> Iterator[None]:
 class PrefixWriter:
     """The files of one task: `add` rows, then `close` gives what was written; leaving early removes what is half."""
 
-    def __init__(self, folder: Path, layout: EvidenceTable, part: str) -> None:
+    def __init__(self, folder: Path, layout: Table, part: str) -> None:
         self._folder = folder
         self._layout = layout
         self._part = part

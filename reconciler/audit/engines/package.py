@@ -1,6 +1,7 @@
 """The audit as two files for spark-submit: a zip for --py-files, and the script that it runs.
 
-The zip holds `reconciler.audit` and `reconciler.contract`, which is all that an audit loads of this project.
+The zip holds all that an audit loads of this project. Of the settings, which the driver alone reads, it holds the
+parsing only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from reconciler.audit.errors import unwritable
 
 ZIP_NAME = "reconciler_audit.zip"
 SCRIPT_NAME = "reconciler_audit.py"
-_PARTS = ("audit", "contract")
+_FOLDERS = ("audit", "contract")
+_FILES = ("__init__.py", "errors.py", "settings/__init__.py", "settings/file.py")
 #: A constant time, so that the same code makes the same bytes.
 _TIME = (2020, 1, 1, 0, 0, 0)
 _SCRIPT = '''"""Driver of `spark-submit --py-files reconciler_audit.zip reconciler_audit.py audit ...`."""
@@ -42,16 +44,17 @@ def write_package(folder: Path) -> tuple[Path, Path]:
 def write_zip(path: Path) -> Path:
     """The package as Spark's executors import it."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in _files():
+        for name, data in _entries():
             archive.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED)
     return path
 
 
-def _files() -> Iterator[tuple[str, bytes]]:
+def _entries() -> Iterator[tuple[str, bytes]]:
     # From a zip of our own (an audit that was submitted) nothing can be packed again, and nothing has to be.
     root = Path(str(reconciler.__file__)).parent
-    yield "reconciler/__init__.py", (root / "__init__.py").read_bytes()
-    for part in _PARTS:
-        for path in sorted((root / part).rglob("*")):
+    for name in _FILES:
+        yield f"reconciler/{name}", (root / name).read_bytes()
+    for folder in _FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield f"reconciler/{path.relative_to(root).as_posix()}", path.read_bytes()

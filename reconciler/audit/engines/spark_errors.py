@@ -21,10 +21,10 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError, OSError) as error:
-        raise AuditError("engine", f"Spark gave no answer: {told(error)}") from error
+        raise AuditError("engine", f"Spark gave no answer: {cause_line(error)}") from error
 
 
-def told(error: BaseException) -> str:
+def cause_line(error: BaseException) -> str:
     """Spark's first line that says something and its root cause, without the stack: the last "Caused by", or the last
     line of a Python worker's traceback."""
     lines = [line.strip().removeprefix(": ") for line in str(error).split("JVM stacktrace")[0].splitlines()]

@@ -22,7 +22,7 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
     if progress is None:
         yield
         return
-    told = _Told(progress, tasks)
+    told = _ProgressForwarder(progress, tasks)
     if is_connect(spark):
         with _connect(spark, told):
             yield
@@ -32,7 +32,7 @@ def watched(spark: SparkSession, tasks: int, progress: Progress | None) -> Itera
     told.tell(tasks)
 
 
-class _Told:
+class _ProgressForwarder:
     """Passes growing numbers on, up to `most`."""
 
     def __init__(self, progress: Progress, most: int) -> None:
@@ -54,7 +54,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def _connect(spark: SparkSession, told: _Told) -> Iterator[None]:
+def _connect(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
     def handler(*_: Any, **seen: Any) -> None:
         told.tell(sum(stage.num_completed_tasks for stage in seen.get("stages") or ()))
 
@@ -67,7 +67,7 @@ def _connect(spark: SparkSession, told: _Told) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _classic(spark: SparkSession, told: _Told) -> Iterator[None]:
+def _classic(spark: SparkSession, told: _ProgressForwarder) -> Iterator[None]:
     tracker = spark.sparkContext.statusTracker()
     ended = threading.Event()
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.audit.engines.spark_errors import told
+from reconciler.audit.engines.spark_errors import cause_line
 from reconciler.audit.errors import AuditError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def open_session(master: str | None, settings: Mapping[str, str] | None = None) 
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise AuditError(
             "engine",
-            f"Spark does not start ({told(error)}); it needs Java 17 or newer (JAVA_HOME, or java on PATH), memory, "
-            "and room in its scratch folder (--spark spark.local.dir=PATH)",
+            f"Spark does not start ({cause_line(error)}); it needs Java 17 or newer (JAVA_HOME, or java on PATH), "
+            "memory, and room in its scratch folder (--spark spark.local.dir=PATH)",
         ) from error
     return session

@@ -48,8 +48,8 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], ...]] = {
     "digest": _BYTES,
     "name": _NAMES,
     "text": _NAMES,
-    "i32": (pa.types.is_int32, pa.types.is_int64),
-    "i64": (pa.types.is_int64, pa.types.is_int32),
+    "integer": (pa.types.is_int32, pa.types.is_int64),
+    "bigint": (pa.types.is_int64, pa.types.is_int32),
     "bool": (pa.types.is_boolean,),
 }
 

@@ -19,14 +19,14 @@ from pyarrow import fs as arrow_fs
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.document import EVIDENCE_JSON, EvidenceDocument, EvidenceFile, parse_evidence
 from reconciler.audit.evidence.files import VerifiedFile
-from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile, Snapshot, SubscriptionPlan
+from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, GroupPlan, JudgePlan, PlannedFile, Snapshot
 from reconciler.audit.evidence.tables import LEDGER_ROUND_TABLE, STREAM_NAMES
 from reconciler.audit.evidence.unchecked import not_checked
 from reconciler.audit.history.check import DAY_MS, HistoryState, check_history, without_history
 from reconciler.audit.history.table import read_stream_file, trusted_bytes
 from reconciler.audit.places import open_folder, place_of
 from reconciler.audit.result.documents import time_text
-from reconciler.audit.result.values import AuditedSubscription, InputFile, NoAnswer, NotChecked
+from reconciler.audit.result.values import AuditedSubscription, InputFile, NoAnswer, UncheckedRule
 from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT
 from reconciler.contract.manifest import HistoryFile, entry_name, manifest_folder
@@ -47,7 +47,7 @@ class Evidence:
     #: Everything that was or will be read, sorted by path.
     inputs: tuple[InputFile, ...]
     closed: Mapping[tuple[str, str], bool]
-    not_checked: tuple[NotChecked, ...]
+    not_checked: tuple[UncheckedRule, ...]
     no_answer: NoAnswer | None
 
 
@@ -217,9 +217,9 @@ def _planned(
     document: EvidenceDocument,
     history: HistoryState,
     snapshots: Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]],
-) -> SubscriptionPlan:
+) -> GroupPlan:
     watermark_ms = history.watermarks.get((asked.topic, asked.group))
-    return SubscriptionPlan(
+    return GroupPlan(
         topic=asked.topic,
         group=asked.group,
         tags=None if asked.tags is None else frozenset(asked.tags),

@@ -27,7 +27,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionPlan:
+class GroupPlan:
     """How one subscription is judged."""
 
     topic: str
@@ -53,7 +53,7 @@ class JudgePlan:
     ledger: bool
     #: A history was given: without it nobody knows what was announced.
     history: bool
-    subscriptions: tuple[SubscriptionPlan, ...]
+    subscriptions: tuple[GroupPlan, ...]
     #: Findings that a prefix gives back at most.
     findings_max: int
     rows_at_once_max: int = ROWS_AT_ONCE_MAX

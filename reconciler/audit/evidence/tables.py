@@ -13,7 +13,6 @@ from reconciler.contract.evidence_layout import (
     LEDGER_ROUND_EVIDENCE,
     OUTBOX_EVIDENCE,
     REPAIR_EVIDENCE,
-    EvidenceColumn,
 )
 from reconciler.contract.history_row import (
     ANNOUNCED,
@@ -21,9 +20,9 @@ from reconciler.contract.history_row import (
     HISTORY_STREAMS,
     LEFT,
     PENDING,
-    HistoryColumn,
     Leaving,
 )
+from reconciler.contract.schema import Column
 from reconciler.contract.tables import CandidateState, OutboxState, RepairState
 
 
@@ -33,7 +32,7 @@ class ReadTable:
 
     name: str
     #: Every column of the contract has to be there with its type ...
-    columns: tuple[EvidenceColumn | HistoryColumn, ...]
+    columns: tuple[Column, ...]
     #: ... and these are read; `key` always, digests where they are compared.
     used: tuple[str, ...]
     #: Evidence of older collectors lacks it, and is as good without: read of few rows only.
@@ -42,7 +41,7 @@ class ReadTable:
     states: tuple[str, type[StrEnum]] | None = None
 
 
-_CONTRACT: dict[str, tuple[EvidenceColumn | HistoryColumn, ...]] = {
+_CONTRACT: dict[str, tuple[Column, ...]] = {
     **{table.name: table.columns for table in EVIDENCE_TABLES},
     **{f"history.{stream.name}": stream.columns for stream in HISTORY_STREAMS if stream.has_key},
 }

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.audit.evidence.document import EvidenceDocument
-from reconciler.audit.evidence.plan import SubscriptionPlan
+from reconciler.audit.evidence.plan import GroupPlan
 from reconciler.audit.result.classes import NUMBERS, KeyClass
-from reconciler.audit.result.values import AuditedSubscription, NotChecked
+from reconciler.audit.result.values import AuditedSubscription, UncheckedRule
 
 
-def not_checked(document: EvidenceDocument, plans: Sequence[SubscriptionPlan]) -> tuple[NotChecked, ...]:
+def not_checked(document: EvidenceDocument, plans: Sequence[GroupPlan]) -> tuple[UncheckedRule, ...]:
     """By topic, group and the order of the list; one reason a rule."""
-    found: list[NotChecked] = []
+    found: list[UncheckedRule] = []
     for asked, plan in zip(document.subscriptions, plans, strict=True):
         whys = _whys(asked, plan, document)
         found += [
-            NotChecked(topic=asked.topic, group=asked.group, class_name=str(name), why=whys[name])
+            UncheckedRule(topic=asked.topic, group=asked.group, class_name=str(name), why=whys[name])
             for name in sorted(whys, key=lambda one: NUMBERS[one])
         ]
     return tuple(found)
 
 
-def _whys(asked: AuditedSubscription, plan: SubscriptionPlan, document: EvidenceDocument) -> dict[KeyClass, str]:
+def _whys(asked: AuditedSubscription, plan: GroupPlan, document: EvidenceDocument) -> dict[KeyClass, str]:
     whys: dict[KeyClass, str] = {}
     missing = sorted(set(asked.producer_groups) - document.outboxes)
     if missing:

@@ -1,10 +1,11 @@
 """Whether a history can be trusted for a window: its chain, its files, and rounds without a hole.
 
-Before: chain.py. After: job.py reads the files that stand here. A round that history lacks is a gap, told by
-a `gap` row or found as a hole between two generations of a shard; so is the time before a subscription's first round
-and after its last one. A gap in a window means that there is no answer.
-Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; what is
-not there by then never comes.
+Before: chain.py has read the manifest. After: evidence/folder.py plans the files that are named here.
+
+A round that history lacks is a gap: a `gap` row names it, or it is a hole between two generations of a shard; so is the
+time before a subscription's first round and after its last one. A gap in a window means that there is no answer.
+Rounds later than a day after the window's close are left out, so that a growing history changes no old answer; a row
+that is missing by then never comes.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from reconciler.audit.history.chain import HistoryChain, read_chain
-from reconciler.audit.history.rounds import Rounds, ShardKey, ShardRounds
+from reconciler.audit.history.rounds import CapturedRounds, RoundsByShard, ShardKey
 from reconciler.audit.history.table import read_stream_file
 from reconciler.audit.places import open_folder
-from reconciler.audit.result.values import HistoryGap
+from reconciler.audit.result.values import AuditedSubscription, HistoryGap
 from reconciler.contract.history_row import GAP, ROUND
 from reconciler.contract.manifest import HistoryFile
 
@@ -33,22 +34,6 @@ CHAIN_READINGS_MAX = 5
 ABSENT_NAMED_MAX = 20
 #: Topic or group in a gap row that means all of them.
 _ALL = frozenset({"", "*"})
-
-
-class Judged(Protocol):
-    """What is needed of a subscription."""
-
-    @property
-    def topic(self) -> str:
-        """Business topic."""
-
-    @property
-    def group(self) -> str:
-        """The group."""
-
-    @property
-    def late_after_seconds(self) -> float:
-        """How long after the window's end evidence about it may come in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +71,7 @@ class HistoryState:
 def check_history(
     path: str | Path,
     environment: str,
-    subscriptions: Sequence[Judged],
+    subscriptions: Sequence[AuditedSubscription],
     shards: int,
     window_ms: tuple[int, int],
     *,
@@ -106,7 +91,7 @@ def check_history(
     problems = list(chain.problems)
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
     horizon_ms = max(closes_ms.values(), default=end_ms) + DAY_MS
-    rounds = Rounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, end_ms=end_ms, horizon_ms=horizon_ms)
+    rounds = CapturedRounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, end_ms=end_ms, horizon_ms=horizon_ms)
     files = [file for file in chain.files.values() if file.first_ms <= horizon_ms]
     read: set[str] = set()
     for file in sorted((f for f in files if f.stream == ROUND.name), key=lambda f: (-f.last_ms, f.path)):
@@ -181,7 +166,7 @@ def _absent(filesystem: arrow_fs.FileSystem, base: str, chain: HistoryChain) -> 
 
 
 def _holes(
-    found: ShardRounds,
+    found: RoundsByShard,
     closes_ms: Mapping[tuple[str, str], int],
     shards: int,
     chain: HistoryChain,
@@ -225,7 +210,7 @@ def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms:
 
 
 def _endings(
-    found: ShardRounds, closes_ms: Mapping[tuple[str, str], int], shards: int, start_ms: int, horizon_ms: int
+    found: RoundsByShard, closes_ms: Mapping[tuple[str, str], int], shards: int, start_ms: int, horizon_ms: int
 ) -> Iterable[HistoryGap]:
     """Shards without a round from the close to the horizon, which is over: none of theirs will come."""
     for (topic, group), close_ms in closes_ms.items():
@@ -240,7 +225,7 @@ def _endings(
 
 
 def _declared(
-    told: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: ShardRounds
+    told: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard
 ) -> Iterable[HistoryGap]:
     """What writers say they lack; rounds that another writer has captured are not missing."""
     for row in told:
@@ -262,7 +247,7 @@ def _declared(
 
 
 def _before_declared(
-    told: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: ShardRounds, start_ms: int
+    told: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard, start_ms: int
 ) -> Iterable[HistoryGap]:
     """A missing round that is told proves those before it, which nobody told: no row of theirs shows the hole."""
     for row in told:
@@ -306,12 +291,12 @@ def _day_start_ms(day: str | None) -> int | None:
     return round(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def without_history(environment: str, subscriptions: Sequence[Judged]) -> HistoryState:
+def without_history(environment: str, subscriptions: Sequence[AuditedSubscription]) -> HistoryState:
     """The auditor has none: no rounds, no announcements, and nothing of them is missing."""
     return _nothing_read(environment, subscriptions)
 
 
-def _nothing_read(environment: str, subscriptions: Sequence[Judged], *problems: str) -> HistoryState:
+def _nothing_read(environment: str, subscriptions: Sequence[AuditedSubscription], *problems: str) -> HistoryState:
     return HistoryState(
         environment=environment,
         sequence=0,

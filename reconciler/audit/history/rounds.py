@@ -27,7 +27,7 @@ _KEYS = ["topic", "consumer_group", "shard", "epoch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class CapturedRound:
     """One captured round."""
 
     epoch: str
@@ -46,7 +46,7 @@ class Hole:
     to_ms: int
 
 
-class Rounds:
+class CapturedRounds:
     """Collects tables of rounds; `finish` gives what they say together."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Rounds:
         keys = [(topic, group, shard) for topic, group in self._subscriptions for shard in range(shards)]
         return all(key in newest and newest[key] > last_ms for key in keys)
 
-    def finish(self) -> ShardRounds:
+    def finish(self) -> RoundsByShard:
         """What was collected, by shard."""
         lives: dict[ShardKey, list[_Life]] = defaultdict(list)
         for key in sorted(self._inside.keys() | self._before.keys()):
@@ -107,7 +107,7 @@ class Rounds:
             lives[topic, group, shard].append(life)
         for of in lives.values():
             of.sort(key=lambda life: (life.first.at_ms, life.epoch))
-        return ShardRounds(lives)
+        return RoundsByShard(lives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +120,13 @@ class _Life:
     at_ms: Longs
 
     @property
-    def first(self) -> Record:
+    def first(self) -> CapturedRound:
         """The first round that is there."""
         if self.before is not None:
-            return Record(epoch=self.epoch, generation=self.before[0], at_ms=self.before[1])
+            return CapturedRound(epoch=self.epoch, generation=self.before[0], at_ms=self.before[1])
         generation = int(self.generations[0])
         at_ms = int(self.at_ms[self.generations == generation].min())
-        return Record(epoch=self.epoch, generation=generation, at_ms=at_ms)
+        return CapturedRound(epoch=self.epoch, generation=generation, at_ms=at_ms)
 
     @property
     def highest(self) -> int:
@@ -157,7 +157,7 @@ class _Life:
             )
 
 
-class ShardRounds:
+class RoundsByShard:
     """Rounds by shard: epochs in the order of their first round."""
 
     def __init__(self, lives: Mapping[ShardKey, list[_Life]]) -> None:
@@ -168,7 +168,7 @@ class ShardRounds:
         """Distinct rounds of the window and after it."""
         return sum(len(life.generations) for of in self._lives.values() for life in of)
 
-    def head(self, key: ShardKey) -> Record | None:
+    def head(self, key: ShardKey) -> CapturedRound | None:
         """The first round that is there."""
         of = self._lives.get(key)
         return of[0].first if of else None

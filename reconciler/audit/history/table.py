@@ -9,21 +9,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as arrow_fs
 
-from reconciler.contract.history_row import HistoryColumn, HistoryStream
 from reconciler.contract.manifest import HistoryFile
+from reconciler.contract.schema import Column, Table
 
 _TYPES = {
     "key": pa.binary(),
     "name": pa.string(),
     "text": pa.string(),
     "bool": pa.bool_(),
-    "i32": pa.int32(),
-    "i64": pa.int64(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
 }
 
 
 def read_stream_file(
-    filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: HistoryStream, problems: list[str]
+    filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, problems: list[str]
 ) -> pa.Table | None:
     """All columns of the stream; None with a line in `problems` where the file cannot be trusted."""
     where = f"history file {file.path}"
@@ -57,7 +57,7 @@ def trusted_bytes(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile,
     return data
 
 
-def _column(table: pa.Table, column: HistoryColumn) -> pa.ChunkedArray:
+def _column(table: pa.Table, column: Column) -> pa.ChunkedArray:
     if column.name not in table.column_names:
         raise KeyError(f"column {column.name} is missing")
     values: pa.ChunkedArray = table.column(column.name).cast(_TYPES[column.kind])

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from reconciler.audit.evidence.plan import Snapshot, SubscriptionPlan
-from reconciler.audit.judge.facts import Coded
+from reconciler.audit.evidence.plan import GroupPlan, Snapshot
+from reconciler.audit.judge.facts import CodedRows
 from reconciler.audit.judge.keys import Codes, Longs
 from reconciler.audit.judge.rows import Flags, Vocabulary
 
 
 def unaccounted(
-    suspects: Flags, announced: Coded, pending: Coded, asked: SubscriptionPlan, vocabulary: Vocabulary
+    suspects: Flags, announced: CodedRows, pending: CodedRows, asked: GroupPlan, vocabulary: Vocabulary
 ) -> tuple[Flags, Longs]:
     """Suspects that the first snapshot after their newest announcement lacks, and that snapshot's time (else -1).
 
@@ -40,7 +40,7 @@ def unaccounted(
     return lacking, looked_at
 
 
-def _newest(announced: Coded, rows: npt.NDArray[np.intp], vocabulary: Vocabulary) -> npt.NDArray[np.intp]:
+def _newest(announced: CodedRows, rows: npt.NDArray[np.intp], vocabulary: Vocabulary) -> npt.NDArray[np.intp]:
     """The row of each code's newest announcement, in the order of codes."""
     times = announced.rows.times
     epochs = vocabulary.ranks()[announced.rows.names["epoch"][rows]]
@@ -53,7 +53,7 @@ def _newest(announced: Coded, rows: npt.NDArray[np.intp], vocabulary: Vocabulary
 
 
 def _next_snapshot(
-    announced: Coded, rows: npt.NDArray[np.intp], snapshots: Sequence[Snapshot], vocabulary: Vocabulary
+    announced: CodedRows, rows: npt.NDArray[np.intp], snapshots: Sequence[Snapshot], vocabulary: Vocabulary
 ) -> Longs:
     """Time of the first snapshot in the same life of Redis that was taken after each row's round, -1 without one.
 
@@ -72,7 +72,7 @@ def _next_snapshot(
     return found
 
 
-def _still_pending(pending: Coded, codes: Codes, shards: Longs, looked_at: Longs) -> Codes:
+def _still_pending(pending: CodedRows, codes: Codes, shards: Longs, looked_at: Longs) -> Codes:
     """Codes that are in the snapshot that was looked at."""
     shard_of = np.full(len(looked_at), -1, np.int64)
     shard_of[codes] = shards

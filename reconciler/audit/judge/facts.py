@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reconciler.audit.evidence.plan import LATE_COMMIT_MS_MAX, UNSEEN_LATES, JudgePlan, SubscriptionPlan
+from reconciler.audit.evidence.plan import LATE_COMMIT_MS_MAX, UNSEEN_LATES, GroupPlan, JudgePlan
 from reconciler.audit.judge.keys import Codes, Longs
 from reconciler.audit.judge.rows import NULL, Flags, Rows, Vocabulary
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
@@ -25,15 +25,15 @@ _GRAVITY = (CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coded:
+class CodedRows:
     """Rows and the code of each row's key."""
 
     rows: Rows
     codes: Codes
 
-    def take(self, places: npt.NDArray[np.intp] | None) -> Coded:
+    def take(self, places: npt.NDArray[np.intp] | None) -> CodedRows:
         """The rows at these places; None: all."""
-        return self if places is None else Coded(rows=self.rows.take(places), codes=self.codes[places])
+        return self if places is None else CodedRows(rows=self.rows.take(places), codes=self.codes[places])
 
 
 def flagged(codes: Codes, size: int) -> Flags:
@@ -68,15 +68,15 @@ class TopicFacts:
     """What the outbox says of a topic's keys; `committed_at` of a tombstone is its row's time."""
 
     size: int
-    outbox: Coded
+    outbox: CodedRows
     #: Those of its rows that are no tombstones.
-    commits: Coded
+    commits: CodedRows
     committed: Flags
     tombstone: Flags
     created_at: Longs
 
 
-def topic_facts(outbox: Coded, size: int, vocabulary: Vocabulary) -> TopicFacts:
+def topic_facts(outbox: CodedRows, size: int, vocabulary: Vocabulary) -> TopicFacts:
     """A committed row beats a tombstone of the same key; of several the earliest counts."""
     is_tombstone = outbox.rows.names["state"] == vocabulary.number(OutboxState.ROLLED_BACK)
     times = outbox.rows.times["created_at_ms"]
@@ -115,7 +115,7 @@ class RepairFacts:
     created_at: Longs
 
 
-def repair_facts(repairs: Coded, group: str, size: int, vocabulary: Vocabulary) -> RepairFacts:
+def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabulary) -> RepairFacts:
     """`repairs`: the topic's. The first send is known where it was stored, or where there was one send only."""
     scopes = (vocabulary.number(EVERY_GROUP), vocabulary.number(group))
     reaching = repairs.take(np.flatnonzero(np.isin(repairs.rows.names["scope"], scopes)))
@@ -174,7 +174,7 @@ class GroupFacts:
     outboxes_complete: bool
 
 
-def accepted_tags(topic: TopicFacts, asked: SubscriptionPlan, vocabulary: Vocabulary) -> Flags:
+def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -> Flags:
     """Committed with a tag that the group takes; a message without a tag is taken only by groups that take all."""
     if asked.tags is None:
         return topic.committed
@@ -182,7 +182,7 @@ def accepted_tags(topic: TopicFacts, asked: SubscriptionPlan, vocabulary: Vocabu
     return flagged(topic.commits.codes[np.isin(topic.commits.rows.names["tag"], numbers)], topic.size)
 
 
-def candidate_states(rows: Coded, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
+def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
     """Which keys have a candidate, and which one's newest state is QUARANTINED; a dismissed one was, too."""
     if not len(rows.codes):
         none = np.zeros(size, np.bool_)
@@ -212,7 +212,7 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
     return np.where(late, times + after_ms, times)
 
 
-def digests_differ(suspects: Flags, commits: Coded, inbox: Coded) -> Flags:
+def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Flags:
     """Of the suspects, those whose two smallest known digests are unequal."""
     differ = np.zeros(len(suspects), np.bool_)
     if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
@@ -223,7 +223,7 @@ def digests_differ(suspects: Flags, commits: Coded, inbox: Coded) -> Flags:
     return differ
 
 
-def _digest_by_code(coded: Coded, wanted: Flags) -> tuple[Codes, npt.NDArray[np.uint64]]:
+def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray[np.uint64]]:
     """Codes in order and the smallest digest of each."""
     assert coded.rows.digests is not None  # noqa: S101 - asked by the caller
     words, there = coded.rows.digests
@@ -236,7 +236,7 @@ def _digest_by_code(coded: Coded, wanted: Flags) -> tuple[Codes, npt.NDArray[np.
     return codes, words[order[first]]
 
 
-def quarantined_by_history(left: Coded, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
+def quarantined_by_history(left: CodedRows, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
     """Without the ledger, only history tells whom it gave up."""
     if plan.ledger:
         return np.zeros(size, np.bool_)

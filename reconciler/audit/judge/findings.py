@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reconciler.audit.judge.facts import NEVER, Coded, GroupFacts, TopicFacts, flagged
+from reconciler.audit.judge.facts import NEVER, CodedRows, GroupFacts, TopicFacts, flagged
 from reconciler.audit.judge.group import GroupRows
 from reconciler.audit.judge.keys import Codes, KeyLayout, Longs, Words
 from reconciler.audit.judge.rows import NULL, Vocabulary
@@ -67,7 +67,9 @@ class EvidenceOf:
             {name: value for name, value in found[int(code)].items() if value is not None} for code in codes.tolist()
         ]
 
-    def _records(self, coded: Coded, wanted: npt.NDArray[np.bool_], *columns: str) -> Iterable[tuple[int, list[Any]]]:
+    def _records(
+        self, coded: CodedRows, wanted: npt.NDArray[np.bool_], *columns: str
+    ) -> Iterable[tuple[int, list[Any]]]:
         """Code and columns of each wanted row, sorted, so that no order of reading shows."""
         rows = np.flatnonzero(wanted[coded.codes]) if len(coded.codes) else np.empty(0, np.intp)
         values: list[list[Any]] = []
@@ -139,7 +141,7 @@ def _known(times: Longs, code: int) -> int | None:
     return None if times[code] == NEVER else int(times[code])
 
 
-def _smallest_digest(coded: Coded, code: int) -> str | None:
+def _smallest_digest(coded: CodedRows, code: int) -> str | None:
     if coded.rows.digests is None:
         return None
     words, there = coded.rows.digests

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reconciler.audit.evidence.plan import JudgePlan, SubscriptionPlan
+from reconciler.audit.evidence.plan import GroupPlan, JudgePlan
 from reconciler.audit.judge.accounting import unaccounted
 from reconciler.audit.judge.facts import (
     NEVER,
-    Coded,
+    CodedRows,
     GroupFacts,
     TopicFacts,
     accepted_tags,
@@ -30,18 +30,18 @@ from reconciler.audit.judge.rows import Flags, Vocabulary
 class GroupRows:
     """The rows of one subscription; `repair` holds those of the topic's other groups, too."""
 
-    inbox: Coded
-    effects: Coded
-    candidate: Coded
-    repair: Coded
-    announced: Coded
-    consumed: Coded
-    left: Coded
-    pending: Coded
+    inbox: CodedRows
+    effects: CodedRows
+    candidate: CodedRows
+    repair: CodedRows
+    announced: CodedRows
+    consumed: CodedRows
+    left: CodedRows
+    pending: CodedRows
 
 
 def group_facts(
-    topic: TopicFacts, rows: GroupRows, asked: SubscriptionPlan, plan: JudgePlan, vocabulary: Vocabulary
+    topic: TopicFacts, rows: GroupRows, asked: GroupPlan, plan: JudgePlan, vocabulary: Vocabulary
 ) -> GroupFacts:
     """Every fact that a rule asks for."""
     size, window = topic.size, plan.window
@@ -89,7 +89,7 @@ def group_facts(
     )
 
 
-def _first(coded: Coded, column: str, size: int) -> Longs:
+def _first(coded: CodedRows, column: str, size: int) -> Longs:
     return earliest(coded.codes, coded.rows.times[column], size)
 
 

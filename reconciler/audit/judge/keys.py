@@ -119,7 +119,7 @@ def _crc_table() -> npt.NDArray[np.uint32]:
 _CRC_TABLE = _crc_table()
 
 
-class KeyIndex:
+class KeyCodes:
     """Gives each distinct key a number from 0, in the order in which keys came."""
 
     def __init__(self, width: int) -> None:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.plan import JudgePlan, PlannedFile
 from reconciler.audit.judge.business_ids import name_by_business
-from reconciler.audit.judge.facts import NEVER, Coded, GroupFacts, flagged, topic_facts
+from reconciler.audit.judge.facts import NEVER, CodedRows, GroupFacts, flagged, topic_facts
 from reconciler.audit.judge.findings import EvidenceOf, FoundKey, listed_codes
 from reconciler.audit.judge.group import GroupRows, group_facts
-from reconciler.audit.judge.keys import KeyIndex, KeyLayout, Longs, crc32_of
+from reconciler.audit.judge.keys import KeyCodes, KeyLayout, Longs, crc32_of
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.rows import places_of
 from reconciler.audit.judge.rules import classify
@@ -116,15 +116,15 @@ def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult
     judged: Counter[str] = Counter()
     for number, topic in topics.items():
         tables = {name: part.tables[name].take(places[name].get(number, _NOWHERE)) for name in _TABLE_ORDER}
-        index = KeyIndex(part.layout.width)
-        coded = {name: Coded(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
+        index = KeyCodes(part.layout.width)
+        coded = {name: CodedRows(rows=tables[name], codes=index.add(tables[name].words)) for name in _TABLE_ORDER}
         if len(index):
             _check_prefix(prefix, index, part.layout, coded)
             judged.update(_judge_topic(plan, topic, coded, index, part, result))
     result.unjudged.update(unjudged_rows(plan, part.tables, vocabulary, judged))
 
 
-def _check_prefix(prefix: int, index: KeyIndex, layout: KeyLayout, coded: Mapping[str, Coded]) -> None:
+def _check_prefix(prefix: int, index: KeyCodes, layout: KeyLayout, coded: Mapping[str, CodedRows]) -> None:
     """A key in another prefix's file would be judged without its other rows. Raises AuditError("inputs")."""
     prefixes = crc32_of(layout, index.words) % PREFIXES
     wrong = np.flatnonzero(prefixes != prefix)
@@ -139,7 +139,7 @@ def _check_prefix(prefix: int, index: KeyIndex, layout: KeyLayout, coded: Mappin
 
 
 def _judge_topic(
-    plan: JudgePlan, topic: str, coded: Mapping[str, Coded], index: KeyIndex, part: Slice, result: PrefixResult
+    plan: JudgePlan, topic: str, coded: Mapping[str, CodedRows], index: KeyCodes, part: Slice, result: PrefixResult
 ) -> Counter[str]:
     """Adds to the result; rows of each table that were judged (of repairs that is not known here)."""
     layout, vocabulary = part.layout, part.vocabulary
@@ -190,7 +190,7 @@ def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[n
 
 
 def _count_moved(
-    counts: SubscriptionCounts, facts: GroupFacts, window: Window, index: KeyIndex, layout: KeyLayout
+    counts: SubscriptionCounts, facts: GroupFacts, window: Window, index: KeyCodes, layout: KeyLayout
 ) -> None:
     late = facts.present & facts.committed & (facts.created_at < window.start_ms)
     unseen = facts.committed & (facts.seen_at == NEVER) & (facts.key_time >= window.end_ms)

@@ -18,7 +18,7 @@ from reconciler.audit.evidence.tables import READ_TABLES
 from reconciler.audit.judge.keys import KeyLayout, Words, hash_of
 from reconciler.audit.judge.rows import Flags, Rows, Vocabulary, longs
 
-_INTEGERS = frozenset({"i32", "i64"})
+_INTEGERS = frozenset({"integer", "bigint"})
 #: Digests are read where a repair was sent, from these tables.
 _DIGEST = "content_digest"
 _NO_NAMES = np.empty(0, np.int32)

@@ -10,7 +10,7 @@ from reconciler.audit.report.series import stack_of, worst_first
 from reconciler.audit.report.tables import Cell, table, table_row
 from reconciler.audit.report.words import counted, duration, in_zone, moment, number, share
 from reconciler.audit.result.classes import BY_NAME, NAMES, RULES
-from reconciler.audit.result.not_judged import LISTED_MAX, NotJudged
+from reconciler.audit.result.not_judged import LISTED_MAX, UnjudgedTotals
 from reconciler.audit.result.values import EngineKind, JudgedWindow
 
 #: Remarks, gaps and unchecked rules that are shown; all are in result.json. Beyond what is listed as not judged.
@@ -203,7 +203,7 @@ def _gap(gap: Any) -> Markup:
     )
 
 
-def _not_judged(not_judged: NotJudged) -> list[Markup]:
+def _not_judged(not_judged: UnjudgedTotals) -> list[Markup]:
     """One line a table, topic and group that nobody asked about."""
     lines = []
     if not not_judged.sources_counted:

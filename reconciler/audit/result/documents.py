@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.audit.result.classes import NAMES, RULES
-from reconciler.audit.result.not_judged import NotJudged
+from reconciler.audit.result.not_judged import UnjudgedTotals
 from reconciler.audit.result.values import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
 
 #: What makes a folder an audit's output: the value of "kind" in its result.json.
@@ -84,7 +84,7 @@ def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict
     }
 
 
-def not_judged_document(not_judged: NotJudged) -> dict[str, Any]:
+def not_judged_document(not_judged: UnjudgedTotals) -> dict[str, Any]:
     """Rows of the window of topics and groups that nobody asked about."""
     return {
         "rows": not_judged.rows,

@@ -56,7 +56,7 @@ class UnjudgedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotJudged:
+class UnjudgedTotals:
     """What a judgement leaves out."""
 
     #: The most rows first, then by table, topic and group; at most LISTED_MAX.
@@ -84,11 +84,11 @@ def kept(counts: Mapping[RowsOf, int], names_max: int) -> Counter[RowsOf]:
     return found
 
 
-def listed(counts: Mapping[RowsOf, int], *, sources_counted: bool) -> NotJudged:
+def listed(counts: Mapping[RowsOf, int], *, sources_counted: bool) -> UnjudgedTotals:
     """As a result tells it."""
     first = kept(counts, LISTED_MAX)
     omitted = first.pop(OMITTED, 0)
-    return NotJudged(
+    return UnjudgedTotals(
         listed=tuple(UnjudgedRows(table=t, topic=topic, group=group, rows=n) for (t, topic, group), n in first.items()),
         omitted_rows=omitted,
         sources_counted=sources_counted,

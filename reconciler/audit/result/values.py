@@ -13,7 +13,7 @@ from typing import Literal
 
 from reconciler.audit.errors import Reason
 from reconciler.audit.result.classes import VIOLATIONS
-from reconciler.audit.result.not_judged import NotJudged
+from reconciler.audit.result.not_judged import UnjudgedTotals
 
 #: Where a judgement was computed: on Spark, or in the process that was asked.
 EngineKind = Literal["spark", "here"]
@@ -82,7 +82,7 @@ class HourlyVolume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotChecked:
+class UncheckedRule:
     """A rule that could not be applied to a subscription, and which input would change that."""
 
     topic: str
@@ -180,7 +180,7 @@ class JudgedWindow:
     #: Findings beyond that, by class; the first ones in the order of the list of classes are kept.
     findings_omitted: Mapping[str, int]
     #: Sorted by topic, group and the order of the list.
-    not_checked: tuple[NotChecked, ...]
+    not_checked: tuple[UncheckedRule, ...]
     gaps: tuple[HistoryGap, ...]
     #: Sentences for people: doubled rows that counted once, and the like. Sorted.
     notes: tuple[str, ...]
@@ -191,7 +191,7 @@ class JudgedWindow:
     #: Topic -> messages of the window, each counted once however many of its groups were judged.
     messages: Mapping[str, int] = field(default_factory=dict)
     #: Rows of topics and groups that nobody asked about; changes neither classes nor verdict.
-    not_judged: NotJudged = field(default_factory=NotJudged)
+    not_judged: UnjudgedTotals = field(default_factory=UnjudgedTotals)
     no_answer: NoAnswer | None
 
     @property

@@ -14,7 +14,7 @@ NAMED_MAX = 1_000
 TEXT_MAX = 4_000
 
 
-def told(text: str) -> str:
+def shown_text(text: str) -> str:
     """A text from a suspect file as people may see it."""
     shown = visible(text[: TEXT_MAX + 1])
     return shown if len(shown) <= TEXT_MAX else f"{shown[:TEXT_MAX]}..."
@@ -74,7 +74,7 @@ class VerifyReport:
 
     def differ(self, file: str, message: str, row: str = "") -> None:
         """Keeps a difference once, up to a bound; beyond it counts."""
-        found = Difference(told(file), told(row), told(message))
+        found = Difference(shown_text(file), shown_text(row), shown_text(message))
         if found in self.differences:
             return
         if len(self.differences) < NAMED_MAX:
@@ -85,13 +85,13 @@ class VerifyReport:
     def skip(self, lines: Iterable[str]) -> None:
         """Keeps remarks once, up to a bound."""
         for line in lines:
-            shown = told(line)
+            shown = shown_text(line)
             if shown not in self.not_checked and len(self.not_checked) < NAMED_MAX:
                 self.not_checked.append(shown)
 
     def unanswer(self, line: str) -> None:
         """Keeps a reason why there is no answer."""
-        self.unanswered.append(told(line))
+        self.unanswered.append(shown_text(line))
 
     @property
     def verdict(self) -> Literal["verified", "differences", "no answer"]:

@@ -26,7 +26,7 @@ from reconciler.audit.statement.document import (
 from reconciler.audit.statement.fields import altered_fields
 from reconciler.audit.statement.folder import VerifiedFolder, outputs_of
 from reconciler.audit.statement.keys import PublicKey, read_public_key
-from reconciler.audit.statement.verification import VerifiedStatement, VerifyReport, told
+from reconciler.audit.statement.verification import VerifiedStatement, VerifyReport, shown_text
 from reconciler.audit.statement.verify_inputs import verify_inputs
 
 
@@ -112,17 +112,17 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
     signed_by = document.get("signed_by")
     environment, topic, group = statement.subscription
     return VerifiedStatement(
-        file=told(name),
-        environment=told(environment),
-        topic=told(topic),
-        group=told(group),
-        start=told(str(window.get("start"))),
-        end=told(str(window.get("end"))),
+        file=shown_text(name),
+        environment=shown_text(environment),
+        topic=shown_text(topic),
+        group=shown_text(group),
+        start=shown_text(str(window.get("start"))),
+        end=shown_text(str(window.get("end"))),
         sequence=statement.sequence,
-        verdict=told(str(document.get("verdict"))),
+        verdict=shown_text(str(document.get("verdict"))),
         keys=counts[0],
         violations=counts[1],
-        signed_by=None if signed_by is None else told(str(signed_by)),
+        signed_by=None if signed_by is None else shown_text(str(signed_by)),
         signature_holds=holds,
     )
 

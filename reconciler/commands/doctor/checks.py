@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import packages_distributions
 
+from reconciler.commands.diagnosis import Check, Diagnosis, Level, run_checks
 from reconciler.commands.doctor.clocks import check_clocks
-from reconciler.commands.doctor.diagnosis import Check, Diagnosis, Level, run_checks
 from reconciler.commands.doctor.filters import check_filters, check_kept_tags
 from reconciler.commands.doctor.history import check_history_folders
 from reconciler.commands.doctor.inboxes import check_inbox_lists
@@ -18,8 +18,9 @@ from reconciler.commands.status.primaries import check_primaries
 from reconciler.errors import ReconcilerError, TopicNotFound
 from reconciler.policy.evidence import WatermarkState
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import BROKER_REMEDY, REDIS_REMEDY
+from reconciler.wiring.availability import REDIS_REMEDY
 from reconciler.wiring.brokers import (
+    BROKER_REMEDY,
     READER_GROUPS,
     broker_facts,
     brokers_known_to,

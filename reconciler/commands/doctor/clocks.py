@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.wiring.clocks import other_clocks, redis_clock
 from reconciler.wiring.connections import Connections
 

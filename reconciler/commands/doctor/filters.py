@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.errors import ReconcilerError
 from reconciler.policy.evidence import FilterKind
 from reconciler.settings.schema import SubscriptionSettings

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.settings.schema import Settings
 from reconciler.wiring.history import history_folders, read_overview
 from reconciler.wiring.subscriptions import subscription_of

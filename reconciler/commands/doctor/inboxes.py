@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.policy.evidence import InboxRow
 from reconciler.policy.inquiry.delivery import double_effect
 from reconciler.settings.schema import SubscriptionSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 
 _HOURS_A_DAY = 24
 

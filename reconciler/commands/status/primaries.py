@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.commands.doctor.diagnosis import Diagnosis
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import SWEEP_RIGHT, WitnessRole, witness_roles

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reconciler.commands.listing import outage_row, text_of
+from reconciler.commands.list import outage_row, text_of
 from reconciler.commands.status.accounting import Accounting
 from reconciler.commands.status.damage import damaged_rows, misshapen_members, refused_announcements
 from reconciler.commands.status.double_effects import double_effects

@@ -56,7 +56,7 @@ def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Co
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     offset = broker.state.offset_of(group, topic, queue_id)
     if offset is None:
-        refuses_zero = request.fields.get("setZeroIfNotFound") == "false" and broker.family.checks_offset_commits
+        refuses_zero = request.fields.get("setZeroIfNotFound") == "false" and broker.family.checks_offset_topics
         if refuses_zero or _queue(broker, request).min_offset > 0:
             remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
             return Reply(ResponseCode.QUERY_NOT_FOUND, remark)
@@ -67,11 +67,10 @@ def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Co
 def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
     """ConsumerManageProcessor.updateConsumerOffset; 5.x refuses unknown topics and groups."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
-    if broker.family.checks_offset_commits:
-        if group not in broker.state.groups:
-            return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        if topic not in broker.state.topics:
-            return Reply(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    if broker.family.checks_offset_groups and group not in broker.state.groups:
+        return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+    if broker.family.checks_offset_topics and topic not in broker.state.topics:
+        return Reply(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     broker.state.commit_offset(group, topic, queue_id, integer(request, "commitOffset"))
     return Reply()
 
@@ -102,7 +101,7 @@ def offset_by_time(broker: BrokerServices, _channel: Channel, request: Command) 
     """
     queue = _queue(broker, request)
     timestamp_ms = integer(request, "timestamp")
-    modern = broker.family.checks_offset_commits
+    modern = broker.family.checks_offset_topics
     if modern and request.fields.get("boundaryType", "").upper() == "UPPER":
         after = queue.offset_by_time(timestamp_ms + 1, broker.store.store_time, nearest=False)
         offset = max(queue.min_offset, after - 1)

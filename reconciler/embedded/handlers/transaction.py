@@ -44,7 +44,7 @@ def _keys(broker: BrokerServices, request: Command, log_offset: int) -> set[str]
 
 def resume_check(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
     """RESUME_CHECK_HALF_MESSAGE (4.5.2+): a new half with no checks used up; its topic is not looked at."""
-    if not broker.family.parks_discarded:
+    if not broker.family.keeps_discarded:
         return unsupported(request, broker.family)
     message_id = text(request, "msgId")
     try:

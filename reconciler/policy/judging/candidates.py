@@ -1,6 +1,6 @@
-"""Step 8: which pending keys are looked at in this round. The gate is asked before any per-key question.
+"""Step 8: which pending keys are *candidates*: looked at in this round. The gate is asked before any per-key question.
 
-A key is due when it is older than the grace period and the group has consumed everything that was stored before it
+A key is due when it is older than the *grace period* and the group has consumed everything that was stored before it
 (watermark). While the gate is shut a trickle goes on, oldest first, so that truly lost messages of a stopped group
 are still found: what databases alone settle leaves first, and takes no place in it. A key that has waited for a quarter
 of the brokers' retention is looked at in any case. A key that is set apart is no candidate yet (tag_filter.py).

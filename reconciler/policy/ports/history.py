@@ -1,7 +1,7 @@
 """What rounds moved, read back after they ran: for the history, which may lag or fail without holding a round up.
 
 A round keeps the sets that it emptied for a few generations (rounds.py tells how many). A capture reads them, so a
-round whose reply was lost, or that another owner ran, is captured like any other; rounds whose sets are gone count as missed.
+round whose reply was lost, or that another owner ran, is captured like any other. A round without its sets is missed.
 Keys are the bytes of unique keys.
 """
 

@@ -1,4 +1,4 @@
-"""Step 7: the round of one shard."""
+"""Step 7: a *round* compares the sets of one shard, once, in one atomic step."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Step 10: a lost message is sent again, at most once by each rung of the ladder."""
+"""Step 10: a *repair* sends a lost message again, by one rung of the ladder after the other, and is verified."""

@@ -263,7 +263,7 @@ class Repairer:
             work.case, work.decision = case, decision
 
     def _withdraw(self, one_pass: RepairPass, works: Sequence[_Work]) -> None:
-        """Ends hand-over rows, under any brake: nothing is sent. They are read again, a worker may have been quicker."""
+        """Ends hand-over rows, under any brake: nothing is sent. They are read again: a worker may have been first."""
         rows = [(row, work.token) for work in works for row in work.decision.rows]
         if rows:
             one_pass.withdraw(rows, lease_seconds=self._rules.claim_lease_seconds)

@@ -77,10 +77,6 @@ class Admin:
         """Deletes the topic on this broker."""
         self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
 
-    def delete_route(self, address: str, topic: str) -> None:
-        """Deletes the topic's route on this name server."""
-        self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
-
     def create_group(self, address: str, group: str, *, retry_maximum: int = 16, retry_queues: int = 1) -> None:
         """Creates the consumer group on this master, or changes it (SubscriptionGroupConfig)."""
         config = {

@@ -174,13 +174,6 @@ class Routes:
             self._known_cluster = (brokers, now)
         return brokers
 
-    def forget_broker(self, broker_name: str) -> None:
-        """An operator says that this broker will not come back."""
-        with self._lock:
-            for seen in self._seen.values():
-                seen.pop(broker_name, None)
-            self._expected = {topic: names - {broker_name} for topic, names in self._expected.items()}
-
     def _get(self, topic: str, maximum_age_seconds: float, *, as_evidence: bool = False) -> TopicRoute:
         now = self._clock.monotonic_seconds()
         with self._lock:

@@ -18,11 +18,12 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.rocketmq.client.connection import ConnectionLost
-from reconciler.rocketmq.client.families import BrokerFacts, Families
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes
 from reconciler.rocketmq.wire.answers import number_field, refusal
 from reconciler.rocketmq.wire.batch import BatchEntry, encode_batch
+from reconciler.rocketmq.wire.broker_facts import BrokerFacts
 from reconciler.rocketmq.wire.codes import (
     AUTO_CREATE_TOPIC,
     RETRY_TOPIC_PREFIX,

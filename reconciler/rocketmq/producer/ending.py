@@ -5,7 +5,6 @@ Brokers check group and offsets and nothing else: each accepted COMMIT delivers 
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -113,28 +112,6 @@ def end_transaction(
         return answer_of(client.request(request.address, request.as_command(), timeout_seconds=timeout_seconds))
     except (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation) as error:
         return answer_of(error)
-
-
-def submit_end_transaction(
-    client: RemotingClient, request: EndRequest, *, timeout_seconds: float | None = None
-) -> Future[EndAnswer]:
-    """The same without waiting, for COMMIT and ROLLBACK: many at once over one connection."""
-    ended: Future[EndAnswer] = Future()
-
-    def settle(sent: Future[Command]) -> None:
-        error = sent.exception()
-        if error is None:
-            ended.set_result(answer_of(sent.result()))
-        elif isinstance(error, ReconcilerError):
-            ended.set_result(answer_of(error))
-        else:
-            ended.set_exception(error)
-
-    try:
-        client.submit(request.address, request.as_command(), timeout_seconds).add_done_callback(settle)
-    except (BrokerUnavailable, BrokerBusy, RequestTimeout) as error:
-        ended.set_result(answer_of(error))
-    return ended
 
 
 def answer_of(answer: Command | ReconcilerError) -> EndAnswer:

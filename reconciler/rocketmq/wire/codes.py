@@ -1,4 +1,8 @@
-"""Numbers and names of the remoting protocol, with the broker class that defines each set."""
+"""Numbers and names of the remoting protocol, with the broker class that defines each set.
+
+A *half message* is a transactional message that consumers cannot see yet: END_TRANSACTION commits it or rolls it back.
+Each check-back may append another copy of it; the newest copy is the one that is ended.
+"""
 
 from __future__ import annotations
 
@@ -162,6 +166,7 @@ class MQVersion(IntEnum):
     V3_4_9 = 121
     V3_5_8 = 137
     V4_0_0 = 213
+    V4_1_0 = 233
     V4_2_0 = 253
     V4_3_0 = 273
     V4_3_1 = 275
@@ -169,6 +174,7 @@ class MQVersion(IntEnum):
     V4_5_0 = 313
     V4_5_2 = 317
     V4_6_0 = 333
+    V4_7_0 = 353
     V4_9_0 = 393
     V4_9_4 = 401
     V4_9_7 = 407
@@ -178,6 +184,12 @@ class MQVersion(IntEnum):
     V5_1_1 = 435
     V5_1_4 = 441
     V5_3_3 = 479
+    V5_4_0 = 493
+
+    @classmethod
+    def of_release(cls, release: str) -> MQVersion:
+        """The ordinal of a release such as "5.3.3"."""
+        return cls["V" + release.replace(".", "_")]
 
 
 #: What this client says it is: high enough for routes in standard JSON, too low for GO_AWAY of a closing proxy.

@@ -17,7 +17,6 @@ from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
-from reconciler.testing.memory_capture import MemoryRoundCapture
 from reconciler.testing.memory_shards import MemoryShards
 
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
@@ -71,7 +70,7 @@ class InMemory:
 
     @property
     def captures(self) -> RoundCapture:
-        return MemoryRoundCapture(self.store)
+        return self.store
 
     def announce(self, shard: Shard, keys: Iterable[str], *, following: int) -> None:
         expected = self.store.position(shard, QUEUE)
@@ -99,7 +98,7 @@ class InMemory:
         self.store.wipe()
 
     def snapshot(self) -> object:
-        return self.store.snapshot()
+        return self.store.save()
 
     def restore(self, snapshot: object) -> None:
         self.store.restore(snapshot)

@@ -13,8 +13,7 @@ from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, Shard
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports import PendingKey, RoundCounts, RoundDone
 from reconciler.shards.client import RoundRedis, open_redis
-from reconciler.testing.covered_rounds import with_round
-from reconciler.testing.memory_shards import MemoryShards
+from reconciler.testing.memory_shards import MemoryShards, with_round
 from tests.contract.ledger.rows import key, new_environment, shard
 from tests.contract.ledger.shards import InMemory, InRedis, Shards
 

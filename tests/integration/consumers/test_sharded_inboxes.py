@@ -19,13 +19,13 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import Entered
 from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 from checkback_producers.announcer import AnnouncementRoute, Announcer
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.inquiry.delivery import DOUBLE_EFFECT
+from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity

@@ -185,14 +185,14 @@ def test_a_hold_placed_by_many_is_placed_once(ledger: SqlLedger) -> None:
 def test_a_breaker_that_is_lifted_while_it_is_dated_anew_is_open_afterwards(
     ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holds, date_anew = ledger.holds, SqlHolds._date_anew
+    holds, date_anew = ledger.holds, SqlHolds._date_again
     assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 1")
 
     def lifted_before(self: SqlHolds, environment: str, topic: str, **values: str) -> bool:
         holds.lift(environment, topic, HoldKind.BREAKER)
         return date_anew(self, environment, topic, **values)
 
-    monkeypatch.setattr(SqlHolds, "_date_anew", lifted_before)
+    monkeypatch.setattr(SqlHolds, "_date_again", lifted_before)
     assert holds.place(ENVIRONMENT, "T2", HoldKind.BREAKER, by="one", reason="storm 2")
     assert holds.active(ENVIRONMENT)["T2"] == [HoldKind.BREAKER]
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
-from reconciler.commands.doctor.diagnosis import Level
+from reconciler.commands.diagnosis import Level
 from reconciler.commands.status.primaries import check_primaries, unproved
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema

@@ -14,15 +14,15 @@ from sqlalchemy.engine import make_url
 
 from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource, SweepPolicy
+from checkback_producers.sweeper import OutboxSource
 from reconciler.audit.collect import database as audited
 from reconciler.audit.collect.sources import Source
 from reconciler.commands.doctor.checks import examine
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing

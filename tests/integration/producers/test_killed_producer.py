@@ -13,8 +13,9 @@ from checkback_producers import AnnouncementRoute, Outcome, Sweeper
 from checkback_producers.announcer import Announcer
 from checkback_producers.check_answer import CheckAnswerer
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource, SweepPolicy
+from checkback_producers.sweeper import OutboxSource
 from reconciler.clock import ManualClock
+from reconciler.policy.sweeping import SweepPolicy
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World
 

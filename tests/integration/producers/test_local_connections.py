@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from checkback_producers import Outcome
 from checkback_producers.errors import NotRecorded, UnsafeConnection
-from checkback_producers.local_connection import LocalConnection
 from checkback_producers.outbox import SqlOutbox
+from reconciler.sql.callers_connection import CallersConnection
 from tests.integration.producers.raw_connections import raw_connection
 from tests.unit.producers.world import World, message
 
@@ -24,7 +24,7 @@ from tests.unit.producers.world import World, message
 
 def test_a_transaction_is_open_until_it_ends(world: World) -> None:
     with raw_connection(world.url) as connection:
-        local = LocalConnection(connection)
+        local = CallersConnection(connection)
         connection.cursor().execute("INSERT INTO business (name) VALUES ('one')")
         assert local.is_open()
         connection.commit()
@@ -37,7 +37,7 @@ def test_a_transaction_is_open_until_it_ends(world: World) -> None:
 
 def test_a_connection_that_went_back_to_its_pool_is_not_open(world: World) -> None:
     with world.engine.connect() as connection:
-        local = LocalConnection(connection)
+        local = CallersConnection(connection)
         assert local.is_open()
     with world.engine.begin() as same_again:
         world.do_business(same_again, "somebody else's")
@@ -122,13 +122,13 @@ def test_a_connection_of_another_kind_of_database_is_refused(
 
 def test_a_sqlite_connection_of_another_thread_is_not_called_rolled_back(tmp_path: Path) -> None:
     world = World(f"sqlite:///{tmp_path}/threads.db")
-    locals_: list[LocalConnection] = []
+    locals_: list[CallersConnection] = []
     leave = threading.Event()
     ready = threading.Event()
 
     def hold() -> None:
         with raw_connection(world.url) as connection:
-            locals_.append(LocalConnection(connection))
+            locals_.append(CallersConnection(connection))
             connection.execute("INSERT INTO business (name) VALUES ('held')")
             ready.set()
             leave.wait(60)
@@ -181,7 +181,7 @@ def test_a_failed_postgres_transaction_that_is_not_ended_is_unknown(postgres_url
 def test_an_async_connection_is_refused(world: World) -> None:
     lookalike = type("AsyncConnection", (), {"__module__": "psycopg.connection_async", "cursor": print})()
     with (
-        pytest.raises(UnsafeConnection, match="no connection that record"),
+        pytest.raises(UnsafeConnection, match="no connection that is known"),
         world.producer().transaction(message()) as tx,
     ):
         tx.record(lookalike)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from checkback_producers.ports import OutboxFact, SettledTags
+from reconciler.policy.sweeping import OutboxFact, SettledTags
 from reconciler.sql.engines import database_now_ms, reading
 from tests.unit.producers.world import GROUP, World, new_key
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,10 @@ import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import ConsumedMessage
-from checkback_consumers.push import DEFAULT_SETTINGS, TransactionalConsumer
+from checkback_consumers.push import TransactionalConsumer
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.wire.message import Message
 from tests.integration.rocketmq.conftest import new_topic
 from tests.polling import eventually
@@ -46,9 +46,7 @@ def test_the_neighbours_of_a_bad_message_are_never_sent_back_or_given_up_with_it
             order.append(received.body)
             connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
-        settings = dataclasses.replace(
-            DEFAULT_SETTINGS, batch_size=32, max_reconsume_times=RETRIES, orderly_suspend_seconds=0.02
-        )
+        settings = PushSettings(batch_size=32, max_reconsume_times=RETRIES, orderly_suspend_seconds=0.02)
         with TransactionalConsumer(bill, instance=instance, settings=settings, orderly=is_orderly):
             eventually(lambda: effect_count(engine) == 20, within_seconds=40)
     assert came_back == []

@@ -100,7 +100,7 @@ def test_a_redis_that_fell_back_is_followed() -> None:
     world.topic.send(announcement(*keys[:2]))
     step = world.step()
     world.run(step)
-    saved = world.memory.snapshot()
+    saved = world.memory.save()
     world.topic.send(announcement(*keys[2:]))
     world.run(step)
     world.memory.restore(saved)

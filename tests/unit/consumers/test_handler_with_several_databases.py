@@ -116,7 +116,7 @@ def test_a_function_without_a_parameter_still_returns_a_connection(engines: Mapp
 
 def test_a_callable_without_a_signature_is_asked_for_a_connection() -> None:
     """dict has none; what it returns is no connection, and says so at the first message."""
-    with pytest.raises(UsageError, match="no connection that the inbox knows"):
+    with pytest.raises(UsageError, match="no connection that is known"):
         transactional_handler(dict, group="billing")(pay).apply(message())
 
 

@@ -13,6 +13,7 @@ from reconciler.contract.content_digest import content_digest, content_keys, dig
 from reconciler.contract.hand_over import decode_hand_over
 from reconciler.contract.keyspace import ShardKeys, meta_key, offsets_field
 from reconciler.contract.properties import RESERVED, user_properties
+from reconciler.contract.schema import Table
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import (
     INBOX_TABLES,
@@ -23,7 +24,6 @@ from reconciler.contract.tables import (
     OutboxState,
     RepairState,
     Rung,
-    Table,
 )
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput

@@ -9,17 +9,18 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers.announcer import AnnouncementRoute, Announcer
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.ports import AnnouncementMessage, OutboxFact
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.ports import AnnouncementMessage
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.contract.announcement import decode_announcement
+from reconciler.contract.schema import Column, Table
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import INBOX, OUTBOX, Column, Table
+from reconciler.contract.tables import INBOX, OUTBOX
 from reconciler.errors import MalformedInput
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import ReadOutbox, SqlOutboxReader
 from reconciler.policy.evidence import Presence
+from reconciler.policy.sweeping import OutboxFact, SweepPolicy, SweptSubscription
 from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata

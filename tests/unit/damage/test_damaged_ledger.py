@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.contract.schema import Column, Table
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import LEDGER_TABLES, CandidateState, Column, HoldKind, RepairState, Rung, Table
+from reconciler.contract.tables import LEDGER_TABLES, CandidateState, HoldKind, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import MalformedInput
 from reconciler.ledger.sql_ledger import SqlLedger

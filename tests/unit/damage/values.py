@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.contract.tables import Column, Table
+from reconciler.contract.schema import Column, Table
 
 #: A text that is no UTF-8: SQLite's driver refuses the whole answer for it, unless it is told otherwise.
 NO_UTF8 = object()

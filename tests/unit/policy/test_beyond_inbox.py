@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.contract.tables import CandidateState, RepairState, Rung
+from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.plan import INBOX_MARGIN_SECONDS, REPAIR_ORDER_DEFAULT
+from reconciler.policy.plan import INBOX_MARGIN_SECONDS
 from tests.unit.policy.world import World, key
 
 KEEP = 10 * 86_400.0

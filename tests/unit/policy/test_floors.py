@@ -54,7 +54,7 @@ def test_floor_stays_below_a_key_that_is_not_settled() -> None:
 def test_floor_is_not_raised_from_a_memory_that_was_lost_in_between(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis forgets between the round and the reading of pending: an empty pending must not look like "settled"."""
     world, process = world_with_floor_10()
-    snapshot = world.shards.snapshot()
+    snapshot = world.shards.save()
     commit_and_announce(world)
     pending_size = world.shards.pending_size
 
@@ -76,7 +76,7 @@ def test_a_round_that_another_owner_ran_again_after_a_fall_back_is_not_taken_for
 ) -> None:
     """Redis falls back after the round; while its owner sleeps, another one runs a round of the same generation."""
     world, process = world_with_floor_10()
-    snapshot = world.shards.snapshot()
+    snapshot = world.shards.save()
     commit_and_announce(world)
     pending_size = world.shards.pending_size
     seen: list[tuple[int, int | None]] = []
@@ -107,9 +107,9 @@ def test_a_redis_that_comes_back_with_what_it_had_undone_tells_no_floor_of_the_r
 ) -> None:
     """Failed over to a stale replica, a round there, failed back to the old disk: equal generations, other keys."""
     world, process = world_with_floor_10()
-    replica = world.shards.snapshot()
+    replica = world.shards.save()
     world.rounds(process, 2)
-    old_disk = world.shards.snapshot()
+    old_disk = world.shards.save()
     world.shards.restore(replica)
     announce_at(world, 20)  # on the replica only: all of them are consumed there
     with monkeypatch.context() as patch:

@@ -178,7 +178,7 @@ def test_rounds_that_redis_forgot_are_void() -> None:
     world = World(shards=1)
     process = world.process()
     world.rounds(process, 1)
-    snapshot = world.shards.snapshot()
+    snapshot = world.shards.save()
     world.lose(1)
     world.rounds(process, 2)
     world.shards.restore(snapshot)

@@ -7,14 +7,14 @@ from typing import Any, TypeVar, cast
 
 from reconciler.clock import ManualClock
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, OutboxState, Rung
+from reconciler.contract.tables import EVERY_GROUP, REPAIR_ORDER_DEFAULT, OutboxState, Rung
 from reconciler.policy.brakes import BreakerRules, CircuitBreaker
 from reconciler.policy.events import Event
 from reconciler.policy.evidence import InboxRow, OutboxRow, StoredMessage
 from reconciler.policy.judging.candidates import CandidateSelector, SelectionRules
 from reconciler.policy.judging.verifier import Verifier, VerifyRules
 from reconciler.policy.outage import OutageRecovery
-from reconciler.policy.plan import REPAIR_ORDER_DEFAULT, SubscriptionPlan, TopicPlan
+from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports import Candidate, Repair, Workers
 from reconciler.policy.repairing.repair import Repairer, RepairRules
 from reconciler.policy.round import ReconcileRound, RoundReport

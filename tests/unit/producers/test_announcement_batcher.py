@@ -14,12 +14,13 @@ from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.counts import Counts
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import AnnouncementMessage
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from checkback_producers.transaction import Transaction
 from reconciler.clock import SystemClock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import DatabaseAway, InvalidValue, RequestTimeout
+from reconciler.policy.sweeping import SweepPolicy
 from tests.polling import eventually
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
 

@@ -9,12 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers import Sweeper
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.ports import OutboxFact, SettledTags
-from checkback_producers.sweeper import SweepPolicy, SweepReport
+from checkback_producers.sweeper import SweepReport
 from reconciler.clock import utc_text
 from reconciler.errors import DatabaseAway
+from reconciler.policy.sweeping import OutboxFact, SettledTags, SweepPolicy, SweptSubscription
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import outbox, outbox_filter
 from tests.unit.producers.test_sweeping import BILLING, HOUR_MS, OURS, SHIPPING, THEIRS, Sweeping

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from checkback_producers import Sweeper
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.errors import NotCommitted
-from checkback_producers.filter_review import SweptSubscription
 from checkback_producers.outbox import SqlOutbox
-from checkback_producers.sweeper import OutboxSource, SweepPolicy, SweepReport
+from checkback_producers.sweeper import OutboxSource, SweepReport
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
+from reconciler.policy.sweeping import SweepPolicy, SweptSubscription
 from reconciler.sql.engines import database_now_ms, reading
 from reconciler.sql.tables import outbox_identity
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key

@@ -10,8 +10,9 @@ import pytest
 from checkback_producers.announcer import AnnouncementRoute, Announcer
 from checkback_producers.outbox import SqlOutbox
 from checkback_producers.ports import AnnouncementMessage
-from checkback_producers.sweeper import OutboxSource, Sweeper, SweepPolicy
+from checkback_producers.sweeper import OutboxSource, Sweeper
 from reconciler.errors import ConfigurationError
+from reconciler.policy.sweeping import SweepPolicy
 from tests.unit.producers.test_sweeping import MemoryInboxes
 from tests.unit.producers.world import GROUP, MemoryAnnouncements, World, new_key
 

@@ -4,9 +4,10 @@ import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, RequestTimeout
-from reconciler.rocketmq.client.families import BrokerFamily, Families, facts_of, family_of
+from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import KEEP_MISSING_SECONDS, MessageQueue, NameServers, Routes, TopicNotFound
+from reconciler.rocketmq.wire.broker_facts import BrokerFamily, facts_of, family_of
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster, ScriptedNameServer
 
@@ -202,8 +203,6 @@ def test_a_broker_that_left_the_route_may_still_hold_messages() -> None:
         del cluster.name_server.cluster["broker-b"]
         dead = {place.broker_name: place.master for place in cluster.routes.whereabouts("Orders")}
         assert dead == {"broker-a": cluster.broker.address, "broker-b": None}
-        cluster.routes.forget_broker("broker-b")
-        assert [place.broker_name for place in cluster.routes.whereabouts("Orders")] == ["broker-a"]
 
 
 def places(cluster: ScriptedCluster) -> dict[str, str | None]:

@@ -20,7 +20,6 @@ from reconciler.rocketmq.producer.ending import (
     EndRequest,
     EndStatus,
     end_transaction,
-    submit_end_transaction,
 )
 from reconciler.rocketmq.wire.codes import RequestCode, SystemFlag
 from reconciler.rocketmq.wire.frame import Command
@@ -232,20 +231,15 @@ def test_answers_to_end_are_sorted_by_what_follows(code: int, remark: str, outco
         cluster.broker.on(RequestCode.END_TRANSACTION, lambda request: cluster.broker.refuse(request, code, remark))
         answer = end_transaction(cluster.client, _end(cluster))
         assert (answer.status, answer.code, answer.remark) == (outcome, code, remark)
-        assert submit_end_transaction(cluster.client, _end(cluster)).result(60) == answer
 
 
 @pytest.mark.parametrize("reply", [None, b"\xff\xff\xff\xff"])
 def test_an_end_without_an_answer_may_have_been_executed(reply: bytes | None) -> None:
-    for waits in (True, False):
-        with ScriptedCluster() as cluster:
-            cluster.be_impatient()
-            cluster.broker.on(RequestCode.END_TRANSACTION, lambda _: reply)
-            if waits:
-                answer = end_transaction(cluster.client, _end(cluster))
-            else:
-                answer = submit_end_transaction(cluster.client, _end(cluster)).result(60)
-            assert (answer.status, answer.code) == (EndStatus.NO_ANSWER, None)
+    with ScriptedCluster() as cluster:
+        cluster.be_impatient()
+        cluster.broker.on(RequestCode.END_TRANSACTION, lambda _: reply)
+        answer = end_transaction(cluster.client, _end(cluster))
+        assert (answer.status, answer.code) == (EndStatus.NO_ANSWER, None)
 
 
 def test_an_end_that_nobody_listens_to_was_certainly_not_executed() -> None:
@@ -253,7 +247,6 @@ def test_an_end_that_nobody_listens_to_was_certainly_not_executed() -> None:
         request = _end(cluster)
         cluster.broker.close()
         assert end_transaction(cluster.client, request).status is EndStatus.REFUSED_FOR_NOW
-        assert submit_end_transaction(cluster.client, request).result(60).status is EndStatus.REFUSED_FOR_NOW
 
 
 def test_unknown_goes_one_way_because_no_broker_answers_it() -> None:

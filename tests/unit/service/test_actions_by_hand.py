@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.commands.operate import lift_hold, place_hold
+from reconciler.commands.hold import lift_hold, place_hold
 from reconciler.commands.operator_actions import operator, recorded
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import ConfigurationError, InvalidValue

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from reconciler.commands import business_ids
 from reconciler.commands.business_ids import Named, keys_named, messages_of, require_name
-from reconciler.commands.listing import list_rows
-from reconciler.commands.operate import _named
+from reconciler.commands.list import list_rows
+from reconciler.commands.repair import _named
 from reconciler.errors import DependencyAway, InvalidValue
 from reconciler.evidence import outbox_inspection
 from reconciler.policy.ports import Intent, LedgerFilter

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from reconciler.commands.diagnosis import Diagnosis, run_checks
 from reconciler.commands.doctor.checks import check_packages
-from reconciler.commands.doctor.diagnosis import Diagnosis, run_checks
 from reconciler.errors import BrokerUnavailable, ConfigurationError
 from tests.unit.rocketmq.missing_packages import without_package
 

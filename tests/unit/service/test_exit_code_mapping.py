@@ -32,7 +32,7 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
     def upgrade(_url: str, _tree: str) -> str:
         raise error
 
-    monkeypatch.setattr("reconciler.commands.setup.upgrade_database", upgrade)
+    monkeypatch.setattr("reconciler.commands.db.upgrade_database", upgrade)
     return run(UPGRADE)
 
 
@@ -129,7 +129,7 @@ def test_settings_nowhere_is_2_and_names_the_ways(
 def test_result_goes_to_standard_output_as_one_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("reconciler.commands.setup.upgrade_database", lambda _url, _tree: "0001")
+    monkeypatch.setattr("reconciler.commands.db.upgrade_database", lambda _url, _tree: "0001")
     assert run([*UPGRADE, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "tree": "ledger", "revision": "0001"}
     assert run(UPGRADE) == 0
@@ -305,7 +305,7 @@ def test_keys_that_nothing_decides_need_a_person_before_the_brokers_delete_the_e
     ],
 )
 def test_repair_code_is_4_for_what_is_left_and_2_for_what_is_unknown(lines: list[tuple[str, str]], code: int) -> None:
-    from reconciler.commands.operate import RepairedKey, RepairNow
+    from reconciler.commands.repair import RepairedKey, RepairNow
 
     keys = tuple(
         RepairedKey(topic="T", group="g", unique_key="A" * 32, verdict=verdict, outcome=outcome, rung="", reason="")

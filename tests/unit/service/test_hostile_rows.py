@@ -15,10 +15,13 @@ import pytest
 
 from reconciler.cli.app import run
 from reconciler.cli.report_commands import Listing
-from reconciler.commands.doctor.diagnosis import Diagnosis
-from reconciler.commands.operate import Dismissed, Lifted, RepairedKey, RepairNow
-from reconciler.commands.setup import CreatedTopic
-from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES, Column, Table
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.dismiss import Dismissed
+from reconciler.commands.hold import Lifted
+from reconciler.commands.repair import RepairedKey, RepairNow
+from reconciler.commands.topics import CreatedTopic
+from reconciler.contract.schema import Column, Table
+from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.visible_text import visible, visible_json, visible_line
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.instrumentation.log import configure_logging
@@ -176,20 +179,24 @@ def test_the_table_above_a_question_and_the_question_are_shown_and_not_obeyed(
     config: Path, columns: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setattr("reconciler.commands.operate.repair_now", lambda *_args, **_options: repaired())
+    monkeypatch.setattr("reconciler.commands.repair.repair_now", lambda *_args, **_options: repaired())
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert run(["repair", "--all", "--config", str(config)]) == 4
-    assert "Repair these 1? [y/N]: " in shown(capsys)
+    assert "Repair this message? [y/N]: " in shown(capsys)
 
 
 @pytest.mark.parametrize(
     ("function", "answer", "command"),
     [
-        ("operate.repair_now", repaired(), ["repair", KEY]),
-        ("operate.dismiss", Dismissed(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)), ["dismiss", KEY, "--reason", HOSTILE]),
-        ("operate.place_hold", True, ["hold", HOSTILE]),
-        ("operate.lift_hold", Lifted(lifted=(), left=()), ["resume", HOSTILE]),
-        ("setup.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
+        ("repair.repair_now", repaired(), ["repair", KEY]),
+        (
+            "dismiss.dismiss_keys",
+            Dismissed(keys=((HOSTILE, HOSTILE, KEY, HOSTILE),)),
+            ["dismiss", KEY, "--reason", HOSTILE],
+        ),
+        ("hold.place_hold", True, ["hold", HOSTILE]),
+        ("hold.lift_hold", Lifted(lifted=(), left=()), ["resume", HOSTILE]),
+        ("topics.create_topics", [CreatedTopic(topic=HOSTILE, broker=HOSTILE, queues=1)], ["topics", "create"]),
         ("doctor.checks.examine", [Diagnosis(check=HOSTILE, level="fail", found=HOSTILE, remedy=HOSTILE)], ["doctor"]),
     ],
     ids=["repair", "dismiss", "hold", "resume", "topics", "doctor"],
@@ -216,7 +223,7 @@ def test_the_text_of_an_error_is_shown_and_not_obeyed(
     def upgrade(_url: str, _tree: str) -> str:
         raise error
 
-    monkeypatch.setattr("reconciler.commands.setup.upgrade_database", upgrade)
+    monkeypatch.setattr("reconciler.commands.db.upgrade_database", upgrade)
     run(["db", "upgrade", "ledger", "--url", "sqlite:////tmp/never-opened.db"])
     assert "\\u{001B}[2J" in shown(capsys)
 

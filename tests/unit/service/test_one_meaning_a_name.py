@@ -10,8 +10,8 @@ import pytest
 from checkback_producers.counts import Counts
 from reconciler.cli.report_commands import _evidence
 from reconciler.clock import utc_text
+from reconciler.commands.explain import Explained
 from reconciler.commands.status.report import StatusReport
-from reconciler.commands.story import Explained
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.life_story import LifeStory

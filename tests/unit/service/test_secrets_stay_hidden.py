@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import pytest
 
-from reconciler.audit.collect.configuration import read_configuration
-from reconciler.audit.collect.sources import parse_sources, with_configured
+from reconciler.audit.collect.configuration import read_configuration, with_configured
+from reconciler.audit.collect.sources import parse_sources
 from reconciler.audit.errors import AuditError
 from reconciler.classic.sets import open_classic_client
 from reconciler.cli.app import run
-from reconciler.commands.setup import upgrade_database
+from reconciler.commands.db import upgrade_database
 from reconciler.contract.urls import read_url, shown_url, shown_value
 from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.log import configure_logging

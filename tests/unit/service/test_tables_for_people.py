@@ -14,10 +14,10 @@ from reconciler.cli.app import run
 from reconciler.cli.output import print_table
 from reconciler.cli.report_commands import Listing
 from reconciler.clock import ManualClock
-from reconciler.commands.doctor.diagnosis import Diagnosis
-from reconciler.commands.listing import LISTINGS, Listed
+from reconciler.commands.diagnosis import Diagnosis
+from reconciler.commands.explain import Explained
+from reconciler.commands.list import LISTINGS, Listed
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
-from reconciler.commands.story import Explained
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.policy.evidence import Watermark, WatermarkState
@@ -110,7 +110,7 @@ def test_a_listing_begins_with_what_a_person_looks_for_and_names_nothing_twice(
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     rows = [tuple(map(value, columns))] * 2
     listed = Listed(columns=columns, rows=rows, notes=("the newest",))
-    monkeypatch.setattr("reconciler.commands.listing.list_rows", lambda *_args, **_options: listed)
+    monkeypatch.setattr("reconciler.commands.list.list_rows", lambda *_args, **_options: listed)
     assert run(["list", what.value, "--limit", "1"]) == 0
     note, more, _title, *lines = printed(capsys)
     assert (note, more) == ("note: the newest", "only the first 1: there are more, see --limit")
@@ -183,7 +183,9 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
 def test_a_key_that_nobody_knows_has_no_life_and_no_outlook(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     story = LifeStory(unique_key=KEYS[0], events=(), silent=("inbox: slow",), away=(), outlook=())
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
-    monkeypatch.setattr("reconciler.commands.story.explain", lambda *_args, **_options: Explained(stories=(story,)))
+    monkeypatch.setattr(
+        "reconciler.commands.explain.life_stories", lambda *_args, **_options: Explained(stories=(story,))
+    )
     assert run(["explain", KEYS[0]]) == 2
     assert printed(capsys) == [f"nobody who could tell has heard of {KEYS[0]}", "no answer: inbox: slow"]
 
@@ -195,7 +197,7 @@ def test_what_becomes_of_a_message_stands_before_its_life(capsys: Captured, monk
     )
     monkeypatch.setattr(report_commands, "read_settings", lambda _config: None)
     told = Explained(stories=(story, story), notes=("two messages",))
-    monkeypatch.setattr("reconciler.commands.story.explain", lambda *_args, **_options: told)
+    monkeypatch.setattr("reconciler.commands.explain.life_stories", lambda *_args, **_options: told)
     monkeypatch.setenv("COLUMNS", "60")
     assert run(["explain", KEYS[0]]) == 3
     life = [f"Life of {KEYS[0]}", f"{TIME}  broker  half message stored", "  evidence  queue 1"]

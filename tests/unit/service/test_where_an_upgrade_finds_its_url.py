@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.audit.collect import configuration as subscriptions
 from reconciler.cli.app import run
-from reconciler.commands.setup import upgrade_database
-from reconciler.settings.file import NOT_SETTINGS, load_settings
+from reconciler.commands.db import upgrade_database
+from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 
 EXAMPLE = Path("config/reconciler.toml")
@@ -61,7 +60,6 @@ def test_a_file_or_a_variable_holds_the_url(
     assert said.startswith("reconciler: postgresql://127.0.0.1:1/orders: ")
     assert len(said.splitlines()) == 1
     assert load_settings(EXAMPLE, {"RECONCILER_DB_URL": AWAY}).environment == "production"
-    assert subscriptions.NOT_SETTINGS == NOT_SETTINGS
 
 
 @pytest.mark.parametrize("file", ["/nowhere/url", "postgresql://app:s3cret@h/orders", "a\0b"])

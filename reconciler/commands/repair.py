@@ -1,147 +1,31 @@
-"""What an operator does by hand: hold, resume, repair, dismiss, rebuild."""
+"""Verification and repair of named messages, or of every open loss, through the brakes of the service."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.clock import utc_text
 from reconciler.commands.business_ids import Named, keys_named
-from reconciler.commands.operator_actions import operator, recorded
+from reconciler.commands.operator_actions import recorded
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import InvalidValue
-from reconciler.policy.dismissal import CLOSED, Dismissals
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.ports import WHENEVER_COMMITTED_MS, Candidate, LedgerFilter
+from reconciler.policy.ports import WHENEVER_COMMITTED_MS, LedgerFilter
 from reconciler.policy.repairing.rungs import first_rung
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import Settings
-from reconciler.wiring.availability import ask_databases, ask_ledger, ask_redis, require, require_everybody
+from reconciler.wiring.availability import require_everybody
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.rounds import Policy, topic_plans
+from reconciler.wiring.rounds import Policy
+from reconciler.wiring.subscriptions import require_subscription
 
 #: Messages of one business id that are looked at.
 NAMED_MAX = 20
 #: Most keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
-
-
-def _require_topic(settings: Settings, topic: str) -> None:
-    if topic not in {s.topic for s in settings.subscriptions}:
-        raise InvalidValue("topic", topic, "no [[subscriptions]] section has it")
-
-
-def _require_subscription(settings: Settings, topic: str | None, group: str | None) -> None:
-    """A misspelt name would choose nothing, which looks like nothing to be done."""
-    if topic is not None:
-        _require_topic(settings, topic)
-    if group is not None and not any(s.group == group and topic in (None, s.topic) for s in settings.subscriptions):
-        raise InvalidValue("group", group, f"no [[subscriptions]] section has it{f' for {topic}' if topic else ''}")
-
-
-def place_hold(settings: Settings, topic: str, *, reason: str) -> bool:
-    """Stops the repairs of a topic; False if they were stopped by hand already."""
-    _require_topic(settings, topic)
-    with Connections(settings) as connections:
-        holds = connections.ledger.holds
-        with recorded(connections, "hold", topic=topic, detail=reason) as outcome:
-            placed = holds.place(settings.environment, topic, HoldKind.HOLD, by=operator(), reason=reason)
-            outcome.result = "held" if placed else "was on hold already"
-        return placed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lifted:
-    """What `reconciler resume` found and did."""
-
-    lifted: tuple[HoldKind, ...]
-    #: Brakes that are still on.
-    left: tuple[HoldKind, ...]
-
-
-def lift_hold(settings: Settings, topic: str, *, breaker: bool) -> Lifted:
-    """Lets the repairs go on; with `breaker` closes the circuit breaker, too. A topic that is stopped may have left
-    the settings meanwhile."""
-    kinds = (HoldKind.HOLD, HoldKind.BREAKER) if breaker else (HoldKind.HOLD,)
-    with Connections(settings) as connections:
-        holds = connections.ledger.holds
-        if topic not in holds.active(settings.environment):
-            _require_topic(settings, topic)
-        with recorded(connections, "resume", topic=topic, detail="--breaker" if breaker else "") as outcome:
-            lifted = tuple(kind for kind in kinds if holds.lift(settings.environment, topic, kind))
-            outcome.result = f"lifted {', '.join(lifted)}" if lifted else "was not on hold"
-        return Lifted(lifted=lifted, left=tuple(holds.active(settings.environment).get(topic, ())))
-
-
-def rebuild(settings: Settings, *, since_ms: int | None, progress: Callable[[int], None]) -> int:
-    """Scans inboxes into the commit sets; returns the rows. Raises UsageError, RedisAway, DatabaseAway."""
-    with Connections(settings) as connections:
-        require(ask_redis(connections) | ask_ledger(connections) | ask_databases(connections))
-        recovery = Policy(connections).recovery()
-        detail = "" if since_ms is None else f"since {utc_text(since_ms)}"
-        with recorded(connections, "rebuild", detail=detail) as outcome:
-            scanned = recovery.rebuild(settings.environment, since_ms=since_ms, progress=progress)
-            outcome.result = f"{scanned} inbox rows put back"
-        return scanned
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dismissed:
-    """What `reconciler dismiss` did: (topic, group, unique key, "dismissed", or why it was left)."""
-
-    keys: tuple[tuple[str, str, str, str], ...]
-
-    columns = ("topic", "group", "unique key", "outcome")
-
-    @property
-    def exit_code(self) -> int:
-        """4: the service still works on a key; 0: none of them needs a person any more."""
-        return 0 if all(key[3] in CLOSED for key in self.keys) else 4
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        names = ("topic", "group", "unique_key", "outcome")
-        return {"keys": [dict(zip(names, row, strict=True)) for row in self.keys]}
-
-
-def dismiss(
-    settings: Settings, unique_keys: Sequence[str], *, topic: str | None, group: str | None, reason: str
-) -> Dismissed:
-    """Takes keys off the list of what needs a person. Raises InvalidValue for a key without a verdict, DatabaseAway."""
-    with Connections(settings) as connections:
-        require(ask_ledger(connections))
-        ledger = connections.ledger
-        configured = {plan.subscription for t in topic_plans(settings) for plan in t.subscriptions}
-        dismissals = Dismissals(candidates=ledger.candidates, repairs=ledger.repairs, configured=configured)
-        # From the ledger, not from the settings: what is not configured any more needs a person, too.
-        keys = {key: _candidates_by_topic(connections, key, topic=topic) for key in dict.fromkeys(unique_keys)}
-        unheard = [key for key, topics in keys.items() if not any(_has(rows, group) for rows in topics.values())]
-        if unheard:
-            raise InvalidValue("KEYS", ", ".join(sorted(unheard)), "no verdict has it: see reconciler explain")
-        done: list[tuple[str, str, str, str]] = []
-        for key, topics in keys.items():
-            for name, rows in topics.items():
-                with recorded(
-                    connections, "dismiss", topic=name, group=group, unique_key=key, detail=reason
-                ) as outcome:
-                    groups = dismissals.dismiss(rows, group=group, by=operator(), reason=reason)
-                    outcome.result = ", ".join(f"{of}: {what}" for of, what in groups.items())
-                done += ((name, of, key, what) for of, what in groups.items())
-        return Dismissed(keys=tuple(done))
-
-
-def _candidates_by_topic(connections: Connections, unique_key: str, *, topic: str | None) -> dict[str, list[Candidate]]:
-    found: dict[str, list[Candidate]] = {}
-    for row in connections.ledger.reports.life(connections.settings.environment, unique_key).candidates:
-        if topic in (None, row.subscription.topic):
-            found.setdefault(row.subscription.topic, []).append(row)
-    return found
-
-
-def _has(rows: Sequence[Candidate], group: str | None) -> bool:
-    return any(group in (None, row.subscription.group) for row in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +86,7 @@ def repair_now(
     A name is a unique key, or the business id of one message: of several, only a dry run looks at all. Raises
     InvalidValue for what neither an outbox nor the ledger knows and for an open choice, and DependencyAway.
     """
-    _require_subscription(settings, topic, group)
+    require_subscription(settings, topic, group)
     with Connections(settings) as connections:
         policy = Policy(connections)
         require_everybody(connections)

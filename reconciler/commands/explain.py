@@ -89,7 +89,7 @@ class Explained:
             yield from getattr(story, lines)
 
 
-def explain(settings: Settings, name: str) -> Explained:
+def life_stories(settings: Settings, name: str) -> Explained:
     """Asks every witness about a unique key, else about each message of a business id; who does not answer is named.
 
     A text that is both is told as the unique key. Raises InvalidValue for a name that nothing can have.

@@ -1,0 +1,45 @@
+"""Tables of outbox, inbox and ledger: reconciler db upgrade, reconciler db sql; and what they need installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.errors import ConfigurationError
+from reconciler.settings.schema import Settings
+from reconciler.wiring.databases import configured_databases, named_database, tables_as_sql
+
+
+def upgrade_database(url: str, tree: str) -> str:
+    """Creates or upgrades the tables of a tree (outbox, inbox, ledger); returns the revision."""
+    return named_database(url, tree).upgrade()
+
+
+def database_ddl(tree: str, dialect: str) -> str:
+    """The DDL of a tree as text."""
+    return tables_as_sql(tree, dialect)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradedDatabase:
+    """A database whose tables are up to date now."""
+
+    name: str
+    revision: str
+
+
+def upgrade_configured(settings: Settings, tree: str) -> list[UpgradedDatabase]:
+    """Upgrades every database that the settings name for a tree, each once; an error leaves the later ones."""
+    named = [database for database in configured_databases(settings) if database.tree == tree]
+    if not named:
+        raise ConfigurationError(f"the settings name no {tree}_url: name the database with --url or RECONCILER_DB_URL")
+    return [UpgradedDatabase(name=database.name, revision=database.upgrade()) for database in named]
+
+
+def missing_drivers(settings: Settings) -> list[str]:
+    """One line for each setting whose database cannot be reached by what is installed, with what to install."""
+    first = {database.url: database for database in reversed(configured_databases(settings))}
+    return [
+        f"{database.setting}: {missing}"
+        for database in reversed(first.values())
+        if (missing := database.missing_driver()) is not None
+    ]

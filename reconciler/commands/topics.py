@@ -1,0 +1,59 @@
+"""Topics and groups that the reconciler needs, on every master: reconciler topics create."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.settings.schema import Settings
+from reconciler.wiring.brokers import READER_GROUPS, masters
+from reconciler.wiring.connections import Connections
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """A topic on one master."""
+
+    topic: str
+    broker: str
+    queues: int
+
+
+def create_topics(settings: Settings, *, business_queues: int | None = None) -> list[CreatedTopic]:
+    """The unique-key topics with exactly the configured queues, the probe topic and our groups, on every master.
+
+    With business_queues, also the configured business topics and consumer groups that a master does not have yet;
+    those that exist are left as they are. Raises BrokerUnavailable if a name server or a master is away: a topic that
+    is missing on one broker would cost announcements when the others are away.
+    """
+    names = dict.fromkeys(settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions)
+    wanted = [(name, settings.unique_key_topic.queues) for name in names] + [(settings.rocketmq.probe_topic, 1)]
+    created: list[CreatedTopic] = []
+    with Connections(settings) as connections:
+        admin = connections.admin
+        for broker, address in masters(connections).items():
+            for group in READER_GROUPS:  # brokers with autoCreateSubscriptionGroup=false refuse to be read
+                admin.create_group(address, group)
+            for topic, queues in wanted:
+                admin.create_topic(address, topic, queues=queues)
+                created.append(CreatedTopic(topic=topic, broker=broker, queues=queues))
+            if business_queues is not None:
+                missing = _create_business(connections, address, queues=business_queues)
+                created += [CreatedTopic(topic=topic, broker=broker, queues=business_queues) for topic in missing]
+    return created
+
+
+def _create_business(connections: Connections, address: str, *, queues: int) -> list[str]:
+    """Topics and groups of the settings that the master lacks; returns the topics."""
+    admin, settings = connections.admin, connections.settings
+    topics = dict.fromkeys(
+        [s.topic for s in settings.subscriptions] + [t for p in settings.producers for t in p.topics]
+    )
+    known = admin.topics(address)
+    missing = [topic for topic in topics if topic not in known]
+    for topic in missing:
+        admin.create_topic(address, topic, queues=queues)
+    groups = set(admin.groups(address))
+    for group in dict.fromkeys(s.group for s in settings.subscriptions):
+        if group not in groups:
+            admin.create_group(address, group)
+    return missing

@@ -1,0 +1,52 @@
+"""The one language in which the contract describes tables: of databases (tables.py), of the history (history_row.py)
+and of the audit's evidence (evidence_layout.py). SQL types, Arrow types and pages of the docs are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+#: How a value is stored, in a database | in Parquet:
+#:
+#: | `key` | text of 64 characters: the unique key | its bytes: 16, 17 or 28 of them, 32 at most, never the text |
+#: | `name`, `short` | text of 160 and of 32 characters | text |
+#: | `text`, `json` | text of any length | text |
+#: | `digest` | 32 bytes | 32 bytes |
+#: | `bytes` | bytes of any number | - |
+#: | `integer`, `bigint` | 32 and 64 bits | 32 and 64 bits |
+ColumnKind = Literal["key", "name", "short", "text", "json", "bytes", "digest", "integer", "bigint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    name: str
+    kind: ColumnKind
+    doc: str
+    _: KW_ONLY
+    nullable: bool = False
+    #: All that a `short` text may say; empty: anything.
+    words: tuple[str, ...] = ()
+    #: Kind of the members of the object that a `json` text spells. None: the text has a decoder of its own.
+    members: Literal["text", "number", "any"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table of a database, or one set of Parquet files, which has no keys and no indexes."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
+    #: Indexes of the rows that have a value in the last column, where the database can (MySQL and MariaDB cannot): a
+    #: planner that knows little of the table must not take such an index for one that finds a key.
+    sparse_indexes: tuple[tuple[str, ...], ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def has_key(self) -> bool:
+        """Whether rows have a unique key, whose prefix partitions their Parquet files (contract/history_row.py)."""
+        return any(column.kind == "key" for column in self.columns)

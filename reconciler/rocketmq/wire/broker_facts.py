@@ -1,0 +1,192 @@
+"""What brokers of different versions do differently: one line a difference, with the version that brought it.
+
+The client decides by it, the embedded broker imitates it, and the conformance suite shows each difference on real
+brokers of the versions on both sides. Facts that hold for every version are in the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.rocketmq.wire.codes import MQVersion, ResponseCode
+
+
+class BrokerFamily(StrEnum):
+    """Versions that treat transactions alike."""
+
+    #: 3.2.6: prepared message in its own topic, UNIQ_KEY not indexed, committed copy not indexed, no check-back.
+    V3_2 = "3.2.6"
+    #: 3.4.9 to 4.2: the same, UNIQ_KEY and committed copy indexed.
+    V4_2 = "3.5-4.2"
+    #: 4.3 to 5.0: half topic and check-back.
+    V4_3 = "4.3-5.0"
+    #: 5.1 and newer: OP records in batches; END refused after the immunity window from 5.1.1 on.
+    V5_1 = "5.1+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    """What follows from a broker's version; `facts_of` says since when, and from which Java class it is known."""
+
+    #: MQVersion ordinal as the broker reports it in every answer.
+    version: int
+    family: BrokerFamily
+
+    # -- transactions
+    #: Halves lie in HALF_TOPIC; else prepared records lie in their own topic.
+    has_half_topic: bool
+    has_check_back: bool
+    #: Halves may lie in ROCKSDB_HALF_TOPIC instead, as the broker is set.
+    may_keep_halves_in_rocksdb: bool
+    #: The half topics have a route from the start; else from the first check round on.
+    registers_half_topics_at_start: bool
+    #: A client may send into the half topics; else they are forbidden, as other system topics are.
+    half_topic_is_writable: bool
+    #: Halves that were given up are kept in DISCARD_TOPIC, and code 323 puts them back.
+    keeps_discarded: bool
+    #: OP records name several halves each.
+    batches_finished: bool
+    #: END after the immunity window is refused with code 604 unless it says that it follows a check.
+    rejects_late_end: bool
+    #: A committed copy keeps REAL_TOPIC and REAL_QID, so END is accepted on it, too.
+    copies_keep_real_topic: bool
+    #: Defaults, where the broker's configuration cannot be read; 0 without check-back.
+    transaction_timeout_seconds: float
+    transaction_check_interval_seconds: float
+    transaction_check_maximum: int
+
+    # -- look-ups
+    #: UNIQ_KEY is indexed; else only KEYS are.
+    indexes_unique_key: bool
+    #: A committed copy is found by QUERY_MESSAGE; else only by scanning its queue.
+    indexes_committed: bool
+    #: An offset inside a record is answered with an error of its own.
+    exact_record_lookup: bool
+
+    # -- sending
+    has_batch_send: bool
+    max_message_bytes: int
+    #: Response code for a queue that the topic has not.
+    bad_queue_code: int
+    #: Properties that the broker adds: CLUSTER; MSG_REGION, TRACE_ON and a missing UNIQ_KEY.
+    stores_cluster: bool
+    stores_trace: bool
+    #: The property text has no trailing separator.
+    trims_properties: bool
+    #: Ext fields of a send reply.
+    replies_trace: bool
+    replies_transaction_id: bool
+
+    # -- consuming
+    #: UPDATE_CONSUMER_OFFSET refuses unknown topics, QUERY_CONSUMER_OFFSET says 22 where nothing is stored.
+    checks_offset_topics: bool
+    #: UPDATE_CONSUMER_OFFSET refuses unknown groups.
+    checks_offset_groups: bool
+    #: OFFSET_OVERFLOW_BADLY sends the consumer to offset 0.
+    overflow_starts_over: bool
+    #: A jump of offsets is reported by a message in OFFSET_MOVED_EVENT.
+    reports_moved_offsets: bool
+    #: CONSUMER_SEND_MSG_BACK fails without maxReconsumeTimes.
+    requires_max_reconsume_times: bool
+    dead_letters_readable: bool
+    #: Ext fields in replies to heartbeats and to pulls.
+    heartbeat_flags: bool
+    pull_flags: bool
+
+    # -- frames and routes
+    answers_unknown_codes: bool
+    knows_binary_headers: bool
+    #: A binary request is answered in binary; else answers are JSON.
+    replies_in_kind: bool
+    #: "serializeTypeCurrentRPC" in JSON headers.
+    names_serialization: bool
+    #: Routes in standard JSON for clients that say they are 4.9.4 or newer.
+    standard_json: bool
+    names_cluster_in_routes: bool
+    acting_master_in_routes: bool
+    topic_flag_name: str
+    help_address: str
+
+
+def family_of(version: int) -> BrokerFamily:
+    """The family of a version ordinal; one less than a release is its snapshot build."""
+    if version < MQVersion.V3_4_9 - 1:
+        return BrokerFamily.V3_2
+    if version < MQVersion.V4_3_0 - 1:
+        return BrokerFamily.V4_2
+    if version < MQVersion.V5_1_0 - 1:
+        return BrokerFamily.V4_3
+    return BrokerFamily.V5_1
+
+
+def facts_of(version: int) -> BrokerFacts:
+    """Everything that follows from a version ordinal."""
+
+    def since(first: MQVersion) -> bool:
+        return version >= first - 1  # its snapshot build
+
+    has_half_topic = since(MQVersion.V4_3_0)
+    timeout_seconds, interval_seconds, maximum = _check_defaults(version) if has_half_topic else (0.0, 0.0, 0)
+    return BrokerFacts(
+        version=version,
+        family=family_of(version),
+        has_half_topic=has_half_topic,  # TransactionalMessageBridge
+        has_check_back=has_half_topic,  # AbstractTransactionalMessageCheckListener
+        may_keep_halves_in_rocksdb=version > MQVersion.V5_3_3,  # 5.4: TransactionalMessageBridge
+        registers_half_topics_at_start=since(MQVersion.V5_0_0),  # TopicConfigManager
+        half_topic_is_writable=not since(MQVersion.V4_7_0),  # TopicValidator
+        keeps_discarded=since(MQVersion.V4_5_2),  # DefaultTransactionalMessageCheckListener
+        batches_finished=since(MQVersion.V5_1_0),  # TransactionalOpBatchService
+        rejects_late_end=since(MQVersion.V5_1_1),  # EndTransactionProcessor.rejectCommitOrRollback
+        copies_keep_real_topic=version <= MQVersion.V5_3_3,  # EndTransactionProcessor of 5.4.0 clears them
+        transaction_timeout_seconds=timeout_seconds,
+        transaction_check_interval_seconds=interval_seconds,
+        transaction_check_maximum=maximum,
+        indexes_unique_key=since(MQVersion.V3_4_9),  # IndexService.buildIndex
+        indexes_committed=since(MQVersion.V3_4_9),
+        exact_record_lookup=since(MQVersion.V5_0_0),  # EndTransactionProcessor: "Find prepared ..."
+        has_batch_send=since(MQVersion.V4_1_0),  # SendMessageProcessor, code 320
+        max_message_bytes=(4 * 1024 if since(MQVersion.V3_4_9) else 512) * 1024,  # MessageStoreConfig.maxMessageSize
+        bad_queue_code=int(ResponseCode.INVALID_PARAMETER if since(MQVersion.V5_0_0) else ResponseCode.SYSTEM_ERROR),
+        stores_cluster=since(MQVersion.V4_9_0),  # SendMessageProcessor
+        stores_trace=since(MQVersion.V5_0_0),
+        trims_properties=since(MQVersion.V4_9_0),  # MessageDecoder
+        replies_trace=since(MQVersion.V4_0_0),
+        replies_transaction_id=since(MQVersion.V5_0_0),  # SendMessageResponseHeader
+        checks_offset_topics=since(MQVersion.V5_0_0),  # ConsumerManageProcessor
+        checks_offset_groups=since(MQVersion.V5_3_3),  # seen there; 5.1.4 does not
+        overflow_starts_over=not since(MQVersion.V4_5_0),  # PullMessageProcessor; seen up to 4.4
+        reports_moved_offsets=not since(MQVersion.V5_0_0),  # PullMessageProcessor.generateOffsetMovedEvent
+        requires_max_reconsume_times=since(MQVersion.V3_4_9) and not since(MQVersion.V4_5_0),  # seen in 4.2 and 4.4
+        dead_letters_readable=since(MQVersion.V4_5_0),  # permission of %DLQ% topics; seen in 4.9, not in 4.4
+        heartbeat_flags=since(MQVersion.V5_1_0),  # ClientManageProcessor
+        pull_flags=since(MQVersion.V5_0_0),  # PullMessageResponseHeader
+        answers_unknown_codes=since(MQVersion.V4_5_0),  # AdminBrokerProcessor returns null up to 4.4
+        knows_binary_headers=since(MQVersion.V4_0_0),  # SerializeType
+        replies_in_kind=since(MQVersion.V4_9_0) and not since(MQVersion.V5_0_0),  # NettyRemotingAbstract
+        names_serialization=since(MQVersion.V4_0_0),  # RemotingCommand
+        standard_json=since(MQVersion.V4_9_4),  # RouteInfoManager
+        names_cluster_in_routes=since(MQVersion.V4_0_0),  # BrokerData.cluster
+        acting_master_in_routes=since(MQVersion.V5_0_0),  # BrokerData.enableActingMaster
+        topic_flag_name="topicSysFlag" if since(MQVersion.V4_9_0) else "topicSynFlag",  # QueueData up to 4.8
+        help_address=_help_address(version),
+    )
+
+
+def _check_defaults(version: int) -> tuple[float, float, int]:
+    """transactionTimeOut, transactionCheckInterval and transactionCheckMax of BrokerConfig."""
+    if version < MQVersion.V4_3_1 - 1:
+        return 3.0, 60.0, 5
+    if version < MQVersion.V5_1_1 - 1:
+        return 6.0, 60.0, 15
+    return 6.0, 30.0, 15
+
+
+def _help_address(version: int) -> str:
+    """Where refusals send the reader (FAQUrl)."""
+    if version < MQVersion.V4_0_0 - 1:
+        return "https://github.com/alibaba/RocketMQ/issues/38"
+    if version < MQVersion.V5_0_0 - 1:
+        return "http://rocketmq.apache.org/docs/faq/"
+    return "https://rocketmq.apache.org/docs/bestPractice/06FAQ"

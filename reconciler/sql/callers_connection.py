@@ -1,0 +1,159 @@
+"""A connection of the caller: its driver, its transaction, and our few statements in that transaction.
+
+Outbox row and business, or inbox row and effect, are one transaction of the service's own connection: a SQLAlchemy
+Session or Connection, or a connection of sqlite3, psycopg, psycopg2 or PyMySQL. Nothing here commits or rolls back. A
+transaction is begun only for SQLAlchemy, as its first statement would begin it.
+
+Autocommit and "in a transaction" are the driver's own notions: sqlite3's isolation_level (3.12: autocommit) and
+in_transaction, psycopg's autocommit and libpq's transaction status, PyMySQL's status flags of the server's last packet.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, scoped_session
+
+from reconciler.errors import UsageError
+from reconciler.sql.single_statements import MARKERS
+
+#: Package of the DB-API connection's class, or of a class that it extends -> dialect.
+_DIALECTS = {"sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql", "pymysql": "mysql"}
+
+#: libpq's PGTransactionStatusType. 1 is a statement that still runs, 3 a transaction that failed.
+_POSTGRES_IDLE = 0
+_POSTGRES_IN_TRANSACTION = 2
+_POSTGRES_UNKNOWN = 4
+_MYSQL_IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS
+_MYSQL_AUTOCOMMIT = 2  # SERVER_STATUS_AUTOCOMMIT
+
+#: Values by position, or by name.
+Parameters: TypeAlias = tuple[object, ...] | Mapping[str, object]
+
+
+class UnsafeConnection(UsageError):
+    """The connection was refused: in autocommit, of an unknown driver, or of another database."""
+
+
+class CallersConnection:
+    """A connection in a transaction. Confined to the thread that owns the connection."""
+
+    def __init__(self, connection: object) -> None:
+        """Raises UnsafeConnection for an unknown kind, or for autocommit outside an explicit transaction."""
+        given: Any = connection() if isinstance(connection, scoped_session) else connection
+        self._alchemy: sa.Connection | None = None
+        self._owner: sa.Connection | Session | None = None
+        raw = given
+        if isinstance(given, Session | sa.Connection):
+            self._owner = given
+            self._alchemy = given.connection() if isinstance(given, Session) else given
+            if not self._alchemy.in_transaction():
+                self._alchemy.begin()
+            raw = self._alchemy.connection
+        # A SQLAlchemy pool's proxy wraps the driver's connection.
+        self._raw: Any = getattr(raw, "dbapi_connection", None) or raw
+        self._package = _package_of(self._raw, given)
+        self.dialect = _DIALECTS[self._package]
+        #: Of a parameter by position.
+        self.marker = MARKERS[self.dialect]
+        if self.is_autocommitting() and not self._is_in_transaction():
+            raise UnsafeConnection(
+                "the connection is in autocommit: our row and your business would not be one transaction. Begin a "
+                "transaction, or switch autocommit off"
+            )
+        self._transaction = None if self._owner is None else self._owner.get_transaction()
+
+    @property
+    def is_of_driver(self) -> bool:
+        """True for a driver's own connection; False where SQLAlchemy keeps the transaction."""
+        return self._owner is None
+
+    @property
+    def is_pipelined(self) -> bool:
+        """True in psycopg's pipeline mode, where no statement tells whether a row was written."""
+        return self._package == "psycopg" and bool(int(self._raw.info.pipeline_status))
+
+    def execute(self, sql: str, parameters: Parameters) -> int:
+        """Runs one statement; returns the number of rows that it wrote. The driver's errors pass, SQLAlchemy's too.
+
+        SQLAlchemy must see the statement, or it would not notice that the connection is broken. It passes the text on:
+        a text() of its own costs three times as much.
+        """
+        if self._alchemy is not None:
+            return int(self._alchemy.exec_driver_sql(sql, parameters).rowcount)
+        with closing(self._raw.cursor()) as cursor:
+            cursor.execute(sql, parameters)
+            return int(cursor.rowcount)
+
+    def select_one(self, sql: str, parameters: Parameters) -> Sequence[Any] | None:
+        """The first row, or None. Errors as with execute()."""
+        if self._alchemy is not None:
+            row = self._alchemy.exec_driver_sql(sql, parameters).first()
+            return None if row is None else tuple(row)
+        with closing(self._raw.cursor()) as cursor:
+            if self._package == "psycopg":
+                from psycopg.rows import tuple_row  # only who has the driver
+
+                cursor.row_factory = tuple_row  # the service's may make objects of rows
+            cursor.execute(sql, parameters)
+            found = cursor.fetchone()
+        if isinstance(found, Mapping):  # DictCursor
+            return tuple(found.values())
+        return None if found is None else tuple(found)
+
+    def is_open(self) -> bool:
+        """True while the transaction, or a later one of the same connection, is not ended."""
+        if self._alchemy is not None:
+            # A connection that went back to its pool may be in another caller's transaction already.
+            return not self._alchemy.closed and self._alchemy.in_transaction()
+        return self._is_in_transaction()
+
+    def is_sound(self) -> bool:
+        """True while the same transaction is open and can be committed, as far as the client knows. Asks no server.
+
+        False for a failed transaction of PostgreSQL: its COMMIT is a rollback.
+        """
+        if self._owner is not None and self._owner.get_transaction() is not self._transaction:
+            return False
+        if self.dialect == "postgresql":
+            return int(self._raw.info.transaction_status) == _POSTGRES_IN_TRANSACTION
+        return self._is_in_transaction()
+
+    def is_autocommitting(self) -> bool:
+        """True where the driver commits each statement outside an explicit transaction."""
+        if self._package == "sqlite3":
+            # Python 3.12 has the attribute autocommit; -1 is the older control by isolation_level.
+            mode = getattr(self._raw, "autocommit", -1)
+            return self._raw.isolation_level is None if mode == -1 else mode is True
+        if self._package == "pymysql":
+            return bool(self._raw.server_status & _MYSQL_AUTOCOMMIT)
+        return bool(self._raw.autocommit)
+
+    def _is_in_transaction(self) -> bool:
+        if self._package == "sqlite3":
+            try:
+                return bool(self._raw.in_transaction)
+            except sqlite3.ProgrammingError as error:
+                # Closed means rolled back; another thread's connection cannot be asked.
+                return "closed" not in str(error)
+        if self._package == "pymysql":
+            return bool(self._raw.open and self._raw.server_status & _MYSQL_IN_TRANSACTION)
+        return int(self._raw.info.transaction_status) not in (_POSTGRES_IDLE, _POSTGRES_UNKNOWN)
+
+
+def _package_of(raw: object, given: object) -> str:
+    kinds = type(raw).__mro__
+    if hasattr(raw, "cursor") and not any(kind.__name__.startswith("Async") for kind in kinds):
+        for kind in kinds:
+            package = kind.__module__.partition(".")[0]
+            if package in _DIALECTS:
+                return package
+    raise UnsafeConnection(
+        f"{type(given).__module__}.{type(given).__qualname__} is no connection that is known here: pass a SQLAlchemy "
+        "Session or Connection, or a connection of sqlite3, psycopg, psycopg2 or PyMySQL (Django: "
+        "connection.connection)"
+    )
